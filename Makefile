@@ -1,0 +1,57 @@
+# The two commands of the README are `make run` and `make test`; each does all the set-up that it needs.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubelet
+# What the tests on real containerd need, by Debian's names.
+DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static iproute2 iptables procps
+PYTEST_ARGS ?=
+
+.PHONY: run test lint types protos check-protos packages clean
+
+run: $(VENV)/installed
+	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
+
+test: $(VENV)/installed-dev packages lint types check-protos
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed-dev
+	$(BIN)/mypy
+
+protos: $(VENV)/installed-dev
+	$(BIN)/python protos/generate.py
+
+check-protos: $(VENV)/installed-dev
+	$(BIN)/python protos/generate.py --check
+
+# As root on Debian, install what is missing; elsewhere the tests that need it say so and are skipped.
+packages:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  missing=$$(for package in $(DEBIAN_PACKAGES); do \
+	    dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'ok installed' || echo $$package; done); \
+	  if [ -n "$$missing" ]; then \
+	    echo "installing" $$missing; \
+	    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing; \
+	  fi; \
+	fi
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+# trio-typing ships stubs that hide Trio's own, newer types from mypy: see docs/decisions.md.
+$(VENV)/installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	rm -rf $(VENV)/lib/python3*/site-packages/trio-stubs
+	touch $@ $(VENV)/installed
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
