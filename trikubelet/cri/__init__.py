@@ -1,0 +1,1 @@
+"""CRI: generated messages (v1) and the two service clients."""
