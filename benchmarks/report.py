@@ -1,0 +1,53 @@
+"""How benchmarks report: a table for people, and with `--json FILE` a list of results for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@attrs.frozen
+class Result:
+    """One measured aim."""
+
+    aim: str
+    """What was measured, as one reads it."""
+    unit: str
+    value: float
+    goal: float
+    """The value must not be above it."""
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.goal
+
+
+def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """Print measurements; the first column is text, the others are numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def report(results: list[Result], json_file: Path | None) -> bool:
+    """Print the aims, write them to `json_file` if there is one; returns whether all were met."""
+    rows = [
+        [result.aim, f"{result.value:.3g} {result.unit}", f"≤ {result.goal:.3g}", "yes" if result.met else "NO"]
+        for result in results
+    ]
+    print_table("Aims", ["aim", "measured", "goal", "met"], rows)
+    if json_file is not None:
+        content = [{**attrs.asdict(result), "met": result.met} for result in results]
+        json_file.write_text(json.dumps(content, indent=2) + "\n")
+    return all(result.met for result in results)
