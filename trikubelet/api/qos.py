@@ -1,0 +1,44 @@
+"""The quality of service class of a pod: who is spared when a node runs out of something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from trikubelet.api.constants import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED
+from trikubelet.api.pod_resources import ResourceList, add
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trikubelet.api.objects import Pod
+
+_COMPUTE: Final = frozenset({"cpu", "memory"})
+
+
+def qos_class(pod: Pod) -> str:
+    """What the status says, else what follows from the spec (kubelet: `GetPodQOS`)."""
+    return pod.status.qos_class or compute_qos_class(pod)
+
+
+def compute_qos_class(pod: Pod) -> str:
+    """Guaranteed: all have limits for cpu and memory, and request just that. BestEffort: nobody asks for anything.
+
+    Pod-level resources, where there are any, stand for the containers'. Ephemeral containers do not count.
+    """
+    if pod.spec.resources is not None:
+        demands = [pod.spec.resources]
+    else:
+        demands = [container.resources for container in (*pod.spec.containers, *pod.spec.init_containers)]
+    requests = _positive_sums(demand.requests for demand in demands)
+    limits = _positive_sums(demand.limits for demand in demands)
+    if not requests and not limits:
+        return QOS_BEST_EFFORT
+    all_limited = all(demand.limits.get("cpu") and demand.limits.get("memory") for demand in demands)
+    return QOS_GUARANTEED if all_limited and requests == limits else QOS_BURSTABLE
+
+
+def _positive_sums(lists: Iterable[ResourceList]) -> ResourceList:
+    total: ResourceList = {}
+    for amounts in lists:
+        add(total, {name: amount for name, amount in amounts.items() if name in _COMPUTE and amount.nanos > 0})
+    return total

@@ -1,0 +1,43 @@
+"""Times on the wire: RFC 3339 in UTC, whole seconds (`metav1.Time`) or microseconds (`metav1.MicroTime`)."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
+)
+
+
+def parse_time(text: str) -> datetime | None:
+    """Read an RFC 3339 time, any offset and any precision (cut to microseconds). None when it is none."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    microsecond = int((match[7] or "")[:6].ljust(6, "0"))
+    zone = UTC
+    try:
+        if match[8] is None:
+            offset = timedelta(hours=int(match[10]), minutes=int(match[11]))
+            zone = timezone(-offset if match[9] == "-" else offset)
+        return datetime(year, month, day, hour, minute, second, microsecond, zone).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def format_time(time: datetime) -> str:
+    """`2026-01-31T12:00:00Z`: fractions of a second are cut off, as Kubernetes does."""
+    return _utc(time).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+
+
+def format_micro_time(time: datetime) -> str:
+    """`2026-01-31T12:00:00.000000Z`."""
+    return _utc(time).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+
+
+def _utc(time: datetime) -> datetime:
+    if time.tzinfo is None:
+        raise ValueError(f"expected a time with a zone, got {time!r}")
+    return time.astimezone(UTC)
