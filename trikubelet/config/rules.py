@@ -1,0 +1,204 @@
+"""What a configuration must satisfy beyond its types (kubelet: `ValidateKubeletConfiguration`).
+
+Pure. Rules of fields that the agent does not support yet are kept where they are simple ranges: a file that the kubelet
+refuses should not pass here only because nothing reads it yet. Policies that would otherwise be ignored without a
+sound (CPU, memory and topology manager) are refused.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from trikubelet.config.decode import FieldProblem
+from trikubelet.config.durations import format_duration
+from trikubelet.config.kubelet_configuration import EMBEDDED_RUNTIME, KubeletConfiguration, wire_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ANY: Final = None
+
+# Field, least, most (inclusive; None is no limit).
+_RANGES: Final[tuple[tuple[str, int | None, int | None], ...]] = (
+    ("node_lease_duration_seconds", 1, _ANY),
+    ("event_burst", 0, _ANY),
+    ("event_record_qps", 0, _ANY),
+    ("healthz_port", 0, 65535),
+    ("image_gc_high_threshold_percent", 0, 100),
+    ("image_gc_low_threshold_percent", 0, 100),
+    ("iptables_drop_bit", 0, 31),
+    ("iptables_masquerade_bit", 0, 31),
+    ("kube_api_burst", 0, _ANY),
+    ("kube_api_qps", 0, _ANY),
+    ("node_status_max_images", -1, _ANY),
+    ("max_open_files", 0, _ANY),
+    ("max_pods", 0, _ANY),
+    ("oom_score_adj", -1000, 1000),
+    ("pods_per_core", 0, _ANY),
+    ("port", 1, 65535),
+    ("read_only_port", 0, 65535),
+    ("registry_burst", 0, _ANY),
+    ("registry_pull_qps", 0, _ANY),
+    ("max_parallel_image_pulls", 1, _ANY),
+    ("container_log_max_workers", 1, _ANY),
+    ("container_log_max_files", 2, _ANY),
+)
+
+_CHOICES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("topology_manager_scope", ("container", "pod")),
+    ("hairpin_mode", ("none", "hairpin-veth", "promiscuous-bridge")),
+    ("memory_reservation_policy", ("None", "TieredReservation")),
+    ("cgroup_driver", ("cgroupfs", "systemd")),
+    ("config_map_and_secret_change_detection_strategy", ("Get", "Cache", "Watch")),
+    (
+        "image_pull_credentials_verification_policy",
+        ("NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"),
+    ),
+)
+
+# Field, the one value that means "off", what else the kubelet knows.
+_UNSUPPORTED_POLICIES: Final = (
+    ("cpu_manager_policy", "none", ("static",)),
+    ("memory_manager_policy", "None", ("Static",)),
+    ("topology_manager_policy", "none", ("best-effort", "restricted", "single-numa-node")),
+)
+
+_POSITIVE_DURATIONS: Final = (
+    "sync_frequency",
+    "file_check_frequency",
+    "http_check_frequency",
+    "runtime_request_timeout",
+)
+
+_WIRE: Final = {attribute.name: wire_name(attribute) for attribute in attrs.fields(KubeletConfiguration)}
+
+
+def check_configuration(config: KubeletConfiguration) -> list[FieldProblem]:
+    """Every rule that the configuration breaks, in the order of the rules."""
+    return [
+        *_check_ranges(config),
+        *_check_choices(config),
+        *_check_policies(config),
+        *_check_durations(config),
+        *_check_relations(config),
+        *_check_pod_logs_dir(config.pod_logs_dir),
+        *_check_endpoints(config),
+    ]
+
+
+def _check_ranges(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    for name, least, most in _RANGES:
+        value = getattr(config, name)
+        if value is None or ((least is None or value >= least) and (most is None or value <= most)):
+            continue
+        expected = f"at least {least}" if most is None else f"between {least} and {most}"
+        yield FieldProblem(_WIRE[name], f"must be {expected}, got {value}")
+    factor = config.memory_throttling_factor
+    if not 0 < factor <= 1:
+        yield FieldProblem("memoryThrottlingFactor", f"must be greater than 0 and at most 1.0, got {factor}")
+
+
+def _check_choices(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    for name, choices in _CHOICES:
+        value = getattr(config, name)
+        if value not in choices:
+            yield FieldProblem(_WIRE[name], f'must be one of {_quoted(choices)}, got "{value}"')
+    if config.memory_swap.swap_behavior not in ("", "NoSwap", "LimitedSwap"):
+        behavior = config.memory_swap.swap_behavior
+        yield FieldProblem("memorySwap.swapBehavior", f'must be one of "", "NoSwap", "LimitedSwap", got "{behavior}"')
+
+
+def _check_policies(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    for name, off, others in _UNSUPPORTED_POLICIES:
+        value = getattr(config, name)
+        if value == off:
+            continue
+        if value in others:
+            message = (
+                f'the policy "{value}" is not supported by this agent and would be ignored; set it to "{off}" or '
+                "run this node with an agent that has it"
+            )
+        else:
+            message = f'must be one of {_quoted((off, *others))}, got "{value}"'
+        yield FieldProblem(_WIRE[name], message)
+
+
+def _check_durations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    for name in _POSITIVE_DURATIONS:
+        value: timedelta = getattr(config, name)
+        if value <= timedelta(0):
+            yield FieldProblem(_WIRE[name], f"must be longer than 0s, got {format_duration(value)}")
+    period = config.cpu_cfs_quota_period
+    if not timedelta(milliseconds=1) <= period <= timedelta(seconds=1):
+        yield FieldProblem("cpuCFSQuotaPeriod", f"must be between 1ms and 1s, got {format_duration(period)}")
+    if config.container_log_monitor_interval < timedelta(seconds=3):
+        got = format_duration(config.container_log_monitor_interval)
+        yield FieldProblem("containerLogMonitorInterval", f"must be at least 3s, got {got}")
+    for path, grace in (
+        ("shutdownGracePeriod", config.shutdown_grace_period),
+        ("shutdownGracePeriodCriticalPods", config.shutdown_grace_period_critical_pods),
+    ):
+        if grace < timedelta(0) or timedelta(0) < grace < timedelta(seconds=1):
+            yield FieldProblem(path, f"must be 0s or at least 1s, got {format_duration(grace)}")
+    restart = config.crash_loop_back_off.max_container_restart_period
+    if restart is not None and not timedelta(seconds=1) <= restart <= timedelta(seconds=300):
+        got = format_duration(restart)
+        yield FieldProblem("crashLoopBackOff.maxContainerRestartPeriod", f"must be between 1s and 300s, got {got}")
+
+
+def _check_relations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    if config.image_gc_low_threshold_percent >= config.image_gc_high_threshold_percent:
+        yield FieldProblem(
+            "imageGCLowThresholdPercent",
+            f"must be less than imageGCHighThresholdPercent ({config.image_gc_high_threshold_percent}), "
+            f"got {config.image_gc_low_threshold_percent}",
+        )
+    if timedelta(0) < config.image_maximum_gc_age <= config.image_minimum_gc_age:
+        yield FieldProblem("imageMaximumGCAge", "must be longer than imageMinimumGCAge")
+    if config.shutdown_grace_period_critical_pods > config.shutdown_grace_period:
+        yield FieldProblem("shutdownGracePeriodCriticalPods", "must not be longer than shutdownGracePeriod")
+    if config.serialize_image_pulls and (config.max_parallel_image_pulls or 1) > 1:
+        yield FieldProblem("maxParallelImagePulls", "must be 1 unless serializeImagePulls is false")
+    if config.system_cgroups and not config.cgroup_root:
+        yield FieldProblem("systemCgroups", "needs cgroupRoot")
+    if config.run_once:
+        yield FieldProblem("runOnce", "must not be set: the run-once mode was removed from the kubelet")
+    ids = config.user_namespaces.ids_per_pod if config.user_namespaces else None
+    if ids is not None and (ids % 65536 or not 65536 <= ids <= 2**32 - 1):
+        yield FieldProblem("userNamespaces.idsPerPod", f"must be a multiple of 65536 and at most 4294967295, got {ids}")
+
+
+def _check_pod_logs_dir(path: str) -> Iterator[FieldProblem]:
+    if not posixpath.isabs(path):
+        yield FieldProblem("podLogsDir", f'must be an absolute path, got "{path}"')
+    elif posixpath.normpath(path) != path:
+        yield FieldProblem("podLogsDir", f'must be normalized ("{posixpath.normpath(path)}"), got "{path}"')
+    if not path.isascii():
+        yield FieldProblem("podLogsDir", "must consist of ASCII characters")
+
+
+def _check_endpoints(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    for path, endpoint in (
+        ("containerRuntimeEndpoint", config.container_runtime_endpoint),
+        ("imageServiceEndpoint", config.image_service_endpoint or EMBEDDED_RUNTIME),
+    ):
+        problem = endpoint_problem(endpoint)
+        if problem is not None:
+            yield FieldProblem(path, problem)
+
+
+def endpoint_problem(endpoint: str) -> str | None:
+    """Why a runtime endpoint cannot be used, or None. A bare absolute path counts as unix socket, as in the kubelet."""
+    if endpoint == EMBEDDED_RUNTIME or endpoint.startswith("/"):
+        return None
+    if endpoint.startswith("unix:///"):
+        return None
+    return f'must be "embedded" or unix:///PATH, got "{endpoint}"'
+
+
+def _quoted(values: tuple[str, ...]) -> str:
+    return ", ".join(f'"{value}"' for value in values)

@@ -1,0 +1,208 @@
+"""What makes a manifest a static pod: its identity on this node, and what it may not refer to.
+
+Pure. Follows the kubelet's `applyDefaults` and `HasAPIObjectReference`.
+
+The UID is the kubelet's recipe: FNV-1a 128 over the defaulted pod, then `host:NODE`, then `file:PATH`, in hex. The
+kubelet dumps the pod as its own Go struct of that release, so that its UIDs change with nearly every minor version;
+no other program can print that struct, nor would it help the node. Ours hashes the pod's canonical JSON: the same
+ingredients, the same properties (another node, another path or another content gives another pod), and stable as long
+as the defaults are.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from trikubelet.api import POD_PENDING, Container, EphemeralContainer, Pod, Problem, Toleration, Volume, to_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONFIG_SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
+CONFIG_MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+CONFIG_FIRST_SEEN_ANNOTATION: Final = "kubernetes.io/config.seen"
+CONFIG_HASH_ANNOTATION: Final = "kubernetes.io/config.hash"
+
+FILE_SOURCE: Final = "file"
+HTTP_SOURCE: Final = "http"
+API_SOURCE: Final = "api"
+
+DEFAULT_NAMESPACE: Final = "default"
+
+_FNV_OFFSET: Final = 0x6C62272E07BB014262B821756295C58D
+_FNV_PRIME: Final = 0x0000000001000000000000000000013B
+_FNV_MASK: Final = 2**128 - 1
+
+
+def make_static(pod: Pod, *, node_name: str, file: str | None = None, url: str | None = None) -> Pod:
+    """A decoded and defaulted pod as the static pod of this node. Exactly one of file and url is its source."""
+    uid = pod.metadata.uid or _derive_uid(pod, node_name, file, url)
+    metadata = attrs.evolve(
+        pod.metadata,
+        uid=uid,
+        name=f"{pod.metadata.name}-{node_name.lower()}",
+        namespace=pod.metadata.namespace or DEFAULT_NAMESPACE,
+        annotations={
+            **pod.metadata.annotations,
+            CONFIG_HASH_ANNOTATION: uid,
+            CONFIG_SOURCE_ANNOTATION: FILE_SOURCE if file is not None else HTTP_SOURCE,
+        },
+    )
+    tolerations = _tolerate_no_execute(pod.spec.tolerations) if file is not None else pod.spec.tolerations
+    spec = attrs.evolve(pod.spec, node_name=node_name, tolerations=tolerations)
+    status = attrs.evolve(pod.status, phase=POD_PENDING)
+    return attrs.evolve(pod, metadata=metadata, spec=spec, status=status)
+
+
+def is_static(pod: Pod) -> bool:
+    """True for pods from a file or URL (kubelet: `IsStaticPod`)."""
+    return pod.metadata.annotations.get(CONFIG_SOURCE_ANNOTATION, API_SOURCE) != API_SOURCE
+
+
+def fnv1a_128(data: bytes) -> str:
+    """FNV-1a with 128 bits, in hex."""
+    value = _FNV_OFFSET
+    for byte in data:
+        value = ((value ^ byte) * _FNV_PRIME) & _FNV_MASK
+    return f"{value:032x}"
+
+
+def _derive_uid(pod: Pod, node_name: str, file: str | None, url: str | None) -> str:
+    content = json.dumps(to_dict(pod), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    source = f"host:{node_name}file:{file}" if file is not None else f"url:{url}"
+    return fnv1a_128((content + source).encode())
+
+
+def _tolerate_no_execute(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    """Static pods are not evicted for the node's own troubles (kubelet: `AddOrUpdateTolerationInPod`)."""
+    wanted = Toleration(operator="Exists", effect="NoExecute")
+    rest = list(tolerations)
+    for index, toleration in enumerate(rest):
+        if _same_toleration(toleration, wanted):
+            rest[index] = wanted
+            return tuple(rest)
+    return (*tolerations, wanted)
+
+
+def _same_toleration(one: Toleration, other: Toleration) -> bool:
+    return (one.key, one.effect, one.operator, one.value) == (other.key, other.effect, other.operator, other.value)
+
+
+def api_reference(pod: Pod) -> Problem | None:
+    """The first reference to an API object, which a static pod may not have, in the kubelet's order and words."""
+    for references in (_service_account, _named_secrets, _named_config_maps, _claims, _volumes):
+        for path, resource in references(pod):
+            return Problem(path, f"static pods may not reference {resource}")
+    return None
+
+
+def _service_account(pod: Pod) -> Iterator[tuple[str, str]]:
+    if pod.spec.service_account_name:
+        yield "spec.serviceAccountName", "serviceaccounts"
+    if pod.spec.service_account:
+        yield "spec.serviceAccount", "serviceaccounts"
+
+
+def _containers(pod: Pod) -> Iterator[tuple[str, Container | EphemeralContainer]]:
+    for field, containers in (
+        ("initContainers", pod.spec.init_containers),
+        ("containers", pod.spec.containers),
+        ("ephemeralContainers", pod.spec.ephemeral_containers),
+    ):
+        for index, container in enumerate(containers):
+            yield f"spec.{field}[{index}]", container
+
+
+def _named_secrets(pod: Pod) -> Iterator[tuple[str, str]]:
+    for index, reference in enumerate(pod.spec.image_pull_secrets):
+        if reference.name:
+            yield f"spec.imagePullSecrets[{index}]", "secrets"
+    for path, container in _containers(pod):
+        for index, source in enumerate(container.env_from):
+            if source.secret_ref is not None and source.secret_ref.name:
+                yield f"{path}.envFrom[{index}].secretRef", "secrets"
+        for index, variable in enumerate(container.env):
+            origin = variable.value_from
+            if origin is not None and origin.secret_key_ref is not None and origin.secret_key_ref.name:
+                yield f"{path}.env[{index}].valueFrom.secretKeyRef", "secrets"
+    for index, volume in enumerate(pod.spec.volumes):
+        if any(_secret_names(volume)):
+            yield f"spec.volumes[{index}]", "secrets"
+
+
+def _secret_names(volume: Volume) -> Iterator[str]:
+    if volume.azure_file is not None:
+        yield volume.azure_file.secret_name
+    if volume.secret is not None:
+        yield volume.secret.secret_name
+    if volume.csi is not None and volume.csi.node_publish_secret_ref is not None:
+        yield volume.csi.node_publish_secret_ref.name
+    if volume.projected is not None:
+        yield from (source.secret.name for source in volume.projected.sources if source.secret is not None)
+    for kind in (
+        volume.cephfs,
+        volume.cinder,
+        volume.flex_volume,
+        volume.rbd,
+        volume.scale_io,
+        volume.iscsi,
+        volume.storageos,
+    ):
+        if kind is not None and kind.secret_ref is not None:
+            yield kind.secret_ref.name
+
+
+def _named_config_maps(pod: Pod) -> Iterator[tuple[str, str]]:
+    for path, container in _containers(pod):
+        for index, source in enumerate(container.env_from):
+            if source.config_map_ref is not None and source.config_map_ref.name:
+                yield f"{path}.envFrom[{index}].configMapRef", "configmaps"
+        for index, variable in enumerate(container.env):
+            origin = variable.value_from
+            if origin is not None and origin.config_map_key_ref is not None and origin.config_map_key_ref.name:
+                yield f"{path}.env[{index}].valueFrom.configMapKeyRef", "configmaps"
+    for index, volume in enumerate(pod.spec.volumes):
+        projected = volume.projected.sources if volume.projected is not None else ()
+        names = [source.config_map.name for source in projected if source.config_map is not None]
+        if volume.config_map is not None:
+            names.append(volume.config_map.name)
+        if any(names):
+            yield f"spec.volumes[{index}]", "configmaps"
+
+
+def _claims(pod: Pod) -> Iterator[tuple[str, str]]:
+    if pod.spec.resource_claims:
+        yield "spec.resourceClaims", "resourceclaims"
+
+
+_VOLUME_RESOURCES: Final = (
+    ("config_map", "configmaps (via configmap volumes)"),
+    ("secret", "secrets (via secret volumes)"),
+    ("csi", "csidrivers (via CSI volumes)"),
+    ("glusterfs", "endpoints (via glusterFS volumes)"),
+    ("persistent_volume_claim", "persistentvolumeclaims"),
+    ("ephemeral", "persistentvolumeclaims (via ephemeral volumes)"),
+    ("azure_file", "secrets (via azureFile volumes)"),
+)
+_PROJECTION_RESOURCES: Final = (
+    ("config_map", "configmaps (via projected volumes)"),
+    ("secret", "secrets (via projected volumes)"),
+    ("service_account_token", "serviceaccounts (via projected volumes)"),
+    ("cluster_trust_bundle", "clustertrustbundles"),
+    ("pod_certificate", "podcertificates"),
+)
+
+
+def _volumes(pod: Pod) -> Iterator[tuple[str, str]]:
+    for index, volume in enumerate(pod.spec.volumes):
+        path = f"spec.volumes[{index}]"
+        for field, resource in _VOLUME_RESOURCES:
+            if getattr(volume, field) is not None:
+                yield path, resource
+        for position, source in enumerate(volume.projected.sources if volume.projected is not None else ()):
+            for field, resource in _PROJECTION_RESOURCES:
+                if getattr(source, field) is not None:
+                    yield f"{path}.projected.sources[{position}]", resource
