@@ -1,0 +1,266 @@
+"""Anything may happen to the pure machine in any order; these things hold at every step."""
+
+from __future__ import annotations
+
+import attrs
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.pods.factories import CREATE, KILL, SYNC, UPDATE, make_pod, request, running, runtime_status
+from tests.pods.pure_node import PureNode
+from trikubelet.api import Pod
+from trikubelet.pods.termination import asks_to_end
+from trikubelet.pods.types import KillPodOptions, UpdatePodOptions
+from trikubelet.pods.worker_messages import (
+    Cancelled,
+    Completed,
+    ConfigUpdate,
+    Failed,
+    Outcome,
+    SyncPod,
+    TerminatePod,
+    TerminateRuntimePod,
+)
+from trikubelet.pods.worker_phases import (
+    Finished,
+    Phase,
+    Syncing,
+    Terminated,
+    Terminating,
+    TerminationRequested,
+    WaitingToStart,
+)
+
+UIDS = ("api", "static-1", "static-2")
+RANK: dict[type[Phase], int] = {
+    phase: rank
+    for rank, phase in enumerate((WaitingToStart, Syncing, TerminationRequested, Terminating, Terminated, Finished))
+}
+
+uids = st.sampled_from(UIDS)
+graces = st.none() | st.integers(0, 40)
+outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
+    [Completed(), Completed(), Completed(terminal=True), Failed(), Failed(network_not_ready=True)]
+)
+
+
+@attrs.define
+class Life:
+    """What the model remembers of one incarnation of a pod."""
+
+    asked_to_end: bool = False
+    latest: Pod | None = None
+    grace: int | None = None
+    rank: int = 0
+    restart_asked: bool = False
+
+
+class PodWorkersMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.node = PureNode()
+        self.lives: dict[str, Life] = {}
+        self.version = 0
+        self.killers_told: list[int] = []
+
+    # --- What happens ------------------------------------------------------------------------------------------------
+
+    def pod(self, uid: str, **more: object) -> Pod:
+        self.version += 1
+        pod = make_pod(uid, "web" if uid.startswith("static") else uid, static=uid.startswith("static"), **more)  # type: ignore[arg-type]
+        annotations = {**pod.metadata.annotations, "version": str(self.version)}
+        return attrs.evolve(pod, metadata=attrs.evolve(pod.metadata, annotations=annotations))
+
+    def send(self, uid: str, options: UpdatePodOptions, *, nothing_runs: bool = True) -> None:
+        life = self.lives.setdefault(uid, Life())
+        known = self.node.registry.phase(uid)
+        ignored = isinstance(known, Finished) or (life.asked_to_end and options.update_type is CREATE)
+        if life.asked_to_end and options.update_type is CREATE:
+            life.restart_asked = True
+        if options.pod is not None and not ignored:
+            life.latest = options.pod
+        life.asked_to_end |= asks_to_end(options)
+        self.node.update(options, runtime_status(uid, containers=not nothing_runs))
+
+    @rule(uid=uids, update_type=st.sampled_from([CREATE, UPDATE, SYNC]))
+    def config_update(self, uid: str, update_type: object) -> None:
+        self.send(uid, request(update_type, self.pod(uid)))  # type: ignore[arg-type]
+
+    @rule(uid=uids, grace=st.integers(0, 40))
+    def deletion(self, uid: str, grace: int) -> None:
+        self.send(uid, request(UPDATE, self.pod(uid, deletion_grace=grace)))
+
+    @rule(uid=uids, nothing_runs=st.booleans())
+    def terminal_phase(self, uid: str, nothing_runs: bool) -> None:
+        self.send(uid, request(UPDATE, self.pod(uid, phase="Failed")), nothing_runs=nothing_runs)
+
+    @rule(uid=uids, grace=graces, evict=st.booleans())
+    def kill(self, uid: str, grace: int | None, evict: bool) -> None:
+        killer = len(self.killers_told)
+        self.killers_told.append(0)
+        options = KillPodOptions(on_completed=lambda: self._tell(killer), evict=evict, grace_period_override=grace)
+        self.send(uid, request(KILL, self.pod(uid), kill=options))
+
+    @rule(uid=uids)
+    def runtime_kill(self, uid: str) -> None:
+        self.send(uid, request(KILL, running_pod=running(uid)))
+
+    @rule(uid=uids)
+    def retry_due(self, uid: str) -> None:
+        if uid in self.node.retries:
+            del self.node.retries[uid]
+            self.node.retry(uid)
+
+    @rule(desired=st.sets(uids))
+    def housekeeping(self, desired: set[str]) -> None:
+        for uid, state in self.node.registry.phases().items():
+            if uid not in desired and not isinstance(state, Finished):
+                self.lives[uid].asked_to_end = True
+        known = self.node.sync_known_pods(*desired)
+        for uid in list(self.lives):
+            if uid not in known:
+                assert uid not in desired or self.lives[uid].restart_asked
+                del self.lives[uid]
+        for uid in desired - known.keys():
+            self.send(uid, request(CREATE, self.pod(uid)))
+
+    @precondition(lambda self: self.node.woken - self.node.busy.keys())
+    @rule(data=st.data())
+    def worker_begins(self, data: st.DataObject) -> None:
+        self._begin(data.draw(st.sampled_from(sorted(self.node.woken - self.node.busy.keys()))))
+
+    @precondition(lambda self: self.node.busy)
+    @rule(data=st.data(), outcome=outcomes)
+    def work_ends(self, data: st.DataObject, outcome: Outcome) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.node.busy)))
+        if uid in self.node.cancelled and data.draw(st.booleans()):
+            outcome = Cancelled()
+        self._done(uid, outcome)
+
+    # --- What each piece of work must look like ----------------------------------------------------------------------
+
+    def _begin(self, uid: str) -> None:
+        work = self.node.begin(uid)
+        life = self.lives[uid]
+        match work:
+            case None:
+                return
+            case SyncPod():
+                assert not life.asked_to_end, "a sync began after the pod was asked to end"
+            case TerminatePod():
+                assert life.asked_to_end
+                assert 1 <= work.grace_period <= (life.grace or 10**6), "the grace period grew"
+                life.grace = work.grace_period
+        if isinstance(work.update, ConfigUpdate) and life.latest is not None:
+            assert work.update.pod == life.latest, "an update was lost"
+
+    def _done(self, uid: str, outcome: Outcome) -> None:
+        work = self.node.busy[uid]
+        if outcome == Completed(terminal=True) and isinstance(work, SyncPod):
+            self.lives[uid].asked_to_end = True
+        self.node.done(uid, outcome)
+        if isinstance(work, TerminateRuntimePod) and isinstance(outcome, Completed):
+            del self.lives[uid]
+
+    def _tell(self, killer: int) -> None:
+        self.killers_told[killer] += 1
+
+    # --- What always holds -------------------------------------------------------------------------------------------
+
+    @invariant()
+    def phases_move_one_way(self) -> None:
+        assert self.node.registry.phases().keys() == self.lives.keys()
+        for uid, state in self.node.registry.phases().items():
+            rank = RANK[type(state)]
+            assert rank >= self.lives[uid].rank
+            self.lives[uid].rank = rank
+
+    @invariant()
+    def a_worker_is_there_exactly_while_it_has_something_to_do(self) -> None:
+        alive = {uid for uid, state in self.node.registry.phases().items() if not isinstance(state, Finished)}
+        assert self.node.workers == alive
+
+    @invariant()
+    def what_is_in_flight_is_known(self) -> None:
+        for uid, state in self.node.registry.phases().items():
+            in_flight = not isinstance(state, WaitingToStart | Finished) and state.in_flight
+            assert in_flight == (uid in self.node.busy)
+
+    @invariant()
+    def nothing_pending_is_left_lying(self) -> None:
+        for uid, state in self.node.registry.phases().items():
+            if isinstance(state, Finished) or uid in self.node.busy or state.pending is None:
+                continue
+            name = state.identity.full_name
+            waits = isinstance(state, WaitingToStart) and state.identity.static
+            others_turn = waits and (
+                self.node.registry.started_static_pod(name) is not None
+                or self.node.registry.waiting_static_pods(name)[0] != uid
+            )
+            assert others_turn or uid in self.node.woken
+
+    @invariant()
+    def an_idle_worker_looks_again_sometime(self) -> None:
+        for uid, state in self.node.registry.phases().items():
+            if not isinstance(state, Finished) and uid not in self.node.busy and state.pending is None:
+                assert uid in self.node.retries or uid in self.node.woken
+
+    @invariant()
+    def only_one_static_pod_of_a_name_has_been_started(self) -> None:
+        started = [
+            uid
+            for uid, state in self.node.registry.phases().items()
+            if uid.startswith("static")
+            and (isinstance(state, Syncing) or (isinstance(state, TerminationRequested) and state.active is not None))
+        ]
+        assert len(started) <= 1
+        assert set(started) <= {self.node.registry.started_static_pod("web_ns")}
+
+    @invariant()
+    def what_is_called_off_is_asked_to_end(self) -> None:
+        for uid in self.node.cancelled:
+            assert self.lives[uid].asked_to_end
+
+    @invariant()
+    def the_queries_agree_with_each_other(self) -> None:
+        states = self.node.registry
+        for uid in (*UIDS, "unknown"):
+            ended = states.is_pod_known_terminated(uid)
+            assert not (ended and states.could_have_running_containers(uid))
+            assert not ended or states.should_pod_containers_be_terminating(uid)
+            assert not ended or states.should_pod_runtime_be_removed(uid)
+            assert not states.should_pod_be_finished(uid) or states.should_pod_runtime_be_removed(uid)
+            if states.should_pod_containers_be_terminating(uid):
+                assert not isinstance(self.node.busy.get(uid), SyncPod), "a sync runs, so a container may start"
+
+    @invariant()
+    def killers_are_told_at_most_once(self) -> None:
+        assert all(times <= 1 for times in self.killers_told)
+
+    def teardown(self) -> None:
+        """Once nothing fails any more and nobody wants anything, everything comes to its end."""
+        self.housekeeping_until_quiet()
+        assert not self.node.registry.phases()
+        assert not self.node.workers
+        assert all(times == 1 for times in self.killers_told)
+        assert self.node.registry.waiting_static_pods("web_ns") == ()
+        assert self.node.registry.started_static_pod("web_ns") is None
+
+    def housekeeping_until_quiet(self) -> None:
+        for _ in range(2):
+            for uid, state in self.node.registry.phases().items():
+                if not isinstance(state, Finished):
+                    self.lives[uid].asked_to_end = True
+            self.node.sync_known_pods()
+            while ready := sorted(self.node.woken | self.node.busy.keys()):
+                for uid in ready:
+                    if uid in self.node.busy:
+                        self._done(uid, Completed())
+                    elif uid in self.node.workers:
+                        self._begin(uid)
+        self.node.sync_known_pods()
+
+
+TestPodWorkersMachine = PodWorkersMachine.TestCase
+TestPodWorkersMachine.settings = settings(stateful_step_count=40, deadline=None)

@@ -1,0 +1,195 @@
+"""Housekeeping's decisions: what to do about everything that no longer fits what is desired.
+
+The story of a round, which the sync loop makes every two seconds and whenever a worker has stopped, once all sources
+are ready: it compares the workers with the desired pods (`PodWorkers.sync_known_pods`), lists the pods that run, hands
+both in here, and carries out the plan from top to bottom. Nothing else may reach the workers in between.
+
+Behaviour of the kubelet's `HandlePodCleanups`. The plan is a value; this module does nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Final, TypeAlias
+
+import attrs
+
+from trikubelet.api import Pod
+from trikubelet.pods.classify import TERMINAL_PHASES, is_mirror_pod, is_static_pod, is_terminal
+from trikubelet.pods.manager import AllPods
+from trikubelet.pods.types import KillPodOptions, SyncPodType, UpdatePodOptions
+from trikubelet.pods.worker_registry import WorkerLifecycle, WorkerSummary
+from trikubelet.runtime.model import RunningPod
+
+ORPHAN_GRACE_PERIOD: Final = 1
+"""Seconds for a running pod that nobody knows."""
+
+
+@attrs.frozen(kw_only=True)
+class CleanupFacts:
+    """What housekeeping sees."""
+
+    sources_ready: bool
+    """Whether every source of pods has spoken. Before, nothing may be called unwanted."""
+    desired: AllPods
+    workers: Mapping[str, WorkerSummary]
+    """The answer of `sync_known_pods` for the desired pods."""
+    running: Collection[RunningPod]
+    """Pods with a running container or a ready sandbox, listed after the workers were compared."""
+    reported_phases: Mapping[str, str] = attrs.field(factory=dict)
+    """The agent's own word on pods' phases, by UID: admission rejects a pod by calling it Failed."""
+    terminating_static: Collection[str] = ()
+    """Full names of static pods that are still being ended: their mirror pods stay."""
+    pod_directories: Collection[str] = ()
+    """UIDs with a directory under `pods/`."""
+
+
+@attrs.frozen
+class DeleteMirrorPod:
+    """The pod that it shows is gone."""
+
+    full_name: str
+
+
+@attrs.frozen
+class RestartPod:
+    """Desired, may run, and has no worker: mostly re-created with a UID whose first life has just finished."""
+
+    pod: Pod
+    mirror_pod: Pod | None
+
+    def request(self, now: float) -> UpdatePodOptions:
+        """What to tell the worker."""
+        return UpdatePodOptions(SyncPodType.CREATE, now, pod=self.pod, mirror_pod=self.mirror_pod)
+
+
+@attrs.frozen
+class FinishRejectedPod:
+    """Deleted and terminal without ever having had a worker (admission refused it): its deletion must complete."""
+
+    pod: Pod
+
+    def request(self, now: float) -> UpdatePodOptions:
+        """What to tell the worker."""
+        return UpdatePodOptions(SyncPodType.KILL, now, pod=self.pod)
+
+
+@attrs.frozen
+class KillOrphan:
+    """Runs, and nobody knows it."""
+
+    running_pod: RunningPod
+
+    def request(self, now: float) -> UpdatePodOptions:
+        """What to tell the worker."""
+        options = KillPodOptions(grace_period_override=ORPHAN_GRACE_PERIOD)
+        return UpdatePodOptions(SyncPodType.KILL, now, running_pod=self.running_pod, kill_options=options)
+
+
+@attrs.frozen
+class RemovePodDirectory:
+    """Volumes and the like of a pod that is neither desired nor running, and that no worker is cleaning up."""
+
+    uid: str
+
+
+CleanupAction: TypeAlias = DeleteMirrorPod | RestartPod | FinishRejectedPod | KillOrphan | RemovePodDirectory
+
+
+@attrs.frozen
+class WorkingPods:
+    """One kind of worker, for counting (metric `working_pods`)."""
+
+    lifecycle: WorkerLifecycle
+    config: str
+    """`desired`, `orphan` or `runtime_only`."""
+    static: bool
+
+
+@attrs.frozen
+class CleanupPlan:
+    """What to do, in this order: actions; then whoever keeps something per pod drops the rest."""
+
+    actions: tuple[CleanupAction, ...] = ()
+    possibly_running: frozenset[str] = frozenset()
+    """UIDs whose probes and cgroups stay."""
+    statuses_to_keep: frozenset[str] = frozenset()
+    """UIDs whose reported statuses stay."""
+    counts: Mapping[WorkingPods, int] = attrs.field(factory=dict)
+
+
+def plan_cleanup(facts: CleanupFacts) -> CleanupPlan | None:
+    """Decide one round. None while the sources are not ready: then nothing is done at all."""
+    if not facts.sources_ready:
+        return None
+    running = {pod.uid: pod for pod in facts.running}
+    restarts = _restarts(facts)
+    rejected = [
+        FinishRejectedPod(pod)
+        for pod in facts.desired.pods
+        if pod.metadata.deletion_timestamp is not None
+        and is_terminal(pod)
+        and pod.metadata.uid not in facts.workers
+        and pod.metadata.uid not in running
+    ]
+    restarted = {action.pod.metadata.uid: _restarted(action.pod) for action in restarts}
+    known = {**facts.workers, **restarted}
+    orphans = [KillOrphan(pod) for uid, pod in running.items() if uid not in known]
+    known.update({action.running_pod.uid: _killed_orphan() for action in orphans})
+    actions: list[CleanupAction] = [*_directories(facts, running)]
+    actions += [
+        DeleteMirrorPod(name)
+        for name in facts.desired.orphaned_mirror_full_names
+        if name not in facts.terminating_static
+    ]
+    actions += [*restarts, *rejected, *orphans]
+    return CleanupPlan(
+        actions=tuple(actions),
+        possibly_running=frozenset(
+            uid for uid, worker in known.items() if worker.lifecycle is not WorkerLifecycle.TERMINATED
+        ),
+        statuses_to_keep=frozenset(pod.metadata.uid for pod in (*facts.desired.pods, *facts.desired.mirror_pods)),
+        counts=Counter(_kind(worker) for worker in known.values()),
+    )
+
+
+def is_inactive(pod: Pod, worker: WorkerSummary | None, reported_phase: str | None) -> bool:
+    """Whether a desired pod shall not run any more (kubelet: `isPodInactive`).
+
+    That is so for one known to have ended, and for a terminal one, unless it is just being ended.
+    """
+    if worker is not None and worker.lifecycle is WorkerLifecycle.TERMINATED:
+        return True
+    terminal = is_terminal(pod) or reported_phase in TERMINAL_PHASES
+    return terminal and (worker is None or worker.lifecycle is not WorkerLifecycle.TERMINATING)
+
+
+def _restarts(facts: CleanupFacts) -> list[RestartPod]:
+    mirrors = {pod.full_name: pod for pod in facts.desired.mirror_pods}
+    return [
+        RestartPod(pod, mirrors.get(pod.full_name))
+        for pod in facts.desired.pods
+        if pod.metadata.uid not in facts.workers
+        and not is_mirror_pod(pod)
+        and not is_inactive(pod, None, facts.reported_phases.get(pod.metadata.uid))
+    ]
+
+
+def _directories(facts: CleanupFacts, running: Mapping[str, RunningPod]) -> list[RemovePodDirectory]:
+    wanted = {pod.metadata.uid for pod in facts.desired.pods} | running.keys() | facts.workers.keys()
+    return [RemovePodDirectory(uid) for uid in facts.pod_directories if uid not in wanted]
+
+
+def _restarted(pod: Pod) -> WorkerSummary:
+    return WorkerSummary(WorkerLifecycle.SYNC, has_config=True, static=is_static_pod(pod))
+
+
+def _killed_orphan() -> WorkerSummary:
+    return WorkerSummary(WorkerLifecycle.TERMINATING, orphan=True)
+
+
+def _kind(worker: WorkerSummary) -> WorkingPods:
+    if not worker.has_config:
+        return WorkingPods(worker.lifecycle, "runtime_only", static=False)
+    return WorkingPods(worker.lifecycle, "orphan" if worker.orphan else "desired", worker.static)
