@@ -1,0 +1,142 @@
+"""A node with a simulated runtime, and a runtime manager connected to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+
+from trikubelet.api import Container, ObjectMeta, Pod, PodSpec
+from trikubelet.clock import TrioClock
+from trikubelet.cri.client import ImageClient, RuntimeClient
+from trikubelet.events import EventRecorder
+from trikubelet.grpc import Channel
+from trikubelet.runtime.manager import RuntimeManager
+from trikubelet.runtime.options import MachineFacts, RuntimeOptions
+from trikubelet.sim import SimulatedRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.runtime.results import PodSyncResult
+
+
+class FakeMounts:
+    """Volumes by name, for every pod."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.paths: dict[str, Path] = {}
+
+    def host_path(self, pod: Pod, volume_name: str) -> Path | None:
+        return self.paths.get(volume_name)
+
+    def resolve_subpath(self, volume: Path, sub_path: str) -> Path:
+        if sub_path == "escape":
+            raise OSError("it leads out of the volume")
+        return volume / sub_path
+
+
+@attrs.define
+class Node:
+    """What a test plays with: the simulated runtime, one manager, and what they said."""
+
+    sim: SimulatedRuntime
+    channel: Channel
+    clock: TrioClock
+    recorder: EventRecorder
+    options: RuntimeOptions
+    mounts: FakeMounts
+    manager: RuntimeManager
+
+    def another_manager(self, **changes: Any) -> RuntimeManager:
+        """The manager of an agent that was started again, perhaps with other options."""
+        manager = RuntimeManager(
+            RuntimeClient(self.channel),
+            ImageClient(self.channel),
+            recorder=self.recorder,
+            clock=self.clock,
+            options=attrs.evolve(self.options, **changes),
+            mounts=self.mounts,
+        )
+        manager.runtime_name = "simulated"
+        return manager
+
+    async def status(self, pod: Pod) -> PodRuntimeStatus:
+        return await self.manager.get_pod_status(pod.metadata.uid, pod.metadata.name, pod.metadata.namespace)
+
+    async def sync(self, pod: Pod, **more: Any) -> PodSyncResult:
+        """One sync on a fresh status."""
+        return await self.manager.sync_pod(pod, await self.status(pod), **more)
+
+    async def settle(self, pod: Pod, seconds: float) -> None:
+        """Sync every second for a while."""
+        end = trio.current_time() + seconds
+        while trio.current_time() < end:
+            await self.sync(pod)
+            await trio.sleep(1)
+
+    async def seen(self, pod: Pod, container: str) -> ContainerStatus:
+        status = (await self.status(pod)).find_container(container)
+        assert status is not None
+        return status
+
+    async def kill(self, pod: Pod, grace_override: int | None = None) -> None:
+        running = (await self.status(pod)).as_running_pod("simulated")
+        await self.manager.kill_pod(running, pod, grace_override)
+
+    def said(self, pod: Pod) -> list[tuple[str, str]]:
+        """The events of a pod: reason and message."""
+        return [(event.reason, event.message) for event in self.recorder.events_of(pod.metadata.uid)]
+
+    def starts(self, container: str) -> list[float]:
+        """When a container was started, in Trio time."""
+        return [run.started_at for run in self.sim.started(container)]
+
+
+def make_pod(*containers: Container, name: str = "web", **spec: Any) -> Pod:
+    spec.setdefault("restart_policy", "Always")
+    spec.setdefault("termination_grace_period_seconds", 30)
+    spec.setdefault("dns_policy", "Default")
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
+        spec=PodSpec(containers=containers or (make_container(),), **spec),
+    )
+
+
+def make_container(name: str = "main", **fields: Any) -> Container:
+    fields.setdefault("image", "busybox")
+    fields.setdefault("image_pull_policy", "IfNotPresent")
+    return Container(name=name, **fields)
+
+
+@pytest.fixture
+async def node(autojump_clock: MockClock, tmp_path: Path) -> AsyncIterator[Node]:
+    clock = TrioClock()
+    sim = SimulatedRuntime(seed=1, clock=clock)
+    recorder = EventRecorder(clock)
+    options = RuntimeOptions(
+        root_dir=tmp_path / "root",
+        machine=MachineFacts(8 * 2**30),
+        pod_logs_dir=tmp_path / "logs",
+        host_ips=("192.168.0.1",),
+        resolver_config=None,
+    )
+    mounts = FakeMounts(tmp_path)
+    async with sim.connect() as channel:
+        manager = RuntimeManager(
+            RuntimeClient(channel),
+            ImageClient(channel),
+            recorder=recorder,
+            clock=clock,
+            options=options,
+            mounts=mounts,
+        )
+        await manager.connect()
+        yield Node(sim, channel, clock, recorder, options, mounts, manager)

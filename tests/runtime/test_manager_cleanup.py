@@ -1,0 +1,221 @@
+"""Reading the runtime, and removing what is dead from it and from disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from grpclib.const import Status
+
+from tests.runtime.conftest import Node, make_container, make_pod
+from trikubelet.cri.errors import CRIError
+from trikubelet.runtime.errors import GarbageCollectionError
+from trikubelet.runtime.gc_choice import ContainerGCPolicy
+from trikubelet.runtime.model import ContainerState
+from trikubelet.sim.programs import Program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+
+async def crash(node: Node, times: int) -> None:
+    """A pod whose container crashed so often and then runs."""
+    node.sim.program(Program.crashes(times), pod="web")
+    pod = make_pod()
+    while not node.sim.running_containers():
+        result = await node.sync(pod)
+        await trio.sleep_until(result.backoffs.get("main", trio.current_time()))
+
+
+async def test_pods_are_listed_with_what_runs_or_with_everything(autojump_clock: MockClock, node: Node) -> None:
+    await crash(node, 2)
+    await node.sync(make_pod(name="other"))
+    running = await node.manager.get_pods()
+    assert {pod.full_name: len(pod.containers) for pod in running} == {"web_default": 1, "other_default": 1}
+    everything = {pod.full_name: pod for pod in await node.manager.get_pods(all=True)}
+    web = everything["web_default"]
+    assert [one.attempt for one in web.containers] == [2, 1, 0]
+    assert [one.state for one in web.containers] == [
+        ContainerState.RUNNING,
+        ContainerState.EXITED,
+        ContainerState.EXITED,
+    ]
+    assert (web.uid, web.name, web.namespace) == ("uid-web", "web", "default")
+    assert str(web.containers[0].id).startswith("simulated://")
+
+
+async def test_a_status_has_the_newest_run_first_and_everything_known_of_it(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    await crash(node, 1)
+    began = trio.current_time()
+    status = await node.manager.get_pod_status("uid-web")
+    assert (status.name, status.namespace, status.observed_at) == ("web", "default", began)
+    newest, oldest = status.container_statuses
+    assert (newest.restart_count, newest.state, newest.exit_code) == (1, ContainerState.RUNNING, 0)
+    assert newest.pid > 0
+    assert newest.finished_at is None
+    assert (oldest.restart_count, oldest.state, oldest.exit_code, oldest.reason) == (
+        0,
+        ContainerState.EXITED,
+        1,
+        "Error",
+    )
+    assert oldest.pid == 0
+    assert oldest.finished_at is not None
+    assert oldest.started_at is not None
+
+
+async def test_a_verbose_status_is_asked_for_once_only(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod()
+    await node.sync(pod)
+    first = await node.seen(pod, "main")
+    again = await node.seen(pod, "main")
+    assert first.pid == again.pid > 0
+
+
+async def test_an_unknown_pod_has_an_empty_status(autojump_clock: MockClock, node: Node) -> None:
+    status = await node.manager.get_pod_status("nobody", "a", "b")
+    assert (status.uid, status.container_statuses, status.sandbox_statuses) == ("nobody", (), ())
+
+
+async def test_what_vanishes_while_looking_is_left_out(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod(make_container("a"), make_container("b"))
+    await node.sync(pod)
+    node.sim.faults.fail_next("ContainerStatus", status=Status.NOT_FOUND)
+    assert len((await node.status(pod)).container_statuses) == 1
+
+
+async def test_any_other_error_is_the_callers(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod(make_container("a"), make_container("b"))
+    await node.sync(pod)
+    node.sim.faults.fail_next("ContainerStatus", status=Status.UNAVAILABLE)
+    with pytest.raises(CRIError):
+        await node.status(pod)
+
+
+async def test_a_containers_last_words_are_in_its_status(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(Program.exits(5, exit_code=3))
+    pod = make_pod(make_container(termination_message_path="/dev/termination-log"), restart_policy="Never")
+    await node.sync(pod)
+    [running] = node.sim.running_containers()
+    [mount] = [one for one in running.config.mounts if one.container_path == "/dev/termination-log"]
+    await trio.Path(mount.host_path).write_text("out of ideas")
+    await trio.sleep(6)
+    ended = await node.seen(pod, "main")
+    assert (ended.message, ended.exit_code) == ("out of ideas", 3)
+
+
+async def collect(node: Node, *removed: str, policy: ContainerGCPolicy = ContainerGCPolicy()) -> None:  # noqa: B008
+    await node.manager.garbage_collect(policy, all_sources_ready=True, is_pod_removed=lambda uid: uid in removed)
+
+
+async def test_the_last_dead_run_of_a_container_stays(autojump_clock: MockClock, node: Node) -> None:
+    await crash(node, 3)
+    await collect(node)
+    status = await node.manager.get_pod_status("uid-web")
+    assert [one.restart_count for one in status.container_statuses] == [3, 2]
+
+
+async def test_all_of_a_removed_pod_goes(autojump_clock: MockClock, node: Node, tmp_path: Path) -> None:
+    pod = make_pod()
+    await node.sync(pod)
+    await node.sync(make_pod(name="other"))
+    await node.kill(pod)
+    await collect(node, "uid-web")
+    assert [one.pod_uid for one in node.sim.machine.containers.values()] == ["uid-other"]
+    assert len(node.sim.machine.sandboxes) == 1
+    assert [one.name for one in (tmp_path / "logs").iterdir()] == ["default_other_uid-other"]
+
+
+async def test_nothing_is_taken_for_removed_before_all_sources_are_ready(
+    autojump_clock: MockClock, node: Node, tmp_path: Path
+) -> None:
+    pod = make_pod()
+    await node.sync(pod)
+    await node.kill(pod)
+    await node.manager.garbage_collect(all_sources_ready=False, is_pod_removed=lambda uid: True)
+    assert len(node.sim.machine.containers) == 1
+    assert (tmp_path / "logs" / "default_web_uid-web").is_dir()
+
+
+async def test_dead_sandboxes_go_but_the_newest(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod()
+    await node.sync(pod)
+    node.sim.fail_sandbox(next(iter(node.sim.machine.sandboxes.values())))
+    await node.settle(pod, 2)
+    assert len(node.sim.machine.sandboxes) == 2
+    await collect(node, policy=ContainerGCPolicy(max_per_pod_container=0))
+    assert [one.ready for one in node.sim.machine.sandboxes.values()] == [True]
+
+
+async def test_a_container_that_cannot_be_removed_does_not_stop_the_others(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    await crash(node, 4)
+    node.sim.faults.fail_next("RemoveContainer")
+    await collect(node)
+    assert len(node.sim.machine.containers) == 3
+    await collect(node)
+    assert len(node.sim.machine.containers) == 2
+
+
+async def test_a_runtime_that_cannot_be_asked_is_an_error(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.faults.fail_next("ListContainers")
+    with pytest.raises(GarbageCollectionError, match="ListContainers"):
+        await collect(node)
+
+
+async def test_earlier_runs_are_removed_on_request(autojump_clock: MockClock, node: Node) -> None:
+    await crash(node, 3)
+    status = await node.manager.get_pod_status("uid-web")
+    await node.manager.remove_pod_containers(status, container_id=status.container_statuses[0].id.id)
+    after = await node.manager.get_pod_status("uid-web")
+    assert [one.restart_count for one in after.container_statuses] == [3, 2]
+    await node.manager.remove_pod_containers(after, keep=0)
+    assert [one.restart_count for one in (await node.manager.get_pod_status("uid-web")).container_statuses] == [3]
+
+
+async def test_logs_and_links_go_with_their_container(autojump_clock: MockClock, node: Node, tmp_path: Path) -> None:
+    links = tmp_path / "containers"
+    node.manager = node.another_manager(legacy_log_symlinks_dir=links)
+    node.sim.program(Program.exits(1))
+    pod = make_pod(restart_policy="Never")
+    directory = tmp_path / "logs" / "default_web_uid-web" / "main"
+    directory.mkdir(parents=True)
+    await node.sync(pod)
+    await trio.sleep(2)
+    status = await node.status(pod)
+    (directory / "0.log").write_text("")
+    (directory / "0.log.20260101").write_text("")
+    await node.manager.remove_pod_containers(status, keep=0)
+    assert list(directory.iterdir()) == []
+    assert node.sim.machine.containers == {}
+
+
+async def test_a_started_container_gets_its_link_and_dangling_links_go(
+    autojump_clock: MockClock, node: Node, tmp_path: Path
+) -> None:
+    links = tmp_path / "containers"
+    node.manager = node.another_manager(legacy_log_symlinks_dir=links)
+    pod = make_pod()
+    log = tmp_path / "logs" / "default_web_uid-web" / "main" / "1.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("")
+    (log.parent / "0.log").write_text("")
+    log.rename(log.parent / "1.log")
+    await node.sync(pod)
+    # The simulated runtime writes no log: the link appears when there is one, as after the next restart.
+    assert not links.exists()
+    attempt = (await node.seen(pod, "main")).restart_count
+    (log.parent / f"{attempt + 1}.log").write_text("")
+    node.sim.end_container(node.sim.running_containers()[0], exit_code=1)
+    await node.settle(pod, 2)
+    [link] = links.iterdir()
+    assert link.resolve() == log.parent / f"{attempt + 1}.log"
+    (links / "old_default_main-0123456789abcdef.log").symlink_to(tmp_path / "nowhere")
+    await collect(node)
+    assert list(links.iterdir()) == [link]

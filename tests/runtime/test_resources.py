@@ -1,0 +1,203 @@
+"""From quantities to what the kernel gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from trikubelet.api import Container, Pod, PodSpec, Quantity, ResourceRequirements
+from trikubelet.cri import v1
+from trikubelet.runtime.options import MachineFacts, RuntimeOptions, hugepage_unit
+from trikubelet.runtime.resources import (
+    container_resources,
+    cpu_quota,
+    cpu_shares,
+    linux_resources,
+    oom_score_adjust,
+    overhead_resources,
+    pod_limits,
+    pod_qos_class,
+    pod_requests,
+    sandbox_resources,
+)
+
+V1 = RuntimeOptions(root_dir=Path("/"), machine=MachineFacts(4_000_000_000, cgroup_v2=False))
+V2 = attrs.evolve(V1, machine=MachineFacts(4_000_000_000, cgroup_v2=True))
+
+
+def amounts(**given: str) -> dict[str, Quantity]:
+    return {name: Quantity(text) for name, text in given.items()}
+
+
+def container(name: str = "c", *, sidecar: bool = False, requests: str = "", limits: str = "") -> Container:
+    """`requests` and `limits` as `cpu/memory`; a missing part is left out."""
+
+    def read(text: str) -> dict[str, Quantity]:
+        cpu, _, memory = text.partition("/")
+        return amounts(**{key: value for key, value in (("cpu", cpu), ("memory", memory)) if value})
+
+    resources = ResourceRequirements(requests=read(requests), limits=read(limits))
+    return Container(name=name, resources=resources, restart_policy="Always" if sidecar else None)
+
+
+def pod(*containers: Container, init: tuple[Container, ...] = (), own: ResourceRequirements | None = None) -> Pod:
+    return Pod(spec=PodSpec(containers=containers, init_containers=init, resources=own))
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit", "memory", "shares", "quota", "bytes_"),
+    [
+        ("1", "2", "128Mi", 1024, 200_000, 134_217_728),
+        ("2", "8", "0", 2048, 800_000, 0),
+        (None, "2", "0", 2048, 200_000, 0),
+        ("0", "2", "0", 2, 200_000, 0),
+    ],
+)
+def test_quantities_become_shares_quota_and_limit(
+    request_: str | None, limit: str, memory: str, shares: int, quota: int, bytes_: int
+) -> None:
+    wanted = None if request_ is None else Quantity(request_)
+    expected = v1.LinuxContainerResources(
+        cpu_period=100_000, cpu_quota=quota, cpu_shares=shares, memory_limit_in_bytes=bytes_
+    )
+    assert linux_resources(wanted, Quantity(limit), Quantity(memory), V1) == expected
+    expected.unified = {"memory.oom.group": "1"}
+    assert linux_resources(wanted, Quantity(limit), Quantity(memory), V2) == expected
+
+
+def test_one_process_may_be_killed_alone_when_configured_so() -> None:
+    options = attrs.evolve(V2, single_process_oom_kill=True)
+    assert linux_resources(None, Quantity("1"), Quantity(0), options).unified == {}
+
+
+def test_no_quota_is_set_when_switched_off() -> None:
+    resources = linux_resources(None, Quantity("1"), Quantity(0), attrs.evolve(V1, cpu_cfs_quota=False))
+    assert (resources.cpu_quota, resources.cpu_period) == (0, 0)
+
+
+@pytest.mark.parametrize(("milli", "shares"), [(0, 2), (1, 2), (2, 2), (100, 102), (1000, 1024), (300_000, 262_144)])
+def test_shares_are_within_what_the_kernel_takes(milli: int, shares: int) -> None:
+    assert cpu_shares(milli) == shares
+
+
+@pytest.mark.parametrize(("milli", "quota"), [(0, 0), (5, 1000), (10, 1000), (20, 2000), (1500, 150_000)])
+def test_quotas_are_at_least_a_millisecond(milli: int, quota: int) -> None:
+    assert cpu_quota(milli, 100_000) == quota
+
+
+@pytest.mark.parametrize(
+    ("situation", "qos"),
+    [
+        (pod(container()), "BestEffort"),
+        (pod(container(requests="1/1Gi", limits="1/1Gi")), "Guaranteed"),
+        (pod(container(requests="1/1Gi", limits="1/1Gi"), container()), "Burstable"),
+        (pod(container(requests="1/1Gi", limits="2/1Gi")), "Burstable"),
+        (pod(container(limits="1/")), "Burstable"),
+        (pod(container(requests="1/1Gi", limits="1/1Gi"), init=(container(requests="1/"),)), "Burstable"),
+        (pod(container(requests="0/0")), "BestEffort"),
+        (
+            pod(container(), own=ResourceRequirements(requests=amounts(cpu="1"), limits=amounts(cpu="2"))),
+            "Burstable",
+        ),
+    ],
+)
+def test_the_qos_class_follows_from_requests_and_limits(situation: Pod, qos: str) -> None:
+    assert pod_qos_class(situation) == qos
+
+
+@pytest.mark.parametrize(
+    ("situation", "score"),
+    [
+        (pod(container()), 1000),
+        (pod(container(requests="1/1G", limits="1/1G")), -997),
+        (pod(container(requests="/1G")), 750),
+        (pod(container(requests="1/")), 999),
+        (pod(container(requests="/4G")), 3),
+        (attrs.evolve(pod(container()), spec=PodSpec(priority_class_name="system-node-critical")), -997),
+    ],
+)
+def test_who_asks_for_more_memory_dies_later(situation: Pod, score: int) -> None:
+    first = next(iter(situation.spec.containers), container())
+    assert oom_score_adjust(situation, first, 4_000_000_000) == score
+
+
+def test_a_sidecar_does_not_die_before_the_main_containers() -> None:
+    sidecar = container("s", sidecar=True, requests="/400M")
+    situation = pod(container("a", requests="/2G"), container("b", requests="/1G"), init=(sidecar,))
+    assert oom_score_adjust(situation, sidecar, 4_000_000_000) == 750
+    assert oom_score_adjust(situation, situation.spec.containers[0], 4_000_000_000) == 500
+
+
+def test_memory_that_only_the_pod_requests_is_shared_out() -> None:
+    own = ResourceRequirements(requests=amounts(memory="2G"), limits=amounts(memory="3G"))
+    situation = pod(container("a", requests="/1G"), container("b"), own=own)
+    assert oom_score_adjust(situation, situation.spec.containers[1], 4_000_000_000) == 875
+
+
+def test_a_pods_requests_are_the_most_it_needs_at_one_time() -> None:
+    situation = pod(
+        container("a", requests="1/1Gi"),
+        init=(
+            container("big", requests="5/"),
+            container("side", sidecar=True, requests="2/"),
+            container("late", requests="4/"),
+        ),
+    )
+    assert pod_requests(situation) == {"cpu": Quantity("6"), "memory": Quantity("1Gi")}
+    assert pod_limits(situation) == {}
+
+
+def test_the_sandbox_gets_the_pods_sum_and_its_overhead() -> None:
+    situation = pod(container(requests="2/128Mi", limits="4/256Mi"))
+    situation = attrs.evolve(situation, spec=attrs.evolve(situation.spec, overhead=amounts(cpu="1", memory="128Mi")))
+    assert sandbox_resources(situation, V1) == v1.LinuxContainerResources(
+        memory_limit_in_bytes=268_435_456, cpu_period=100_000, cpu_quota=400_000, cpu_shares=2048
+    )
+    assert overhead_resources(situation, V1) == v1.LinuxContainerResources(
+        memory_limit_in_bytes=134_217_728, cpu_period=100_000, cpu_quota=100_000, cpu_shares=1024
+    )
+
+
+def test_a_pod_without_overhead_or_cpu_gets_the_least_shares() -> None:
+    situation = pod(container(requests="/128Mi", limits="/256Mi"))
+    assert sandbox_resources(situation, V1).cpu_shares == 2
+    assert overhead_resources(situation, V1) == v1.LinuxContainerResources()
+
+
+def test_every_page_size_has_a_limit() -> None:
+    options = attrs.evolve(V1, machine=attrs.evolve(V1.machine, hugepage_sizes=("2MB", "1GB")))
+    resources = ResourceRequirements(limits={"hugepages-2Mi": Quantity("4Mi")})
+    one = Container(name="c", resources=resources)
+    limits = container_resources(pod(one), one, options).hugepage_limits
+    assert [(limit.page_size, limit.limit) for limit in limits] == [("2MB", 4 * 2**20), ("1GB", 0)]
+
+
+def test_the_pods_limit_counts_for_a_container_without_one() -> None:
+    own = ResourceRequirements(limits=amounts(cpu="3", memory="1Gi"))
+    one, other = container("a"), container("b", limits="1/")
+    situation = pod(one, other, own=own)
+    assert container_resources(situation, one, V1).cpu_quota == 300_000
+    assert container_resources(situation, other, V1).cpu_quota == 100_000
+    assert container_resources(situation, other, V1).memory_limit_in_bytes == 2**30
+
+
+@pytest.mark.parametrize(("size", "unit"), [(64 * 2**10, "64KB"), (2 * 2**20, "2MB"), (2**30, "1GB")])
+def test_page_sizes_are_named_as_cgroups_name_them(size: int, unit: str) -> None:
+    assert hugepage_unit(size) == unit
+
+
+def test_the_machines_facts_are_read_from_proc_and_sys(tmp_path: Path) -> None:
+    for directory in (
+        "proc",
+        "sys/fs/cgroup",
+        "sys/kernel/mm/hugepages/hugepages-2048kB",
+        "sys/devices/system/cpu/cpu0/thermal_throttle",
+    ):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal:        2048 kB\nMemFree: 1 kB\n")
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu memory\n")
+    assert MachineFacts.read(tmp_path) == MachineFacts(
+        2 * 2**20, True, ("2MB",), ("/sys/devices/system/cpu/cpu0/thermal_throttle",)
+    )

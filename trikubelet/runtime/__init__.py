@@ -1,0 +1,1 @@
+"""Makes the container runtime match a pod."""

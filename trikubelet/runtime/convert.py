@@ -1,0 +1,133 @@
+"""From the CRI's messages to the values of `model`. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import betterproto
+
+from trikubelet.cri import v1
+from trikubelet.logs import get_logger
+from trikubelet.runtime.labels import CONTAINER_NAME, read_container_record
+from trikubelet.runtime.model import ContainerID, ContainerState, ContainerStatus, RuntimeContainer, SandboxStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+log = get_logger("runtime")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_STATES: Final = {
+    v1.ContainerState.CONTAINER_CREATED: ContainerState.CREATED,
+    v1.ContainerState.CONTAINER_RUNNING: ContainerState.RUNNING,
+    v1.ContainerState.CONTAINER_EXITED: ContainerState.EXITED,
+}
+
+
+def time_from_nanoseconds(nanoseconds: int) -> datetime | None:
+    """A CRI timestamp, None for the zero that means there is none."""
+    return _EPOCH + timedelta(microseconds=nanoseconds // 1000) if nanoseconds > 0 else None
+
+
+def container_state(state: v1.ContainerState) -> ContainerState:
+    return _STATES.get(state, ContainerState.UNKNOWN)
+
+
+def listed_container(container: v1.Container, runtime_name: str) -> RuntimeContainer:
+    """An entry of ListContainers."""
+    record = read_container_record(container.annotations)
+    return RuntimeContainer(
+        id=ContainerID(runtime_name, container.id),
+        name=container.metadata.name,
+        state=container_state(container.state),
+        image=container.image.image,
+        image_id=container.image_id or container.image_ref,
+        hash=record.hash,
+        created_at=time_from_nanoseconds(container.created_at),
+        pod_sandbox_id=container.pod_sandbox_id,
+        attempt=container.metadata.attempt,
+    )
+
+
+def listed_sandbox(sandbox: v1.PodSandbox, runtime_name: str) -> RuntimeContainer:
+    """An entry of ListPodSandbox, seen as a container."""
+    ready = sandbox.state == v1.PodSandboxState.SANDBOX_READY
+    return RuntimeContainer(
+        id=ContainerID(runtime_name, sandbox.id),
+        name="",
+        state=ContainerState.RUNNING if ready else ContainerState.EXITED,
+        created_at=time_from_nanoseconds(sandbox.created_at),
+        pod_sandbox_id=sandbox.id,
+        attempt=sandbox.metadata.attempt,
+    )
+
+
+def container_status(
+    status: v1.ContainerStatus, *, runtime_name: str, pod_sandbox_id: str, pid: int = 0, termination_message: str = ""
+) -> ContainerStatus:
+    """A container's status; what it wrote at its end is added to the runtime's message."""
+    record = read_container_record(status.annotations)
+    state = container_state(status.state)
+    exited = state is ContainerState.EXITED
+    messages = (status.message, termination_message) if exited else ()
+    return ContainerStatus(
+        id=ContainerID(runtime_name, status.id),
+        name=status.labels.get(CONTAINER_NAME, ""),
+        state=state,
+        created_at=time_from_nanoseconds(status.created_at),
+        started_at=None if state is ContainerState.CREATED else time_from_nanoseconds(status.started_at),
+        finished_at=time_from_nanoseconds(status.finished_at) if exited else None,
+        exit_code=status.exit_code if exited else 0,
+        image=status.image.image,
+        image_id=status.image_id or status.image_ref,
+        image_ref=status.image_ref,
+        image_runtime_handler=status.image.runtime_handler,
+        hash=record.hash,
+        restart_count=record.restart_count,
+        reason=status.reason if exited else "",
+        message=": ".join(message for message in messages if message),
+        pid=pid,
+        log_path=status.log_path,
+        pod_sandbox_id=pod_sandbox_id,
+        labels=status.labels,
+        annotations=status.annotations,
+    )
+
+
+def sandbox_status(status: v1.PodSandboxStatus) -> SandboxStatus:
+    network = status.network
+    return SandboxStatus(
+        id=status.id,
+        attempt=status.metadata.attempt,
+        ready=status.state == v1.PodSandboxState.SANDBOX_READY,
+        created_at=time_from_nanoseconds(status.created_at),
+        ips=_valid_addresses((network.ip, *(extra.ip for extra in network.additional_ips))),
+        host_network=status.linux.namespaces.options.network == v1.NamespaceMode.NODE,
+        network_reported=betterproto.serialized_on_wire(network),
+        labels=status.labels,
+        annotations=status.annotations,
+    )
+
+
+def pid_from_info(info: Mapping[str, str]) -> int:
+    """The container's process id in a verbose status, where containerd and CRI-O put it; 0 when it is not there."""
+    try:
+        details = json.loads(info.get("info", "{}"))
+        return int(details["pid"])
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def _valid_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
+    """The addresses, or none at all when one of them is not an address (kubelet: `determinePodSandboxIPs`)."""
+    given = [address for address in addresses if address]
+    for address in given:
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            log.warning("sandbox reported an address that is none", address=address)
+            return ()
+    return tuple(given)

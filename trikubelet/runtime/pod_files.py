@@ -1,0 +1,166 @@
+"""The files that containers need on the host: log directories, the hosts file, termination files.
+
+What is made and read here is tiny and on local disk, so it is done at once: a trip to a worker thread costs more than
+the work, and would let a mock clock jump while the thread runs. Removing can take long and goes to a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trikubelet.logs import get_logger
+from trikubelet.runtime.dns import MAX_RESOLV_CONF, DNSSettings, parse_resolv_conf
+from trikubelet.runtime.hostname import host_network_hosts_file, managed_hosts_file, pod_hostname_and_domain
+from trikubelet.runtime.log_paths import (
+    container_logs_directory,
+    legacy_symlink_name,
+    pod_logs_directory,
+    restart_count_from_log_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trikubelet.api import Container, Pod
+    from trikubelet.runtime.options import RuntimeOptions
+
+log = get_logger("runtime")
+
+NODE_HOSTS_FILE: Final = Path("/etc/hosts")
+_THREADS: Final = 4
+
+
+class PodFiles:
+    """Makes, reads and removes the files of pods. Every method raises OSError."""
+
+    def __init__(self, options: RuntimeOptions) -> None:
+        self._options = options
+        self._limiter = trio.CapacityLimiter(_THREADS)
+
+    def make_pod_logs_directory(self, pod: Pod) -> None:
+        directory = pod_logs_directory(self._options.pod_logs_dir, pod)
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+    def make_container_logs_directory(self, pod: Pod, container: Container) -> None:
+        directory = container_logs_directory(self._options.pod_logs_dir, pod, container.name)
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+
+    def restart_count(self, pod: Pod, container: Container) -> int:
+        """The restart count for a container that the runtime does not know, from the logs it left behind."""
+        directory = container_logs_directory(self._options.pod_logs_dir, pod, container.name)
+        if not directory.exists():
+            return 0
+        with os.scandir(directory) as entries:
+            return restart_count_from_log_names(entry.name for entry in entries if not entry.is_dir())
+
+    def write_hosts_file(self, pod: Pod, ips: Sequence[str]) -> Path:
+        """Bring the pod's hosts file up to date, in place, since running containers have it mounted."""
+        path = self._options.pod_directory(pod.metadata.uid) / "etc-hosts"
+        if pod.spec.host_network:
+            text = host_network_hosts_file(NODE_HOSTS_FILE.read_text(errors="replace"), pod.spec.host_aliases)
+        else:
+            hostname, domain = pod_hostname_and_domain(pod, self._options.cluster_domain)
+            text = managed_hosts_file(ips, hostname, domain, pod.spec.host_aliases)
+        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o644)
+        return path
+
+    def make_termination_file(self, pod: Pod, container: Container) -> Path:
+        """An empty file that any user may write to, one for each run of the container."""
+        directory = self._options.pod_directory(pod.metadata.uid) / "containers" / container.name
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path = directory / secrets.token_hex(4)
+        path.touch()
+        path.chmod(0o666)
+        return path
+
+    def resolver_settings(self) -> DNSSettings | None:
+        """What the node's resolv.conf says; None when pods are not to have it."""
+        path = self._options.resolver_config
+        if path is None:
+            return None
+        with path.open("rb") as file:
+            return parse_resolv_conf(file.read(MAX_RESOLV_CONF).decode(errors="replace"))
+
+    def link_log(self, pod: Pod, container_name: str, container_id: str, log_path: str) -> None:
+        """Make the link that log collectors look for, when the log is there. A start does not fail for want of it."""
+        directory = self._options.legacy_log_symlinks_dir
+        target = pod_logs_directory(self._options.pod_logs_dir, pod) / log_path
+        if directory is None or not target.exists():
+            return
+        link = directory / legacy_symlink_name(container_id, container_name, pod.metadata.name, pod.metadata.namespace)
+        try:
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(target)
+        except OSError as error:
+            log.warning("could not link a container's log", link=str(link), target=str(target), problem=str(error))
+
+    def read_tail(self, path: str, limit: int) -> bytes | None:
+        """At most the last `limit` bytes of a regular file; None when there is no such file.
+
+        The file is the container's to write: it must not be able to make the agent wait or follow a link.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(f"{path} is no regular file")
+            file.seek(max(0, status.st_size - limit))
+            return file.read(limit)
+
+    async def remove_logs(self, log_path: str, symlink_name: str) -> None:
+        """Remove a container's log, its rotated logs, and the link to it. Not cancelled half way."""
+        current = Path(log_path)
+        directory = current.parent
+        names = _siblings(directory) if log_path else []
+        paths = [directory / name for name in names if name.startswith(current.name)]
+        if self._options.legacy_log_symlinks_dir is not None:
+            link = self._options.legacy_log_symlinks_dir / symlink_name
+            paths += [link] if symlink_name in _siblings(link.parent) else []
+
+        def remove() -> None:
+            for path in paths:
+                path.unlink(missing_ok=True)
+
+        if paths:
+            await trio.to_thread.run_sync(remove, limiter=self._limiter)
+
+    def pod_log_directories(self) -> list[str]:
+        """The names of all directories of pods' logs."""
+        return _siblings(self._options.pod_logs_dir)
+
+    async def remove_pod_logs(self, name: str) -> None:
+        """Remove a directory of pod logs with all that is in it. Not cancelled half way."""
+        directory = self._options.pod_logs_dir / name
+
+        def remove() -> None:
+            shutil.rmtree(directory)
+
+        await trio.to_thread.run_sync(remove, limiter=self._limiter)
+
+    def dangling_symlinks(self) -> list[Path]:
+        """Links to containers' logs that lead nowhere."""
+        directory = self._options.legacy_log_symlinks_dir
+        if directory is None:
+            return []
+        links = (directory / name for name in _siblings(directory) if name.endswith(".log"))
+        return [link for link in links if not link.exists()]
+
+
+def _siblings(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208 - names only
+    except FileNotFoundError:
+        return []

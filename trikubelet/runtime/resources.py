@@ -1,0 +1,223 @@
+"""Requests and limits of a pod as the kernel gets them: shares, quota, limits and who dies first.
+
+Pure arithmetic with exact quantities. The formulas are the kubelet's (`kuberuntime_container_linux.go`,
+`qos/policy.go`, `component-helpers/resource`), since two agents that computed differently would resize each other's
+containers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED, Quantity
+from trikubelet.cri import v1
+from trikubelet.runtime.options import hugepage_unit
+from trikubelet.runtime.plan import is_sidecar
+
+if TYPE_CHECKING:
+    from trikubelet.api import Container, Pod, ResourceRequirements
+    from trikubelet.runtime.options import RuntimeOptions
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+HUGEPAGES_PREFIX: Final = "hugepages-"
+
+_ZERO: Final = Quantity()
+_MIN_SHARES: Final = 2
+_MAX_SHARES: Final = 262_144
+_MIN_QUOTA: Final = 1000
+_GUARANTEED_OOM_SCORE: Final = -997
+_BEST_EFFORT_OOM_SCORE: Final = 1000
+
+Amounts = Mapping[str, Quantity]
+
+
+def pod_qos_class(pod: Pod) -> str:
+    """The pod's quality of service class (api: `GetPodQOS`)."""
+    if pod.status.qos_class:
+        return pod.status.qos_class
+    demands: list[ResourceRequirements]
+    if pod.spec.resources is not None:
+        demands = [pod.spec.resources]
+    else:
+        demands = [container.resources for container in (*pod.spec.containers, *pod.spec.init_containers)]
+    requests = _sum_positive(demand.requests for demand in demands)
+    limits = _sum_positive(demand.limits for demand in demands)
+    if not requests and not limits:
+        return QOS_BEST_EFFORT
+    limited = all(demand.limits.get(CPU) and demand.limits.get(MEMORY) for demand in demands)
+    return QOS_GUARANTEED if limited and requests == limits else QOS_BURSTABLE
+
+
+def container_resources(pod: Pod, container: Container, options: RuntimeOptions) -> v1.LinuxContainerResources:
+    """The limits that a container runs in (kubelet: `generateLinuxContainerResources`)."""
+    resources = linux_resources(
+        container.resources.requests.get(CPU),
+        _limit(pod, container, CPU),
+        _limit(pod, container, MEMORY),
+        options,
+    )
+    resources.oom_score_adj = oom_score_adjust(pod, container, options.machine.memory_capacity)
+    resources.hugepage_limits = _hugepage_limits(pod, container, options.machine.hugepage_sizes)
+    return resources
+
+
+def sandbox_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerResources:
+    """What all containers of the pod together may use, without its overhead."""
+    requests = pod_requests(pod)
+    limits = pod_limits(pod)
+    return linux_resources(requests.get(CPU), limits.get(CPU, _ZERO), limits.get(MEMORY, _ZERO), options)
+
+
+def overhead_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerResources:
+    """What the sandbox itself may use."""
+    overhead = pod.spec.overhead
+    if not overhead:
+        return v1.LinuxContainerResources()
+    cpu = overhead.get(CPU, _ZERO)
+    return linux_resources(cpu, cpu, overhead.get(MEMORY, _ZERO), options)
+
+
+def linux_resources(
+    cpu_request: Quantity | None, cpu_limit: Quantity, memory_limit: Quantity, options: RuntimeOptions
+) -> v1.LinuxContainerResources:
+    """Quantities as cgroup settings; without a CPU request its limit counts (kubelet: `calculateLinuxResources`)."""
+    request = cpu_limit if cpu_request is None else cpu_request
+    resources = v1.LinuxContainerResources(
+        cpu_shares=cpu_shares(request.milli_value()), memory_limit_in_bytes=memory_limit.value()
+    )
+    if options.cpu_cfs_quota:
+        resources.cpu_period = options.cpu_cfs_quota_period
+        resources.cpu_quota = cpu_quota(cpu_limit.milli_value(), options.cpu_cfs_quota_period)
+    if options.machine.cgroup_v2 and not options.single_process_oom_kill:
+        resources.unified = {"memory.oom.group": "1"}
+    return resources
+
+
+def cpu_shares(milli_cpu: int) -> int:
+    """Weight of a container among its neighbours."""
+    if milli_cpu == 0:
+        return _MIN_SHARES
+    return min(max(milli_cpu * 1024 // 1000, _MIN_SHARES), _MAX_SHARES)
+
+
+def cpu_quota(milli_cpu: int, period: int) -> int:
+    """Microseconds of CPU time per period; 0 is no limit."""
+    return max(milli_cpu * period // 1000, _MIN_QUOTA) if milli_cpu else 0
+
+
+def oom_score_adjust(pod: Pod, container: Container, memory_capacity: int) -> int:
+    """Who dies first when memory runs out: -997 last, 1000 first (kubelet: `GetContainerOOMScoreAdjust`)."""
+    if pod.spec.priority_class_name == "system-node-critical":
+        return _GUARANTEED_OOM_SCORE
+    qos_class = pod_qos_class(pod)
+    if qos_class != QOS_BURSTABLE:
+        return _GUARANTEED_OOM_SCORE if qos_class == QOS_GUARANTEED else _BEST_EFFORT_OOM_SCORE
+    spare = _unassigned_memory_per_container(pod)
+    score = _oom_score(_memory_request(container) + spare, memory_capacity)
+    if is_sidecar(container) and any(init.name == container.name for init in pod.spec.init_containers):
+        smallest = min(_memory_request(main) for main in pod.spec.containers)
+        score = min(score, _oom_score(smallest + spare, memory_capacity))
+    if score < 1000 + _GUARANTEED_OOM_SCORE:
+        return 1000 + _GUARANTEED_OOM_SCORE
+    return score - 1 if score == _BEST_EFFORT_OOM_SCORE else score
+
+
+def pod_requests(pod: Pod) -> dict[str, Quantity]:
+    """What the pod requests as a whole, without overhead (component-helpers: `PodRequests`)."""
+    return {**_aggregate(pod, lambda container: container.resources.requests), **_pod_level(pod, limits=False)}
+
+
+def pod_limits(pod: Pod) -> dict[str, Quantity]:
+    """What the pod is limited to as a whole, without overhead; resources that nobody limits are left out."""
+    return {**_aggregate(pod, lambda container: container.resources.limits), **_pod_level(pod, limits=True)}
+
+
+def _oom_score(memory_request: int, memory_capacity: int) -> int:
+    return 1000 - 1000 * memory_request // memory_capacity
+
+
+def _memory_request(container: Container) -> int:
+    return container.resources.requests.get(MEMORY, _ZERO).value()
+
+
+def _unassigned_memory_per_container(pod: Pod) -> int:
+    """The part of a pod-level memory request that no container claims, shared out evenly."""
+    if pod.spec.resources is None or not pod.spec.resources.requests.get(MEMORY):
+        return 0
+    claimed = _aggregate(pod, lambda container: container.resources.requests).get(MEMORY, _ZERO)
+    spare = pod.spec.resources.requests[MEMORY].value() - claimed.value()
+    return spare // (len(pod.spec.containers) + len(pod.spec.init_containers))
+
+
+def _sum_positive(amounts: Iterable[Amounts]) -> dict[str, Quantity]:
+    total: dict[str, Quantity] = {}
+    for one in amounts:
+        for name in (CPU, MEMORY):
+            quantity = one.get(name, _ZERO)
+            if quantity > _ZERO:
+                total[name] = total.get(name, _ZERO) + quantity
+    return total
+
+
+def _pod_level(pod: Pod, *, limits: bool) -> dict[str, Quantity]:
+    if pod.spec.resources is None:
+        return {}
+    amounts = pod.spec.resources.limits if limits else pod.spec.resources.requests
+    return {name: amount for name, amount in amounts.items() if name in (CPU, MEMORY) or _is_hugepages(name)}
+
+
+def _aggregate(pod: Pod, amounts: Callable[[Container], Amounts]) -> dict[str, Quantity]:
+    """The most in use at one time: main containers and sidecars, or an init container beside earlier sidecars."""
+    running: dict[str, Quantity] = {}
+    for container in pod.spec.containers:
+        _add(running, amounts(container))
+    sidecars: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for container in pod.spec.init_containers:
+        if is_sidecar(container):
+            _add(running, amounts(container))
+            _add(sidecars, amounts(container))
+            at_this_time = dict(sidecars)
+        else:
+            at_this_time = dict(sidecars)
+            _add(at_this_time, amounts(container))
+        _raise_to(peak, at_this_time)
+    _raise_to(running, peak)
+    return running
+
+
+def _add(total: dict[str, Quantity], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, _ZERO) + amount
+
+
+def _raise_to(total: dict[str, Quantity], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        if name not in total or total[name] < amount:
+            total[name] = amount
+
+
+def _limit(pod: Pod, container: Container, resource: str) -> Quantity:
+    """The container's limit, or the pod's where only that is set."""
+    own = container.resources.limits.get(resource, _ZERO)
+    if own or pod.spec.resources is None:
+        return own
+    return pod.spec.resources.limits.get(resource, _ZERO)
+
+
+def _is_hugepages(resource: str) -> bool:
+    return resource.startswith(HUGEPAGES_PREFIX)
+
+
+def _hugepage_limits(pod: Pod, container: Container, sizes: tuple[str, ...]) -> list[v1.HugepageLimit]:
+    """A limit for every page size of the machine, 0 where none is asked for."""
+    wanted: dict[str, int] = {}
+    pod_level = pod.spec.resources.limits if pod.spec.resources is not None else {}
+    for amounts in (pod_level, container.resources.limits):
+        for name, amount in amounts.items():
+            if _is_hugepages(name) and re.fullmatch(r"\d+[A-Za-z]*", name.removeprefix(HUGEPAGES_PREFIX)):
+                wanted[hugepage_unit(Quantity(name.removeprefix(HUGEPAGES_PREFIX)).value())] = amount.value()
+    return [v1.HugepageLimit(page_size=size, limit=wanted.get(size, 0)) for size in sizes]
