@@ -1,0 +1,8 @@
+"""What is said of pods: from what the runtime was seen to hold to the status that everybody else sees.
+
+The story of a status: a pod worker has a pod and what PLEG observed of it. `generate` makes a status of both, purely:
+`container_statuses` says what each container does, `phase` sums them up, `conditions` says what holds of the pod. The
+worker hands the result to the `StatusManager`, the one owner of what is reported. It lets `merge` decide, purely, what
+the new status becomes after the old one: times of transitions, and the ways that a status never goes. Then it tells
+whoever listens.
+"""

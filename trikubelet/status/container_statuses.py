@@ -1,0 +1,234 @@
+"""What each container of a pod does: from what the runtime shows and what was reported before.
+
+A status is built in three steps. First what the runtime shows: the newest container of the name is the state, the one
+before it the last state. A container that the runtime does not show waits to be made; if it was reported as running it
+must have ended, with an exit code that nobody will ever know (137). Last, when a container is to be started again and
+the last attempt told why it could not (CrashLoopBackOff, ImagePullBackOff …), it waits for that reason.
+
+Facts from the kubelet's `convertToAPIContainerStatuses`, whose table is this module's test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from trikubelet.api import (
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Pod,
+    VolumeMountStatus,
+    is_sidecar,
+)
+from trikubelet.runtime import model
+from trikubelet.runtime.model import PodRuntimeStatus
+from trikubelet.runtime.plan import any_main_container_created, should_restart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trikubelet.api import Container, VolumeMount
+
+CONTAINER_CREATING: Final = "ContainerCreating"
+POD_INITIALIZING: Final = "PodInitializing"
+STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
+RESTARTING_ALL_CONTAINERS: Final = "RestartingAllContainers"
+UNKNOWN_EXIT_CODE: Final = 137
+LOST_WHEN_TERMINATED: Final = "The container could not be located when the pod was terminated"
+_LOST_WHEN_DELETED: Final = (
+    "The container could not be located when the pod was deleted.  The container used to be Running"
+)
+_REMOVED_FOR_RESTART: Final = "The container is removed because RestartAllContainers in place"
+_INIT_FORGOTTEN: Final = (
+    "Unable to get init container status from container runtime and pod has been initialized, "
+    "treat it as exited normally"
+)
+
+
+@attrs.frozen
+class Surroundings:
+    """What the status of a container depends on besides the container."""
+
+    pod: Pod
+    observed: PodRuntimeStatus
+    waiting_reasons: Mapping[str, tuple[str, str]]
+    """Reason and message of the last failed attempt to start a container, by its name."""
+    restarting_all: bool = False
+    recursive_read_only: bool = False
+    """Whether the runtime can mount volumes read-only with everything below them (KEP-3857)."""
+
+
+def container_statuses(
+    containers: Sequence[Container], previous: Sequence[ContainerStatus], around: Surroundings, *, init: bool = False
+) -> tuple[ContainerStatus, ...]:
+    """One status a container; init containers in their order, others by name.
+
+    `started` and `ready` are left to the probes. `init` says that the containers are the pod's init containers.
+    """
+    known = {status.name: status for status in previous}
+    statuses = []
+    for container in containers:
+        status = _shown(container, known.get(container.name), around)
+        statuses.append(_waiting_for_start(container, status, around, init=init))
+    return tuple(statuses if init else sorted(statuses, key=lambda status: status.name))
+
+
+def _shown(container: Container, old: ContainerStatus | None, around: Surroundings) -> ContainerStatus:
+    seen = [status for status in around.observed.container_statuses if status.name == container.name][:2]
+    if not seen:
+        return _not_shown(container, old, around)
+    status = _from_observed(container, seen[0], old, around)
+    if len(seen) == 2:
+        status = attrs.evolve(status, last_state=_from_observed(container, seen[1], old, around).state)
+    return status
+
+
+def _from_observed(
+    container: Container, seen: model.ContainerStatus, old: ContainerStatus | None, around: Surroundings
+) -> ContainerStatus:
+    container_id = str(seen.id)
+    status = ContainerStatus(
+        name=container.name,
+        state=_observed_state(seen, old, around),
+        last_state=ContainerState(terminated=_last_end(container_id, old)),
+        restart_count=_restart_count(seen, old),
+        image=seen.image,
+        image_id=seen.image_ref,
+        container_id=container_id,
+        resources=container.resources,
+        allocated_resources=container.resources.requests,
+        volume_mounts=_volume_mounts(container, around),
+    )
+    if old is not None and old.volume_mounts:
+        # What was mounted how cannot change while the container lives.
+        status = attrs.evolve(status, volume_mounts=old.volume_mounts)
+    return status
+
+
+def _observed_state(seen: model.ContainerStatus, old: ContainerStatus | None, around: Surroundings) -> ContainerState:
+    if seen.state is model.ContainerState.RUNNING:
+        return ContainerState(running=ContainerStateRunning(started_at=seen.started_at))
+    if seen.state is model.ContainerState.EXITED:
+        return ContainerState(
+            terminated=ContainerStateTerminated(
+                exit_code=seen.exit_code,
+                reason=seen.reason,
+                message=seen.message,
+                started_at=seen.started_at,
+                finished_at=seen.finished_at,
+                container_id=str(seen.id),
+            )
+        )
+    if seen.state is model.ContainerState.UNKNOWN and old is not None and old.state.running is not None:
+        # It ran and now nobody knows: "ran and failed" is not "never ran", which would make a run-once pod run twice.
+        reason = RESTARTING_ALL_CONTAINERS if around.restarting_all else STATUS_UNKNOWN
+        return ContainerState(terminated=unknown_end(LOST_WHEN_TERMINATED, reason))
+    return ContainerState(waiting=ContainerStateWaiting())
+
+
+def unknown_end(message: str, reason: str = STATUS_UNKNOWN) -> ContainerStateTerminated:
+    """The end of a container of which nothing is known but that it is gone."""
+    return ContainerStateTerminated(reason=reason, message=message, exit_code=UNKNOWN_EXIT_CODE)
+
+
+def _last_end(container_id: str, old: ContainerStatus | None) -> ContainerStateTerminated | None:
+    """How the container ended before, when the runtime no longer holds the ended one."""
+    if old is None:
+        return None
+    if old.container_id != container_id and old.state.terminated is not None:
+        return old.state.terminated
+    return old.last_state.terminated
+
+
+def _restart_count(seen: model.ContainerStatus, old: ContainerStatus | None) -> int:
+    """The runtime counts, unless it forgot: then what was reported goes on."""
+    if old is None:
+        return seen.restart_count
+    if seen.state is model.ContainerState.UNKNOWN and old.state.running is not None:
+        return old.restart_count + 1
+    runs_again = seen.state is model.ContainerState.RUNNING and old.state.terminated is not None
+    if runs_again and old.restart_count >= seen.restart_count:
+        return old.restart_count + 1
+    return max(seen.restart_count, old.restart_count)
+
+
+def _not_shown(container: Container, old: ContainerStatus | None, around: Surroundings) -> ContainerStatus:
+    reason = POD_INITIALIZING if around.pod.spec.init_containers else CONTAINER_CREATING
+    status = ContainerStatus(
+        name=container.name,
+        image=container.image,
+        state=ContainerState(waiting=ContainerStateWaiting(reason=reason)),
+        volume_mounts=_volume_mounts(container, around),
+    )
+    if old is None:
+        return status
+    if around.restarting_all and old.state.waiting is None:
+        return attrs.evolve(
+            old,
+            state=ContainerState(
+                waiting=ContainerStateWaiting(reason=RESTARTING_ALL_CONTAINERS, message=_REMOVED_FOR_RESTART)
+            ),
+            last_state=ContainerState(terminated=unknown_end(_REMOVED_FOR_RESTART, RESTARTING_ALL_CONTAINERS)),
+            restart_count=old.restart_count + 1,
+        )
+    if old.state.terminated is not None:
+        return old
+    status = attrs.evolve(status, restart_count=old.restart_count, last_state=old.last_state)
+    if old.state.running is not None and old.last_state.terminated is None:
+        # Without a last end the pod would count as not started yet, and fall back to Pending.
+        restarts = 0 if around.pod.metadata.deletion_timestamp is not None else 1
+        status = attrs.evolve(
+            status,
+            last_state=ContainerState(terminated=unknown_end(_LOST_WHEN_DELETED)),
+            restart_count=old.restart_count + restarts,
+        )
+    return status
+
+
+def _waiting_for_start(
+    container: Container, status: ContainerStatus, around: Surroundings, *, init: bool
+) -> ContainerStatus:
+    newest = around.observed.find_container(container.name)
+    if init:
+        if newest is not None and newest.state is model.ContainerState.EXITED and newest.exit_code == 0:
+            return status
+        forgotten = newest is None and not is_sidecar(container) and status.state.waiting is not None
+        if forgotten and any_main_container_created(around.pod, around.observed):
+            ended = ContainerStateTerminated(reason="Completed", message=_INIT_FORGOTTEN)
+            return attrs.evolve(status, state=ContainerState(terminated=ended))
+    reason = around.waiting_reasons.get(container.name)
+    if reason is None or not _is_to_start(container, newest, around.pod):
+        return status
+    last_state = status.state if status.state.terminated is not None else status.last_state
+    waiting = ContainerStateWaiting(reason=reason[0], message=reason[1])
+    return attrs.evolve(status, state=ContainerState(waiting=waiting), last_state=last_state)
+
+
+def _is_to_start(container: Container, newest: model.ContainerStatus | None, pod: Pod) -> bool:
+    """Whether the next sync starts the container (kubelet: `ShouldContainerBeRestarted`)."""
+    if pod.metadata.deletion_timestamp is not None:
+        return False
+    if newest is None or newest.state in (model.ContainerState.UNKNOWN, model.ContainerState.CREATED):
+        return True
+    if newest.state is model.ContainerState.RUNNING:
+        return False
+    return should_restart(container, pod, newest.exit_code)
+
+
+def _volume_mounts(container: Container, around: Surroundings) -> tuple[VolumeMountStatus, ...]:
+    return tuple(_volume_mount(mount, around.recursive_read_only) for mount in container.volume_mounts)
+
+
+def _volume_mount(mount: VolumeMount, supported: bool) -> VolumeMountStatus:
+    recursive = None
+    if mount.read_only:
+        wanted = mount.recursive_read_only == "Enabled" or (mount.recursive_read_only == "IfPossible" and supported)
+        recursive = "Enabled" if wanted else "Disabled"
+    return VolumeMountStatus(
+        name=mount.name, mount_path=mount.mount_path, read_only=mount.read_only, recursive_read_only=recursive
+    )

@@ -1,0 +1,223 @@
+"""The status of a pod, from its spec, what the runtime shows and what was reported before.
+
+Everything here is a function of its arguments: the same node seen the same way is reported the same way. The outcomes
+are those of the kubelet's `generateAPIPodStatus`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from trikubelet.api import (
+    DISRUPTION_TARGET,
+    POD_FAILED,
+    POD_SUCCEEDED,
+    ContainerStatus,
+    HostIP,
+    PodIP,
+    PodStatus,
+    is_sidecar,
+    qos_class,
+)
+from trikubelet.status.conditions import (
+    OWNED_CONDITIONS,
+    SHARED_CONDITIONS,
+    containers_ready_condition,
+    find_condition,
+    initialized_condition,
+    ready_condition,
+    ready_to_start_condition,
+    restarting_condition,
+    scheduled_condition,
+)
+from trikubelet.status.container_statuses import Surroundings, container_statuses
+from trikubelet.status.phase import pod_phase
+from trikubelet.status.probe_outcomes import NO_OUTCOMES, ProbeOutcomes, with_probe_outcomes
+from trikubelet.status.restart_rules import could_restart_all, restarts_all
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trikubelet.api import Container, Pod, PodCondition
+    from trikubelet.runtime.model import PodRuntimeStatus
+
+    _Statuses = Sequence[ContainerStatus]
+
+TERMINAL_PHASES: Final = (POD_SUCCEEDED, POD_FAILED)
+
+
+@attrs.frozen
+class Eviction:
+    """Why the agent ends a pod on its own, such as an active deadline that has passed."""
+
+    reason: str
+    message: str
+
+
+def generate_pod_status(
+    pod: Pod,
+    observed: PodRuntimeStatus,
+    *,
+    previous: PodStatus,
+    waiting_reasons: Mapping[str, tuple[str, str]],
+    terminal: bool = False,
+    host_ips: Sequence[str] = (),
+    outcomes: ProbeOutcomes = NO_OUTCOMES,
+    eviction: Eviction | None = None,
+    recursive_read_only: bool = False,
+) -> PodStatus:
+    """What is to be reported of the pod. Times of transitions and the start time are the status manager's to set.
+
+    - `previous` is what the status manager holds, or the pod's own status when it holds none.
+    - `waiting_reasons` has reason and message of containers that could not be started, by name.
+    - `terminal`: no container will be started again.
+    - `host_ips` are the node's addresses, the primary one first; they are also those of a pod in the host's network.
+    - `eviction` ends the pod, whatever its containers do.
+    - `recursive_read_only`: the runtime can mount volumes read-only with everything below them.
+    """
+    restarting = restarts_all(pod, observed, previous)
+    around = Surroundings(pod, observed, waiting_reasons, restarting, recursive_read_only)
+    status = _with_container_statuses(pod, previous, around)
+    main_and_init = (*status.container_statuses, *status.init_container_statuses)
+    initialized = _main_container_in_sandbox(pod, observed)
+    phase = pod_phase(pod, main_and_init, terminal=terminal, initialized=initialized)
+    status = _with_phase(status, phase, pod, previous, eviction)
+    status = _with_outcomes(status, pod, previous, outcomes)
+    status = attrs.evolve(status, conditions=_conditions(pod, observed, previous, status))
+    return _with_addresses(status, pod, observed, host_ips)
+
+
+def _with_container_statuses(pod: Pod, previous: PodStatus, around: Surroundings) -> PodStatus:
+    spec = pod.spec
+    return PodStatus(
+        observed_generation=pod.metadata.generation,
+        qos_class=qos_class(pod),
+        container_statuses=container_statuses(spec.containers, previous.container_statuses, around),
+        init_container_statuses=container_statuses(
+            spec.init_containers, previous.init_container_statuses, around, init=True
+        ),
+        ephemeral_container_statuses=container_statuses(
+            spec.ephemeral_containers, previous.ephemeral_container_statuses, around
+        ),
+        nominated_node_name=previous.nominated_node_name,
+        resource_claim_statuses=pod.status.resource_claim_statuses,
+        extended_resource_claim_status=pod.status.extended_resource_claim_status,
+        node_allocatable_resource_claim_statuses=pod.status.node_allocatable_resource_claim_statuses,
+    )
+
+
+def _main_container_in_sandbox(pod: Pod, observed: PodRuntimeStatus) -> bool:
+    """Whether the sandbox in use holds a main container, in whatever state."""
+    sandbox = observed.sandbox_statuses[0] if observed.sandbox_statuses else None
+    if sandbox is None or not sandbox.ready:
+        return False
+    names = {container.name for container in pod.spec.containers}
+    return any(status.name in names and status.pod_sandbox_id == sandbox.id for status in observed.container_statuses)
+
+
+def _with_phase(status: PodStatus, phase: str, pod: Pod, previous: PodStatus, eviction: Eviction | None) -> PodStatus:
+    """Phase, reason and message. A pod that was reported as ended stays so, with the reason it ended for."""
+    for reported in (previous.phase, pod.status.phase):
+        if phase not in TERMINAL_PHASES and reported in TERMINAL_PHASES:
+            phase = reported
+    reason = message = ""
+    if phase == previous.phase:
+        reason = previous.reason or pod.status.reason
+        message = previous.message or pod.status.message
+    if eviction is not None:
+        phase, reason, message = POD_FAILED, eviction.reason, eviction.message
+    if pod.status.phase in TERMINAL_PHASES:
+        phase = pod.status.phase
+    return attrs.evolve(status, phase=phase, reason=reason, message=message)
+
+
+def _with_outcomes(status: PodStatus, pod: Pod, previous: PodStatus, outcomes: ProbeOutcomes) -> PodStatus:
+    def probed(
+        containers: Sequence[Container],
+        now: Sequence[ContainerStatus],
+        before: Sequence[ContainerStatus],
+        *,
+        init: bool,
+    ) -> tuple[ContainerStatus, ...]:
+        by_name = {container.name: container for container in containers}
+        old = {one.name: one for one in before}
+        return tuple(
+            with_probe_outcomes(
+                by_name[one.name],
+                one,
+                old.get(one.name),
+                outcomes,
+                runs_to_completion=init and not is_sidecar(by_name[one.name]),
+            )
+            for one in now
+        )
+
+    main = probed(pod.spec.containers, status.container_statuses, previous.container_statuses, init=False)
+    init = probed(pod.spec.init_containers, status.init_container_statuses, previous.init_container_statuses, init=True)
+    return attrs.evolve(status, container_statuses=main, init_container_statuses=init)
+
+
+def _conditions(
+    pod: Pod, observed: PodRuntimeStatus, previous: PodStatus, status: PodStatus
+) -> tuple[PodCondition, ...]:
+    conditions = [
+        condition
+        for condition in pod.status.conditions
+        if condition.type not in OWNED_CONDITIONS and condition.type not in SHARED_CONDITIONS
+    ]
+    # A disruption was said once, when the pod was chosen; nothing that is observed later says it again.
+    disruption = find_condition(previous.conditions, DISRUPTION_TARGET) or find_condition(
+        pod.status.conditions, DISRUPTION_TARGET
+    )
+    if disruption is not None:
+        conditions.append(disruption)
+    statuses = (*status.init_container_statuses, *status.container_statuses)
+    conditions += [
+        ready_to_start_condition(pod, observed),
+        initialized_condition(pod, previous, statuses, status.phase),
+        ready_condition(pod, conditions, statuses, status.phase),
+        containers_ready_condition(pod, statuses, status.phase),
+        scheduled_condition(pod),
+    ]
+    if could_restart_all(pod):
+        conditions.append(restarting_condition(pod, observed, previous, status.phase))
+    return tuple(conditions)
+
+
+def _with_addresses(status: PodStatus, pod: Pod, observed: PodRuntimeStatus, host_ips: Sequence[str]) -> PodStatus:
+    pod_ips = _sorted_by_family(observed.ips, _family(host_ips[0]) if host_ips else 4)
+    if pod.spec.host_network and host_ips:
+        pod_ips = pod_ips or [host_ips[0]]
+        if len(pod_ips) == 1 and len(host_ips) > 1 and _family(pod_ips[0]) != _family(host_ips[1]):
+            pod_ips.append(host_ips[1])
+    return attrs.evolve(
+        status,
+        host_ip=host_ips[0] if host_ips else "",
+        host_ips=tuple(HostIP(ip=ip) for ip in host_ips[:2]),
+        pod_ip=pod_ips[0] if pod_ips else "",
+        pod_ips=tuple(PodIP(ip=ip) for ip in pod_ips),
+    )
+
+
+def _sorted_by_family(ips: Sequence[str], primary: int) -> list[str]:
+    """The first address of the node's primary family, then the first of the other one."""
+    chosen = []
+    for family in (primary, 10 - primary):
+        chosen += [ip for ip in map(_canonical, ips) if ip and _family(ip) == family][:1]
+    return chosen
+
+
+def _canonical(ip: str) -> str:
+    """The address in its usual form; empty for what a runtime gives that is none."""
+    try:
+        return str(ipaddress.ip_address(ip))
+    except ValueError:
+        return ""
+
+
+def _family(ip: str) -> int:
+    """4 or 6."""
+    return 6 if ":" in ip else 4

@@ -1,0 +1,279 @@
+"""The status manager: the one owner of what is reported of pods.
+
+Statuses come in from the pod workers (`set_pod_status`), the probes (`set_container_readiness`,
+`set_container_startup`) and the end of a pod (`terminate_pod`). `merge` decides what they become; a status that says
+nothing new is dropped. What changed goes out to subscriptions, and each of them holds the newest status of every pod
+that changed since it was last asked, so a slow reader costs no memory and blocks nobody, and never sees a stale status.
+The part that writes to an API server is such a reader: `merge_for_server` and `may_be_deleted` are its decisions, and
+`StatusChange.version` tells it what it has already written.
+
+All calls are synchronous and run in Trio's thread: none waits, so none needs a lock. Kubelet: `status_manager.go`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+import trio
+
+from trikubelet.api import Pod
+from trikubelet.logs import get_logger
+from trikubelet.pods.classify import is_static_pod
+from trikubelet.status.conditions import containers_ready_condition, ready_condition
+from trikubelet.status.merge import IllegalTransitionError, next_status, says_the_same
+from trikubelet.status.termination import terminated_status
+
+if TYPE_CHECKING:
+    from collections.abc import Container as Membership
+    from types import TracebackType
+
+    from trikubelet.api import ContainerStatus, PodCondition, PodStatus
+    from trikubelet.clock import WallClock
+
+log = get_logger("status")
+
+
+class PodLookup(Protocol):
+    """The part of the pod manager that is asked here."""
+
+    def pod_by_uid(self, uid: str) -> Pod | None: ...
+
+    def mirror_pod_of(self, pod: Pod) -> Pod | None: ...
+
+    def resolve_uid(self, uid: str) -> str: ...
+
+
+@attrs.frozen
+class StatusChange:
+    """The newest status of a pod, as a subscription hands it out."""
+
+    pod: Pod
+    """The pod as it was when its status was set, with that status."""
+    version: int
+    """Counts the changes of this pod's status, from 1."""
+    finished: bool
+    """Whether everything that the pod held on the node is released."""
+    first_changed_at: float
+    """Trio time of the oldest change that this one includes."""
+
+    @property
+    def status(self) -> PodStatus:
+        return self.pod.status
+
+
+@attrs.frozen
+class StatusStatistics:
+    """What a debugger wants to see."""
+
+    pods: int
+    finished: int
+    updates: int
+    """Statuses that were kept since the start."""
+    unchanged: int
+    """Statuses that said nothing new."""
+    refused: int
+    """Statuses with an illegal transition."""
+    subscriptions: int
+
+
+class StatusSubscription:
+    """The changes since the last `receive`, the newest of each pod, in the order in which the pods first changed.
+
+    Use it as a context manager, or `close` it; iterating it ends when it is closed.
+    """
+
+    def __init__(self, manager: StatusManager) -> None:
+        self._manager = manager
+        self._pending: dict[str, StatusChange] = {}
+        self._send, self._receive = trio.open_memory_channel[None](1)
+
+    async def receive(self) -> StatusChange:
+        """The next change. Raises trio.EndOfChannel once closed. Cancelling it loses nothing."""
+        await trio.lowlevel.checkpoint()
+        while not self._pending:
+            await self._receive.receive()
+        return self._pending.pop(next(iter(self._pending)))
+
+    def close(self) -> None:
+        self._manager.unsubscribe(self)
+        self._pending.clear()
+        self._send.close()
+
+    def offer(self, change: StatusChange) -> None:
+        """Called by the manager: remember a change, in the place of an older one of the same pod."""
+        uid = change.pod.metadata.uid
+        waiting = self._pending.get(uid)
+        if waiting is not None:
+            change = attrs.evolve(change, first_changed_at=waiting.first_changed_at)
+        self._pending[uid] = change
+        with contextlib.suppress(trio.WouldBlock):  # it has been woken already
+            self._send.send_nowait(None)
+
+    def forget(self, uid: str) -> None:
+        """Called by the manager when nobody is interested in the pod any more."""
+        self._pending.pop(uid, None)
+
+    def __aiter__(self) -> StatusSubscription:
+        return self
+
+    async def __anext__(self) -> StatusChange:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+    def __enter__(self) -> StatusSubscription:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class StatusManager:
+    """Holds the reported status of every pod on the node."""
+
+    def __init__(self, clock: WallClock, pods: PodLookup) -> None:
+        self._clock = clock
+        self._pods = pods
+        self._changes: dict[str, StatusChange] = {}
+        self._subscriptions: list[StatusSubscription] = []
+        self._updates = self._unchanged = self._refused = 0
+
+    def get_pod_status(self, uid: str) -> PodStatus | None:
+        """What is reported of the pod (a mirror pod's UID stands for its static pod); None when nothing is yet."""
+        change = self._changes.get(self._pods.resolve_uid(uid))
+        return None if change is None else change.status
+
+    def subscribe(self) -> StatusSubscription:
+        """A subscription that starts with every status there is."""
+        subscription = StatusSubscription(self)
+        self._subscriptions.append(subscription)
+        for change in self._changes.values():
+            subscription.offer(change)
+        return subscription
+
+    def unsubscribe(self, subscription: StatusSubscription) -> None:
+        """Hand out no more changes to it."""
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+
+    def set_pod_status(self, pod: Pod, status: PodStatus) -> PodStatus:
+        """Report a generated status; gives what is reported now, which stays the old one after an illegal transition.
+
+        A pod that is being deleted is handed to the subscriptions even when nothing changed: its deletion may wait
+        for that.
+        """
+        status = attrs.evolve(status, observed_generation=pod.metadata.generation)
+        return self._update(pod, status, force=pod.metadata.deletion_timestamp is not None, finished=False)
+
+    def set_container_readiness(self, uid: str, container_id: str, ready: bool) -> None:
+        """A readiness probe has a new result. Ignored for a pod or container that is not reported."""
+        found = self._find(uid, container_id, "readiness")
+        if found is None or found[2].ready == ready:
+            return
+        pod, status, container = found
+        status = _replace_container(status, attrs.evolve(container, ready=ready))
+        statuses = (*status.init_container_statuses, *status.container_statuses)
+        for condition in (
+            ready_condition(pod, status.conditions, statuses, status.phase),
+            containers_ready_condition(pod, statuses, status.phase),
+        ):
+            status = attrs.evolve(status, conditions=_replace_condition(status.conditions, condition))
+        self._update(pod, status, force=False, finished=False)
+
+    def set_container_startup(self, uid: str, container_id: str, started: bool) -> None:
+        """A startup probe has a new result. Ignored for a pod or container that is not reported."""
+        found = self._find(uid, container_id, "startup")
+        if found is None or found[2].started is started:
+            return
+        pod, status, container = found
+        status = _replace_container(status, attrs.evolve(container, started=started))
+        self._update(pod, status, force=False, finished=False)
+
+    def terminate_pod(self, pod: Pod) -> PodStatus:
+        """The pod has released everything: report an end for it and for every container that has begun."""
+        change = self._changes.get(pod.metadata.uid)
+        status = pod.status if change is None else change.status
+        return self._update(pod, terminated_status(pod, status), force=True, finished=True)
+
+    def remove_orphaned(self, uids: Membership[str]) -> None:
+        """Forget every pod whose UID is not in `uids`."""
+        for uid in [uid for uid in self._changes if uid not in uids]:
+            del self._changes[uid]
+            for subscription in self._subscriptions:
+                subscription.forget(uid)
+
+    def statistics(self) -> StatusStatistics:
+        return StatusStatistics(
+            pods=len(self._changes),
+            finished=sum(change.finished for change in self._changes.values()),
+            updates=self._updates,
+            unchanged=self._unchanged,
+            refused=self._refused,
+            subscriptions=len(self._subscriptions),
+        )
+
+    def _update(self, pod: Pod, status: PodStatus, *, force: bool, finished: bool) -> PodStatus:
+        uid = pod.metadata.uid
+        known = self._changes.get(uid)
+        old = self._status_before(pod) if known is None else known.status
+        try:
+            merged = next_status(pod, old, status, self._clock.now())
+        except IllegalTransitionError as error:
+            self._refused += 1
+            log.error("status update refused", pod=pod.full_name, uid=uid, error=str(error))
+            return old
+        if known is not None and known.finished and not is_static_pod(pod):
+            finished = True
+        if known is not None and not force and says_the_same(old, merged):
+            self._unchanged += 1
+            return old
+        self._updates += 1
+        change = StatusChange(
+            pod=attrs.evolve(pod, status=merged),
+            version=1 if known is None else known.version + 1,
+            finished=finished,
+            first_changed_at=trio.current_time(),
+        )
+        self._changes[uid] = change
+        for subscription in self._subscriptions:
+            subscription.offer(change)
+        return merged
+
+    def _status_before(self, pod: Pod) -> PodStatus:
+        mirror = self._pods.mirror_pod_of(pod)
+        return pod.status if mirror is None else mirror.status
+
+    def _find(self, uid: str, container_id: str, what: str) -> tuple[Pod, PodStatus, ContainerStatus] | None:
+        pod = self._pods.pod_by_uid(uid)
+        change = self._changes.get(uid)
+        if pod is None or change is None:
+            log.debug("probe result for a pod that is not reported", probe=what, uid=uid, container=container_id)
+            return None
+        status = change.status
+        for container in (*status.container_statuses, *status.init_container_statuses):
+            if container.container_id == container_id:
+                return pod, status, container
+        log.debug("probe result for a container that is not reported", probe=what, uid=uid, container=container_id)
+        return None
+
+
+def _replace_container(status: PodStatus, container: ContainerStatus) -> PodStatus:
+    def replaced(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
+        return tuple(container if one.container_id == container.container_id else one for one in statuses)
+
+    return attrs.evolve(
+        status,
+        container_statuses=replaced(status.container_statuses),
+        init_container_statuses=replaced(status.init_container_statuses),
+    )
+
+
+def _replace_condition(conditions: tuple[PodCondition, ...], new: PodCondition) -> tuple[PodCondition, ...]:
+    if all(condition.type != new.type for condition in conditions):
+        return (*conditions, new)
+    return tuple(new if condition.type == new.type else condition for condition in conditions)
