@@ -1,0 +1,253 @@
+"""Inspections, the cache and relists on a mock clock, with a runtime that a test scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+
+from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
+from trikubelet.pleg.pleg import Pleg
+from trikubelet.pleg.relist import PERIOD_ALONE, RELIST_TIMEOUT, UNHEALTHY_AFTER, Relist
+from trikubelet.runtime.model import (
+    ContainerID,
+    ContainerState,
+    ContainerStatus,
+    PodRuntimeStatus,
+    RunningPod,
+    RuntimeContainer,
+)
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+@attrs.define
+class ScriptedRuntime:
+    """Containers by pod UID; every call takes `delay`, or fails with `error`."""
+
+    pods: dict[str, dict[str, ContainerState]] = attrs.field(factory=dict)
+    delay: float = 0.0
+    list_delay: float = 0.0
+    error: Exception | None = None
+    lists: int = 0
+    inspections: list[str] = attrs.field(factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+
+    async def get_pods(self, *, all: bool = False) -> list[RunningPod]:  # noqa: A002
+        self.lists += 1
+        await trio.sleep(self.list_delay)
+        if self.error is not None:
+            raise self.error
+        return [
+            RunningPod(
+                uid=uid,
+                name=uid,
+                namespace="default",
+                containers=tuple(
+                    RuntimeContainer(ContainerID("test", name), name, state) for name, state in containers.items()
+                ),
+            )
+            for uid, containers in self.pods.items()
+        ]
+
+    async def get_pod_status(self, uid: str, name: str, namespace: str) -> PodRuntimeStatus:
+        self.inspections.append(uid)
+        began = trio.current_time()
+        seen = dict(self.pods.get(uid, {}))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await trio.sleep(self.delay)
+        finally:
+            self.in_flight -= 1
+        if self.error is not None:
+            raise self.error
+        return PodRuntimeStatus(
+            uid=uid,
+            name=uid,
+            namespace="default",
+            container_statuses=tuple(
+                ContainerStatus(ContainerID("test", container), container, state) for container, state in seen.items()
+            ),
+            observed_at=began,
+        )
+
+
+def states(status: PodRuntimeStatus) -> dict[str, ContainerState]:
+    return {container.name: container.state for container in status.container_statuses}
+
+
+async def test_a_reader_who_needs_news_gets_an_inspection_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=0.01)
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    asked = trio.current_time()
+    status = await pleg.cache.get_newer_than("a", asked)
+    assert states(status) == {"c": ContainerState.RUNNING}
+    assert trio.current_time() - asked == pytest.approx(0.01)
+
+
+async def test_readers_of_one_pod_share_an_inspection(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=0.01)
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    asked = trio.current_time()
+    async with trio.open_nursery() as readers:
+        for _ in range(50):
+            readers.start_soon(pleg.cache.get_newer_than, "a", asked)
+    assert runtime.inspections == ["a"]
+
+
+async def test_a_request_during_an_inspection_makes_one_more(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=1)
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    pleg.inspect_soon("a")
+    await trio.sleep(0.5)
+    runtime.pods["a"]["c"] = ContainerState.EXITED
+    pleg.inspect_soon("a")
+    pleg.inspect_soon("a")
+    status = await pleg.cache.get_newer_than("a", trio.current_time())
+    assert states(status) == {"c": ContainerState.EXITED}
+    assert runtime.inspections == ["a", "a"]
+    assert runtime.most_in_flight == 1
+
+
+async def test_a_cancelled_reader_disturbs_no_other(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=1)
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    with trio.move_on_after(0.1):
+        await pleg.cache.get_newer_than("a", trio.current_time())
+    with trio.fail_after(2):
+        await pleg.cache.get_newer_than("a", 0)
+    assert runtime.inspections == ["a"]
+
+
+async def test_a_failed_inspection_reaches_the_reader_and_is_asked_again_by_the_next_relist(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}})
+    pleg = Pleg(runtime)
+    relist = Relist(pleg, runtime, lambda: False)
+    await nursery.start(pleg.run)
+    await nursery.start(relist.run)
+    await trio.sleep(0.5)
+    runtime.error = OSError("the runtime is away")
+    with pytest.raises(OSError, match="is away"):
+        await pleg.cache.get_newer_than("a", trio.current_time())
+    runtime.error = None
+    await trio.sleep(2 * PERIOD_ALONE)
+    assert states(pleg.cache.get("a")) == {"c": ContainerState.RUNNING}
+
+
+async def test_events_come_in_order_after_the_cache_knows_and_none_is_lost_to_a_slow_reader(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    uids = [f"pod-{number}" for number in range(200)]
+    runtime = ScriptedRuntime({uid: {"c": ContainerState.RUNNING} for uid in uids})
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    for uid in uids:
+        pleg.inspect_soon(uid)
+    await trio.sleep(1)
+    started: list[str] = []
+    while len(started) < len(uids):
+        events = await pleg.events.receive()
+        for event in events:
+            assert event.type is LifecycleEventType.CONTAINER_STARTED
+            assert states(pleg.cache.get(event.uid)) == {"c": ContainerState.RUNNING}
+            started.append(event.uid)
+        await trio.sleep(0.01)
+    assert sorted(started) == sorted(uids)
+
+
+async def test_a_relist_finds_a_death_and_a_removal_that_nobody_told_of(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}})
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    await nursery.start(Relist(pleg, runtime, lambda: False).run)
+    assert await pleg.events.receive() == [PodLifecycleEvent("a", LifecycleEventType.CONTAINER_STARTED, "c")]
+    runtime.pods["a"]["c"] = ContainerState.EXITED
+    assert await pleg.events.receive() == [PodLifecycleEvent("a", LifecycleEventType.CONTAINER_DIED, "c")]
+    del runtime.pods["a"]
+    assert await pleg.events.receive() == [PodLifecycleEvent("a", LifecycleEventType.CONTAINER_REMOVED, "c")]
+    await trio.sleep(2 * PERIOD_ALONE)
+    assert pleg.cache.statistics().pods == 0
+
+
+async def test_a_pod_that_ran_before_the_agent_is_never_taken_for_absent(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, list_delay=5)
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    nursery.start_soon(Relist(pleg, runtime, lambda: False).run)
+    assert states(await pleg.cache.get_newer_than("a", 0)) == {"c": ContainerState.RUNNING}
+
+
+async def test_a_pod_that_no_list_held_needs_no_inspection(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    runtime = ScriptedRuntime()
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    await nursery.start(Relist(pleg, runtime, lambda: False).run)
+    assert states(await pleg.cache.get_newer_than("new", 0)) == {}
+    assert runtime.inspections == []
+
+
+async def test_news_of_a_pod_that_is_not_there_take_one_inspection(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime()
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    await nursery.start(Relist(pleg, runtime, lambda: False).run)
+    await trio.sleep(0.5)
+    assert states(await pleg.cache.get_newer_than("absent", trio.current_time())) == {}
+    assert runtime.inspections == ["absent"]
+    await trio.sleep(10)
+    assert runtime.inspections == ["absent"]
+    assert pleg.cache.statistics().pods == 0
+
+
+async def test_a_hanging_list_makes_pleg_unhealthy_and_recovers(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime()
+    pleg = Pleg(runtime)
+    relist = Relist(pleg, runtime, lambda: False)
+    assert relist.unhealthy_reason() == "pleg has yet to be successful"
+    await nursery.start(pleg.run)
+    await nursery.start(relist.run)
+    assert relist.unhealthy_reason() is None
+    runtime.list_delay = 1e6
+    await trio.sleep(UNHEALTHY_AFTER + 2)
+    reason = relist.unhealthy_reason()
+    assert reason is not None
+    assert "threshold is 180s" in reason
+    runtime.list_delay = 0
+    await trio.sleep(2 * RELIST_TIMEOUT)
+    assert relist.unhealthy_reason() is None
+
+
+async def test_healthy_event_sources_slow_the_relists_down(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    runtime = ScriptedRuntime()
+    healthy = True
+    pleg = Pleg(runtime)
+    relist = Relist(pleg, runtime, lambda: healthy)
+    await nursery.start(pleg.run)
+    await nursery.start(relist.run)
+    await trio.sleep(25)
+    assert runtime.lists == 1
+    healthy = False
+    relist.relist_soon()
+    await trio.sleep(10.5)
+    assert runtime.lists >= 11

@@ -1,0 +1,72 @@
+"""Whether the container runtime and its network are ready (kubelet: `updateRuntimeUp`, `runtimeState`).
+
+Asked every five seconds. A pod that needs the network waits for it; a runtime that does not answer is reported, and the
+pods' own calls tell when it is back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.cri.errors import CRIError
+from trikubelet.logs import get_logger
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+    from trikubelet.cri.client import RuntimeClient
+
+log = get_logger("runtime")
+
+PERIOD: Final = 5.0
+RUNTIME_READY: Final = "RuntimeReady"
+NETWORK_READY: Final = "NetworkReady"
+
+
+@attrs.frozen
+class RuntimeConditions:
+    """Problems in words; None where there is none."""
+
+    runtime_problem: str | None = "container runtime status check may not have completed yet"
+    network_problem: str | None = "container runtime status check may not have completed yet"
+
+
+class RuntimeState:
+    """Keeps the newest conditions."""
+
+    def __init__(self, client: RuntimeClient) -> None:
+        self._client = client
+        self.conditions = RuntimeConditions()
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask until cancelled; started after the first answer or failure."""
+        await self._update()
+        task_status.started()
+        while True:
+            await trio.sleep(PERIOD)
+            await self._update()
+
+    async def _update(self) -> None:
+        before = self.conditions
+        try:
+            reply = await self._client.status()
+        except CRIError as error:
+            self.conditions = attrs.evolve(before, runtime_problem=f"container runtime is down: {error}")
+        else:
+            problems = {
+                condition.type: None if condition.status else f"{condition.reason}: {condition.message}"
+                for condition in reply.status.conditions
+            }
+            self.conditions = RuntimeConditions(
+                runtime_problem=problems.get(RUNTIME_READY, "the runtime reports no RuntimeReady condition"),
+                network_problem=problems.get(NETWORK_READY, "the runtime reports no NetworkReady condition"),
+            )
+        if self.conditions != before:
+            log.info(
+                "runtime conditions",
+                runtime=self.conditions.runtime_problem or "ready",
+                network=self.conditions.network_problem or "ready",
+            )

@@ -1,0 +1,101 @@
+"""The pod status cache: what was last observed of each pod, and a way to wait for something newer.
+
+Only `Pleg` writes. A reader who needs an observation newer than a moment never waits for a period to pass: the cache
+asks for an inspection of that pod at once (`request_inspection`), and everybody who waits for the same pod shares it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from trikubelet.runtime.model import PodRuntimeStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@attrs.define
+class _Entry:
+    status: PodRuntimeStatus
+    error: Exception | None
+    observed_at: float
+
+
+@attrs.frozen
+class PodStatusCacheStatistics:
+    pods: int
+    waiting: int
+
+
+class PodStatusCache:
+    """Statuses by pod UID. Implements `trikubelet.pods.types.PodCache`."""
+
+    def __init__(self, request_inspection: Callable[[str], None]) -> None:
+        self._request_inspection = request_inspection
+        self._entries: dict[str, _Entry] = {}
+        self._waiters: dict[str, trio.Event] = {}
+        self._listed_at: float | None = None
+
+    def get(self, uid: str) -> PodRuntimeStatus:
+        """What was last observed, an empty status for a pod never seen. Raises the last inspection's error."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return PodRuntimeStatus(uid=uid, name="", namespace="")
+        if entry.error is not None:
+            raise entry.error
+        return entry.status
+
+    async def get_newer_than(self, uid: str, min_time: float) -> PodRuntimeStatus:
+        """A status observed at or after `min_time` (Trio time).
+
+        Returns at once when there is one; a pod that a complete list, begun since, did not hold has an empty one.
+        Else asks for an inspection and waits for it. Raises the inspection's error. May be cancelled freely.
+        """
+        while True:
+            entry = self._entries.get(uid)
+            if entry is not None and entry.observed_at >= min_time:
+                return self.get(uid)
+            if entry is None and self._listed_at is not None and self._listed_at >= min_time:
+                return self.get(uid)
+            waiter = self._waiters.setdefault(uid, trio.Event())
+            self._request_inspection(uid)
+            await waiter.wait()
+
+    def publish(self, uid: str, status: PodRuntimeStatus, observed_at: float) -> None:
+        """An inspection that began at `observed_at` saw this."""
+        self._entries[uid] = _Entry(status, None, observed_at)
+        self._wake(uid)
+
+    def publish_error(self, uid: str, error: Exception, observed_at: float) -> None:
+        """An inspection that began at `observed_at` failed. What was seen before is kept for the next comparison."""
+        entry = self._entries.get(uid)
+        status = entry.status if entry is not None else PodRuntimeStatus(uid=uid, name="", namespace="")
+        self._entries[uid] = _Entry(status, error, observed_at)
+        self._wake(uid)
+
+    def last_seen(self, uid: str) -> PodRuntimeStatus | None:
+        """The newest status without its error."""
+        entry = self._entries.get(uid)
+        return None if entry is None else entry.status
+
+    def forget(self, uid: str) -> None:
+        """A complete list did not hold this pod, and its last inspection found nothing."""
+        self._entries.pop(uid, None)
+
+    def note_complete_list(self, began_at: float) -> None:
+        """A list of all pods, begun at that time, is complete and its changes are being inspected."""
+        self._listed_at = began_at
+
+    def uids(self) -> set[str]:
+        return set(self._entries)
+
+    def statistics(self) -> PodStatusCacheStatistics:
+        return PodStatusCacheStatistics(pods=len(self._entries), waiting=len(self._waiters))
+
+    def _wake(self, uid: str) -> None:
+        waiter = self._waiters.pop(uid, None)
+        if waiter is not None:
+            waiter.set()

@@ -1,0 +1,56 @@
+"""`GetContainerEvents`: the runtime says at once which pod changed; its events only trigger inspections.
+
+Not every runtime has the call (containerd before 1.7 answers UNIMPLEMENTED): then the source is off for good and
+relists carry on alone. After every gap a relist finds what was missed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+from grpclib.const import Status
+
+from trikubelet.cri.client import CRIError
+from trikubelet.logs import get_logger
+
+if TYPE_CHECKING:
+    from trikubelet.cri.client import RuntimeClient
+    from trikubelet.pleg.pleg import Pleg
+    from trikubelet.pleg.relist import Relist
+
+log = get_logger("pleg")
+
+FIRST_RETRY: Final = 0.25
+LAST_RETRY: Final = 30.0
+
+
+class CriEventSource:
+    """Reads the runtime's event stream and connects again when it breaks."""
+
+    def __init__(self, client: RuntimeClient) -> None:
+        self._client = client
+        self._healthy = False
+
+    def healthy(self) -> bool:
+        """True while a stream is open and has brought something."""
+        return self._healthy
+
+    async def run(self, pleg: Pleg, relist: Relist) -> None:
+        """Read until cancelled, or return when the runtime has no such call."""
+        retry = FIRST_RETRY
+        while True:
+            try:
+                async for event in self._client.container_events():
+                    self._healthy, retry = True, FIRST_RETRY
+                    pleg.inspect_soon(event.pod_sandbox_status.metadata.uid)
+            except CRIError as error:
+                if error.status is Status.UNIMPLEMENTED:
+                    log.info("the runtime has no container events: relisting only")
+                    return
+                log.warning("container events broke off", error=str(error), retry_in=retry)
+            finally:
+                self._healthy = False
+            relist.relist_soon()
+            await trio.sleep(retry)
+            retry = min(2 * retry, LAST_RETRY)

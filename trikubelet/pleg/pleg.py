@@ -1,0 +1,136 @@
+"""Inspections: at most one of a pod in flight, a bounded number in all, each published and compared.
+
+`inspect_soon` is the one door for everybody who believes that something changed: event sources, relists, the pod
+workers after they acted, and readers of the cache. Requests for a pod that is being inspected make one more
+inspection afterwards, since the one in flight may have read too early.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+import trio
+
+from trikubelet.logs import get_logger
+from trikubelet.pleg.cache import PodStatusCache
+from trikubelet.pleg.lifecycle import PodLifecycleEvent, compare, states_of_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.runtime.model import PodRuntimeStatus, RunningPod
+
+log = get_logger("pleg")
+
+MAX_INSPECTIONS: Final = 16
+
+
+class RuntimeView(Protocol):
+    """The part of the runtime manager that PLEG looks through."""
+
+    async def get_pods(self, *, all: bool = False) -> list[RunningPod]:  # noqa: A002 - the kubelet's word
+        ...
+
+    async def get_pod_status(self, uid: str, name: str, namespace: str) -> PodRuntimeStatus: ...
+
+
+@attrs.frozen
+class PlegStatistics:
+    queued: int
+    in_flight: int
+    inspections: int
+    failures: int
+    events: int
+
+
+class Pleg:
+    """Owns the cache and sends lifecycle events, in order per pod, on `events`.
+
+    The channel blocks inspections when its reader is slow: no event is lost, and none is sent before the cache holds
+    what it tells of.
+    """
+
+    def __init__(self, runtime: RuntimeView) -> None:
+        self.cache = PodStatusCache(self.inspect_soon)
+        self._runtime = runtime
+        self._send, self.events = trio.open_memory_channel[list[PodLifecycleEvent]](64)
+        self._observers: list[Callable[[PodRuntimeStatus], None]] = []
+        self._queue_send, self._queue = trio.open_memory_channel[str](math.inf)
+        self._queued: set[str] = set()
+        self._in_flight: set[str] = set()
+        self._again: set[str] = set()
+        self._failed: set[str] = set()
+        self._inspections = 0
+        self._failures = 0
+        self._events = 0
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Inspect what is asked for until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(MAX_INSPECTIONS):
+                nursery.start_soon(self._inspect_queued)
+            task_status.started()
+
+    def inspect_soon(self, uid: str) -> None:
+        """Something may have happened to this pod: look now. Never blocks, coalesces."""
+        if uid in self._in_flight:
+            self._again.add(uid)
+        elif uid not in self._queued:
+            self._queued.add(uid)
+            self._queue_send.send_nowait(uid)
+
+    def add_observer(self, observer: Callable[[PodRuntimeStatus], None]) -> None:
+        """`observer` is called synchronously with every published status; it must not block."""
+        self._observers.append(observer)
+
+    def failed_inspections(self) -> set[str]:
+        """Pods whose last inspection failed; the next relist asks again."""
+        return set(self._failed)
+
+    def statistics(self) -> PlegStatistics:
+        return PlegStatistics(
+            queued=len(self._queued),
+            in_flight=len(self._in_flight),
+            inspections=self._inspections,
+            failures=self._failures,
+            events=self._events,
+        )
+
+    async def _inspect_queued(self) -> None:
+        async for uid in self._queue:
+            self._queued.discard(uid)
+            self._in_flight.add(uid)
+            try:
+                await self._inspect(uid)
+            finally:
+                self._in_flight.discard(uid)
+            if uid in self._again:
+                self._again.discard(uid)
+                self.inspect_soon(uid)
+
+    async def _inspect(self, uid: str) -> None:
+        began = trio.current_time()
+        before = self.cache.last_seen(uid)
+        name, namespace = ("", "") if before is None else (before.name, before.namespace)
+        self._inspections += 1
+        try:
+            status = await self._runtime.get_pod_status(uid, name, namespace)
+        except Exception as error:  # noqa: BLE001 - published to the readers, and asked again at the next relist
+            self._failures += 1
+            self._failed.add(uid)
+            log.warning("cannot inspect pod", uid=uid, error=str(error))
+            self.cache.publish_error(uid, error, began)
+            return
+        self._failed.discard(uid)
+        after = states_of_status(status)
+        self.cache.publish(uid, status, began)
+        for observer in self._observers:
+            observer(status)
+        events = compare(uid, {} if before is None else states_of_status(before), after)
+        if events:
+            self._events += len(events)
+            await self._send.send(events)

@@ -1,0 +1,116 @@
+"""The safety net: list everything once in a while and inspect what differs from the last list.
+
+Alone it is the kubelet's generic PLEG with its one-second period. While an event source is healthy it only guards
+against lost events and slows down. A relist that fails or hangs makes the agent unhealthy after three minutes, as in
+the kubelet, but stops nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trikubelet.logs import get_logger
+from trikubelet.pleg.lifecycle import ContainerStates, states_of_pod, states_of_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.pleg.pleg import Pleg, RuntimeView
+    from trikubelet.runtime.model import RunningPod
+
+log = get_logger("pleg")
+
+PERIOD_ALONE: Final = 1.0
+PERIOD_WITH_EVENTS: Final = 30.0
+RELIST_TIMEOUT: Final = 120.0
+UNHEALTHY_AFTER: Final = 180.0
+"""Seconds, as the kubelet's `relistThreshold`."""
+
+
+class Relist:
+    """Lists on a period, and at once when asked."""
+
+    def __init__(self, pleg: Pleg, runtime: RuntimeView, events_healthy: Callable[[], bool]) -> None:
+        self._pleg = pleg
+        self._runtime = runtime
+        self._events_healthy = events_healthy
+        self._records: dict[str, ContainerStates] = {}
+        self._pods: list[RunningPod] = []
+        self._began_at: float | None = None
+        self._wanted = trio.Event()
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Relist until cancelled. Started when the first attempt is over, successful or not."""
+        await self._try_relist()
+        task_status.started()
+        while True:
+            period = PERIOD_WITH_EVENTS if self._events_healthy() else PERIOD_ALONE
+            with trio.move_on_after(period):
+                await self._wanted.wait()
+            self._wanted = trio.Event()
+            await self._try_relist()
+
+    def relist_soon(self) -> None:
+        """Events may have been lost: list now. Also wakes a source that has just failed out of its long period."""
+        self._wanted.set()
+
+    def unhealthy_reason(self) -> str | None:
+        """None while relists succeed, else the kubelet's words for it."""
+        if self._began_at is None:
+            return "pleg has yet to be successful"
+        elapsed = trio.current_time() - self._began_at
+        if elapsed > UNHEALTHY_AFTER:
+            return f"pleg was last seen active {elapsed:.0f}s ago; threshold is {UNHEALTHY_AFTER:.0f}s"
+        return None
+
+    @property
+    def pods(self) -> list[RunningPod]:
+        """What the last successful list held, ended containers included."""
+        return self._pods
+
+    async def _try_relist(self) -> None:
+        try:
+            with trio.fail_after(RELIST_TIMEOUT):
+                await self._relist()
+        except Exception as error:  # noqa: BLE001 - the next period tries again, and health tells
+            log.warning("relist failed", error=str(error) or f"no answer within {RELIST_TIMEOUT:.0f}s")
+
+    async def _relist(self) -> None:
+        began = trio.current_time()
+        pods = await self._runtime.get_pods(all=True)
+        records = {pod.uid: states_of_pod(pod) for pod in pods}
+        changed = {uid for uid, states in records.items() if self._records.get(uid) != states}
+        changed |= {uid for uid in self._records if uid not in records}
+        changed |= self._pleg.failed_inspections()
+        changed |= self._gone(records)
+        self._records, self._pods, self._began_at = records, pods, began
+        for uid in changed:
+            self._pleg.inspect_soon(uid)
+        # Pods in the list that were never inspected must not be taken for absent, so they are waited for.
+        for uid in changed:
+            if self._pleg.cache.last_seen(uid) is None and uid in records:
+                await self._inspected(uid)
+        self._pleg.cache.note_complete_list(began)
+
+    def _gone(self, records: Collection[str]) -> set[str]:
+        """Cached pods that the list does not hold: to be inspected, or forgotten when that has found nothing left."""
+        gone = set()
+        for uid in self._pleg.cache.uids():
+            status = self._pleg.cache.last_seen(uid)
+            if uid in records or status is None:
+                continue
+            if states_of_status(status):
+                gone.add(uid)
+            else:
+                self._pleg.cache.forget(uid)
+        return gone
+
+    async def _inspected(self, uid: str) -> None:
+        try:
+            await self._pleg.cache.get_newer_than(uid, float("-inf"))
+        except Exception as error:  # noqa: BLE001 - the cache holds it for whoever asks
+            log.debug("first inspection failed", uid=uid, error=str(error))
