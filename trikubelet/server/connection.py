@@ -1,0 +1,361 @@
+"""One HTTP/1.1 connection: h11 knows the protocol, a Trio stream carries the bytes, and here they meet.
+
+The story of a connection: a request is read to its end, under deadlines and size limits, so that a slow or greedy
+client costs one task and little memory. Its handler runs beside a second task that goes on reading: what it reads is
+the next request (pipelining), kept up to a limit, or the end of the stream, and then the client is gone and the
+handler is cancelled. Like Go's server we take a client that closes its sending side for gone. The answer goes out
+whole or chunk by chunk; then the next request's turn comes.
+
+Whatever a client sends or a handler raises ends at most this connection.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+import h11
+import trio
+
+from trikubelet.logs import get_logger
+from trikubelet.server.messages import (
+    AnyResponse,
+    Handler,
+    HTTPError,
+    Request,
+    Response,
+    StreamResponse,
+    error_response,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator
+
+    from trikubelet.server.limits import Limits
+
+log = get_logger("http")
+
+_RECEIVE: Final = 16 * 2**10
+_LINGER_BYTES: Final = 2**20
+_MAX_QUERY_FIELDS: Final = 100
+_BODILESS: Final = frozenset({204, 304})
+
+
+class _Gone(Exception):  # noqa: N818 - no error, a fact
+    """The client is gone or too slow: there is nobody to say anything to."""
+
+
+class HttpConnection:
+    """Serves the requests of one connection. `run` it once."""
+
+    def __init__(self, stream: trio.abc.Stream, handler: Handler, limits: Limits) -> None:
+        self._stream = stream
+        self._handler = handler
+        self._limits = limits
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.header_size)
+        self._scope = trio.CancelScope()
+        self._draining = False
+        self._ended = False
+        """The client has closed its side, and h11 knows."""
+        self.busy = False
+        """A request is being read or answered."""
+        self.requests = 0
+
+    async def run(self) -> None:
+        """Serve until either side ends the connection. Raises nothing of the client's or a handler's doing.
+
+        When cancelled, the handler is cancelled and the connection is cut.
+        """
+        try:
+            with self._scope, suppress(_Gone):
+                while await self._serve_one():
+                    pass
+        finally:
+            await trio.aclose_forcefully(self._stream)
+
+    def drain(self) -> None:
+        """End the connection after the request in hand; at once when there is none."""
+        self._draining = True
+        if not self.busy:
+            self._scope.cancel()
+
+    def close(self) -> None:
+        """Cancel the handler and cut the connection."""
+        self._scope.cancel()
+
+    async def refuse(self, error: HTTPError) -> None:
+        """Answer before anything was asked, and end the connection."""
+        try:
+            with self._scope, suppress(_Gone):
+                await self._refuse(error)
+        finally:
+            await trio.aclose_forcefully(self._stream)
+
+    async def _refuse(self, error: HTTPError) -> None:
+        self._draining = True
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            await self.respond_whole(error_response(error), head=False)
+            await self._linger()
+
+    async def _serve_one(self) -> bool:
+        """Answer one request. True: another may follow."""
+        try:
+            request = await self._read_request()
+        except HTTPError as error:
+            await self._refuse(error)
+            return False
+        if request is None:
+            return False
+        self.requests += 1
+        await self._answer(request)
+        self.busy = False
+        if self._draining or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    # Reading a request.
+
+    async def _read_request(self) -> Request | None:
+        """The next request; None when the client sends no more. Raises HTTPError for one that cannot be served."""
+        head = await self._read_head()
+        if head is None:
+            return None
+        with trio.move_on_after(self._limits.body_timeout):
+            return _request(head, await self._read_body(head))
+        raise HTTPError(408, f"the request's body did not arrive within {self._limits.body_timeout:g} seconds")
+
+    async def _read_head(self) -> h11.Request | None:
+        limits = self._limits
+        self.busy = bool(self._http.trailing_data[0])
+        first = self.requests == 0
+        with trio.move_on_after(limits.header_timeout if first or self.busy else limits.idle_timeout) as scope:
+            while True:
+                event = self._next_event()
+                if isinstance(event, h11.Request):
+                    self.busy = True
+                    return event
+                if event is not h11.NEED_DATA:
+                    return None
+                await self._receive()
+                if not self.busy and self._http.trailing_data[0]:
+                    self.busy = True
+                    scope.deadline = trio.current_time() + limits.header_timeout
+        if self.busy:
+            raise HTTPError(408, f"the request's head did not arrive within {limits.header_timeout:g} seconds")
+        return None
+
+    async def _read_body(self, head: h11.Request) -> bytes:
+        announced = dict(head.headers).get(b"content-length", b"0")
+        body = bytearray()
+        if int(announced) > self._limits.body_size:
+            raise self._too_large()
+        while True:
+            if self._http.they_are_waiting_for_100_continue:
+                await self._send(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+            event = self._next_event()
+            if isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > self._limits.body_size:
+                    raise self._too_large()
+            elif isinstance(event, h11.EndOfMessage):
+                return bytes(body)
+            else:
+                await self._receive()
+
+    def _too_large(self) -> HTTPError:
+        return HTTPError(413, f"expected a body of at most {self._limits.body_size} bytes")
+
+    def _next_event(self) -> object:
+        try:
+            return self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise HTTPError(error.error_status_hint, f"this is no HTTP/1.1 request: {error}") from error
+
+    async def _receive(self) -> None:
+        if self._ended:
+            raise _Gone  # in the middle of a request: h11 would wait for its rest for ever
+        data = await self._receive_some()
+        self._ended = not data
+        self._http.receive_data(data)
+
+    async def _receive_some(self) -> bytes:
+        try:
+            return bytes(await self._stream.receive_some(_RECEIVE))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise _Gone from None
+
+    # Answering it.
+
+    async def _answer(self, request: Request) -> None:
+        gone = False
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_client, scope)
+                writer = _ResponseWriter(self, request, scope)
+                await self._run_handler(request, writer)
+                gone = writer.cut
+                nursery.cancel_scope.cancel()
+        if gone or scope.cancelled_caught:
+            raise _Gone
+
+    async def _watch_client(self, scope: trio.CancelScope) -> None:
+        """Keep what arrives for later, and cancel `scope` when nothing can arrive any more."""
+        try:
+            while len(self._http.trailing_data[0]) < self._limits.pipelined_size:
+                data = await self._receive_some()
+                if not data:
+                    break
+                self._http.receive_data(data)
+            else:
+                return
+        except _Gone:
+            pass
+        scope.cancel()
+
+    async def _run_handler(self, request: Request, writer: _ResponseWriter) -> None:
+        failure: Exception | None = None
+        try:
+            await writer.send_response(await self._handler(request))
+        except* Exception as group:  # noqa: BLE001 - a handler's mistake must not end the agent
+            # Also what it raises while it is being cancelled, and out of its own nurseries.
+            failure = _single(group)
+        if failure is None:
+            return
+        if isinstance(failure, HTTPError):
+            answer = error_response(failure)
+        else:
+            log.error("request failed", method=request.method, path=request.path, exc_info=failure)
+            answer = Response(b"internal error: the agent's log has the details\n", 500)
+        if writer.begun:
+            writer.cut = True
+        else:
+            await writer.send_response(answer)
+
+    async def respond_whole(self, response: Response, *, head: bool) -> None:
+        """Send a whole answer; with `head` without its body."""
+        headers = self._headers(response)
+        if response.status not in _BODILESS:
+            headers.append(("Content-Length", str(len(response.body))))
+        data = self._http.send(h11.Response(status_code=response.status, headers=headers)) or b""
+        if response.body and not head and response.status not in _BODILESS:
+            data += self._http.send(h11.Data(data=response.body)) or b""
+        await self._send(data + (self._http.send(h11.EndOfMessage()) or b""))
+
+    def _headers(self, response: AnyResponse) -> list[tuple[str, str]]:
+        headers = [("Content-Type", response.content_type), ("X-Content-Type-Options", "nosniff"), *response.headers]
+        if self._draining:
+            headers.append(("Connection", "close"))
+        return headers
+
+    async def begin_stream(self, response: StreamResponse) -> None:
+        """Send the head of an answer whose length nobody knows."""
+        await self._send(self._http.send(h11.Response(status_code=response.status, headers=self._headers(response))))
+
+    async def send_chunk(self, data: bytes) -> None:
+        await self._send(self._http.send(h11.Data(data=data)))
+
+    async def end_stream(self) -> None:
+        await self._send(self._http.send(h11.EndOfMessage()))
+
+    async def _send(self, data: bytes | None) -> None:
+        with memoryview(data or b"") as view:
+            for start in range(0, len(view), self._limits.write_size):
+                await self._send_part(view[start : start + self._limits.write_size])
+
+    async def _send_part(self, part: memoryview) -> None:
+        try:
+            with trio.move_on_after(self._limits.write_timeout):
+                await self._stream.send_all(part)
+                return
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        raise _Gone
+
+    async def _linger(self) -> None:
+        """Read on for a moment: closing with bytes unread would tear the answer from a client that still sends."""
+        if isinstance(self._stream, trio.abc.HalfCloseableStream):
+            with trio.move_on_after(self._limits.linger_timeout), suppress(trio.BrokenResourceError):
+                await self._stream.send_eof()
+        left = _LINGER_BYTES
+        with trio.move_on_after(self._limits.linger_timeout):
+            while left > 0 and (data := await self._receive_some()):
+                left -= len(data)
+
+
+class _ResponseWriter:
+    """Carries one answer, whole or in pieces."""
+
+    def __init__(self, connection: HttpConnection, request: Request, scope: trio.CancelScope) -> None:
+        self._connection = connection
+        self._head_only = request.method == "HEAD"
+        self._scope = scope
+        self._response: StreamResponse | None = None
+        self.begun = False
+        """The head has been sent, or a part of it."""
+        self.cut = False
+        """The answer remained incomplete."""
+
+    async def send_response(self, response: AnyResponse) -> None:
+        if isinstance(response, Response):
+            self.begun = True
+            await self._try(self._connection.respond_whole(response, head=self._head_only))
+            return
+        self._response = response
+        if not self._head_only:
+            await response.produce(self)
+        await self.write(b"")
+        await self._try(self._connection.end_stream())
+
+    async def write(self, data: bytes) -> None:
+        assert self._response is not None
+        if not self.begun:
+            self.begun = True
+            await self._try(self._connection.begin_stream(self._response))
+        if data:
+            await self._try(self._connection.send_chunk(data))
+        else:
+            await trio.lowlevel.checkpoint()
+
+    async def _try(self, sending: Awaitable[None]) -> None:
+        try:
+            await sending
+        except _Gone:
+            self.cut = True
+            self._scope.cancel()
+            await trio.sleep_forever()
+
+
+def _request(head: h11.Request, body: bytes) -> Request:
+    target = head.target.decode("ascii", "replace")
+    if not target.startswith("/"):
+        # The absolute form, as sent to proxies.
+        _, _, rest = target.partition("://")
+        target = "/" + rest.partition("/")[2] if rest else target
+    path, _, query = target.partition("?")
+    try:
+        fields = parse_qs(query, keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS)
+    except ValueError as error:
+        raise HTTPError(400, f"expected at most {_MAX_QUERY_FIELDS} query parameters") from error
+    return Request(
+        method=head.method.decode("ascii"),
+        path=path,
+        query=fields,
+        headers={name.decode("ascii"): value.decode("latin-1") for name, value in head.headers},
+        body=body,
+    )
+
+
+def _single(group: ExceptionGroup[Exception]) -> Exception:
+    """What a handler meant to raise: its only error, when its nurseries have wrapped that into groups."""
+    leaves = list(_leaves(group))
+    return leaves[0] if len(leaves) == 1 else group
+
+
+def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
+    for error in group.exceptions:
+        if isinstance(error, ExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

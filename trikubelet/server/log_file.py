@@ -1,0 +1,168 @@
+"""A log file as it lies on the disk: reading it without blocking the agent, finding a tail, noticing a rotation.
+
+The kubelet rotates by renaming `0.log` to `0.log.20260131-120000`; then it tells the runtime, which creates a new
+`0.log` and goes on there. It compresses all rotated files but the newest, which a reader may still hold.
+
+Reads first ask the kernel for what is in memory (`RWF_NOWAIT`); only a page that must come from the disk, or a file
+system that does not know the question, costs a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BLOCK: Final = 128 * 2**10
+_COMPRESSED: Final = (".gz", ".tmp")
+_NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+_limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("log_reads")
+
+
+def _reads_at_once() -> trio.CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(8)
+        _limiter.set(limiter)
+        return limiter
+
+
+@attrs.frozen
+class _Identity:
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> _Identity:
+        return cls(status.st_dev, status.st_ino)
+
+
+class LogFile:
+    """An open log, read from `position` on. Close it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, also for what is no regular file."""
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(self._descriptor)
+            raise OSError(errno.EINVAL, "is no regular file", str(path))
+        self._identity = _Identity.of(status)
+        self.position = 0
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    async def read(self, most: int) -> bytes:
+        """The next bytes, at most `most`; none at the file's end. Raises OSError. A cancelled read is made again."""
+        data = await self._read_at(self.position, most)
+        self.position += len(data)
+        return data
+
+    async def seek_tail(self, lines: int, end: int) -> bool:
+        """Go to where the last `lines` lines before `end` begin, reading backwards; False when there are fewer.
+
+        An unfinished last line is not counted, but comes after the others.
+        """
+        right, newlines = end, 0
+        while right > 0:
+            left = max(0, right - BLOCK)
+            block = await self._read_exactly(left, right - left)
+            newlines += block.count(b"\n")
+            if newlines > lines:
+                self.position = left + _after_newlines(block, newlines - lines)
+                return True
+            right = left
+        self.position = 0
+        return newlines == lines
+
+    async def end_of_lines(self, end: int) -> int:
+        """The offset behind the last newline before `end`."""
+        right = end
+        while right > 0:
+            left = max(0, right - BLOCK)
+            newline = (await self._read_exactly(left, right - left)).rfind(b"\n")
+            if newline >= 0:
+                return left + newline + 1
+            right = left
+        return 0
+
+    def was_truncated(self) -> bool:
+        """The file is shorter than what was read of it (`copytruncate`)."""
+        return self.size < self.position
+
+    def successor(self, path: Path) -> Path | None:
+        """The file that the log goes on in, None while that is this one, or the next is not there yet.
+
+        It is the one at `path`, unless that has been rotated more than once since. Rotated files that were compressed
+        or removed in the meantime are passed over.
+        """
+        try:
+            if _Identity.of(path.stat()) == self._identity:
+                return None
+        except FileNotFoundError:
+            return None
+        rotated = _rotated(path)
+        ours = next((name for name, status in rotated if _Identity.of(status) == self._identity), None)
+        if ours is not None:
+            later = [name for name, _ in rotated if name > ours]
+        else:
+            written = os.fstat(self._descriptor).st_mtime_ns
+            later = [name for name, status in rotated if status.st_mtime_ns > written]
+        return path.parent / later[0] if later else path
+
+    async def _read_exactly(self, offset: int, count: int) -> bytes:
+        parts = []
+        while count > 0 and (part := await self._read_at(offset, count)):
+            parts.append(part)
+            offset += len(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    async def _read_at(self, offset: int, most: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        buffer = bytearray(most)
+        try:
+            count = os.preadv(self._descriptor, [buffer], offset, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno not in _NOT_NOW:
+                raise
+            # Not abandoned when cancelled: the descriptor must stay open until the thread is done with it.
+            return await trio.to_thread.run_sync(os.pread, self._descriptor, most, offset, limiter=_reads_at_once())
+        return bytes(memoryview(buffer)[:count])
+
+
+def _after_newlines(block: bytes, count: int) -> int:
+    index = 0
+    for _ in range(count):
+        index = block.index(b"\n", index) + 1
+    return index
+
+
+def _rotated(path: Path) -> list[tuple[str, os.stat_result]]:
+    """Rotated files that can be read as they are, oldest first, by the times in their names."""
+    found = []
+    with os.scandir(path.parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(f"{path.name}.") and not entry.name.endswith(_COMPRESSED):
+                try:
+                    found.append((entry.name, entry.stat()))
+                except FileNotFoundError:
+                    continue
+    return sorted(found, key=lambda item: item[0])

@@ -1,0 +1,98 @@
+"""The running tasks as a tree of nurseries, with what each task waits for: where the agent is, at this moment.
+
+Trio's introspection gives all of it: a task knows its nurseries, a nursery its tasks, and a suspended task its stack.
+"""
+
+from __future__ import annotations
+
+import math
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+MAX_TASKS: Final = 5000
+_SITE_PACKAGES: Final = tuple(sysconfig.get_paths()[name] for name in ("purelib", "stdlib"))
+
+
+@attrs.define
+class _Budget:
+    tasks: int = MAX_TASKS
+
+
+def task_tree() -> dict[str, Any]:
+    """The root task and all below it, as JSON values.
+
+    A task is `{"name", "waits_at": "module.function:line", "waits_in": "trio.Event.wait", "nurseries": […]}`;
+    `waits_at` is the innermost frame that is not a library's, `waits_in` the innermost of all. A nursery is
+    `{"tasks": […]}`, with `"cancelled": true` and `"deadline_in": seconds` where that says something. Beyond 5000 tasks
+    the rest is cut off, marked `"cut": true`. Raises RuntimeError outside `trio.run`.
+    """
+    root = trio.lowlevel.current_root_task()
+    assert root is not None
+    return _task(root, _Budget())
+
+
+def _task(task: trio.lowlevel.Task, budget: _Budget) -> dict[str, Any]:
+    budget.tasks -= 1
+    result: dict[str, Any] = {"name": task.name}
+    if task is trio.lowlevel.current_task():
+        result["waits_at"] = result["waits_in"] = "this request"
+    else:
+        result.update(_waits(task))
+    if task.child_nurseries:
+        result["nurseries"] = [_nursery(nursery, budget) for nursery in task.child_nurseries]
+    return result
+
+
+def _nursery(nursery: trio.Nursery, budget: _Budget) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    scope = nursery.cancel_scope
+    if scope.cancel_called:
+        result["cancelled"] = True
+    if not math.isinf(scope.deadline):
+        result["deadline_in"] = round(scope.deadline - trio.current_time(), 3)
+    tasks = sorted(nursery.child_tasks, key=lambda task: task.name)
+    result["tasks"] = []
+    for task in tasks:
+        if budget.tasks <= 0:
+            result["cut"] = True
+            break
+        result["tasks"].append(_task(task, budget))
+    return result
+
+
+def _waits(task: trio.lowlevel.Task) -> dict[str, str]:
+    frames = list(_frames(task))
+    if not frames:
+        return {}
+    ours = [frame for frame in frames if not frame[0].f_code.co_filename.startswith(_SITE_PACKAGES)]
+    result = {"waits_in": _innermost(frames)}
+    if ours:
+        frame, line = ours[-1]
+        result["waits_at"] = f"{_name(frame)}:{line}"
+    return result
+
+
+def _frames(task: trio.lowlevel.Task) -> Iterator[tuple[FrameType, int]]:
+    for frame, line in task.iter_await_frames():
+        if frame is not None:
+            yield frame, line or 0
+
+
+def _innermost(frames: list[tuple[FrameType, int]]) -> str:
+    """The function that waits, without the last steps into Trio's machinery, which are the same for all."""
+    names = [_name(frame) for frame, _ in frames]
+    telling = [name for name in names if not name.startswith(("trio._core._traps.", "trio._core._generated_"))]
+    return (telling or names)[-1]
+
+
+def _name(frame: FrameType) -> str:
+    module = frame.f_globals.get("__name__") or Path(frame.f_code.co_filename).stem
+    return f"{module}.{frame.f_code.co_qualname}"
