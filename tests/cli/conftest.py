@@ -1,0 +1,116 @@
+"""A stand-in for the agent: the standard library's HTTP server on the unix socket that the commands look for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socketserver
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click.testing
+import pytest
+
+from trikubelet.cli.main import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self) -> None:
+        agent: StandInAgent = self.server.agent  # type: ignore[attr-defined]
+        agent.requests.append(f"{self.command} {self.path}")
+        status, body = agent.answers.get(f"{self.command} {self.path}", (404, b"there is nothing here\n"))
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = _answer  # noqa: N815
+    do_POST = _answer  # noqa: N815
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Tests want no log."""
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+@attrs.define
+class StandInAgent:
+    """What it is asked, and what it answers."""
+
+    root_dir: Path
+    answers: dict[str, tuple[int, bytes]] = attrs.field(factory=dict)
+    requests: list[str] = attrs.field(factory=list)
+
+    def will_answer(self, request: str, data: Any, status: int = 200) -> None:
+        body = data if isinstance(data, bytes) else json.dumps(data).encode()
+        self.answers[request] = (status, body)
+
+    def has_pods(self, *pods: dict[str, Any]) -> None:
+        self.will_answer("GET /pods", {"apiVersion": "v1", "kind": "PodList", "items": list(pods)})
+
+
+@pytest.fixture
+def root_dir() -> Iterator[Path]:
+    """A short path: a unix socket's may have 107 bytes."""
+    folder = Path(tempfile.mkdtemp(prefix="tk-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def agent(root_dir: Path) -> Iterator[StandInAgent]:
+    """An agent that answers."""
+    stand_in = StandInAgent(root_dir)
+    with _Server(str(root_dir / "trikubelet.sock"), _Handler) as server:
+        server.agent = stand_in  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield stand_in
+        server.shutdown()
+        thread.join()
+
+
+@attrs.frozen
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_command(*arguments: object) -> Outcome:
+    """Run a command in this process."""
+    result = click.testing.CliRunner().invoke(cli, [str(argument) for argument in arguments], standalone_mode=False)
+    error = result.exception
+    if isinstance(error, click.ClickException):
+        return Outcome(error.exit_code, result.stdout, result.stderr + error.format_message())
+    if error is not None and not isinstance(error, SystemExit):
+        raise error
+    code = result.return_value if isinstance(result.return_value, int) else result.exit_code
+    return Outcome(code, result.stdout, result.stderr)
+
+
+def a_pod(name: str = "web-node", namespace: str = "default", **status: Any) -> dict[str, Any]:
+    """A pod as the agent reports it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"},
+        "spec": {"nodeName": "node", "containers": [{"name": "main", "image": "x:1"}]},
+        "status": {"phase": "Running", **status},
+    }

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.conftest import run_command
+from trikubelet.cli import machine_checks as checks
+from trikubelet.cli.machine_checks import CheckResult, Level, Machine, check_machine
+from trikubelet.cli.runtime_checks import check_runtime
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def machine(root: Path, files: dict[str, str] | None = None, *, uid: int = 0) -> Machine:
+    for name, text in (files or {}).items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Machine(root=root, uid=uid)
+
+
+def test_this_machine_can_be_checked(root_dir: Path) -> None:
+    results = list(check_machine(root_dir, embedded=True))
+    assert all(result.fix or result.level is Level.OK for result in results), "what is not well has its remedy"
+    subjects = {
+        "Python",
+        "kernel",
+        "user",
+        "root folder",
+        "cgroups",
+        "pidfd",
+        "inotify",
+        "swap",
+        "namespaces",
+        "overlayfs",
+    }
+    assert {result.subject for result in results} == subjects
+
+
+@pytest.mark.parametrize(
+    ("version", "level"), [((3, 10, 9), Level.FAIL), ((3, 11, 0), Level.OK), ((3, 13, 1), Level.OK)]
+)
+def test_python_must_be_new_enough(version: tuple[int, ...], level: Level, tmp_path: Path) -> None:
+    assert checks.check_python(Machine(root=tmp_path, python=version)).level is level
+
+
+@pytest.mark.parametrize(
+    ("release", "level"), [("4.19.0-1", Level.FAIL), ("5.4.0", Level.OK), ("6.18.44-x", Level.OK), ("odd", Level.FAIL)]
+)
+def test_the_kernel_must_be_new_enough(release: str, level: Level, tmp_path: Path) -> None:
+    assert checks.check_kernel(Machine(root=tmp_path, kernel=release)).level is level
+
+
+@pytest.mark.parametrize(
+    ("files", "finding"),
+    [
+        ({}, "not mounted"),
+        ({"sys/fs/cgroup/cgroup.controllers": "cpu memory pids io"}, "v2, writable"),
+        ({"sys/fs/cgroup/cgroup.controllers": "cpu io"}, "v2 without memory, pids"),
+        ({"sys/fs/cgroup/memory/tasks": ""}, "v1, writable"),
+    ],
+)
+def test_cgroups_are_recognised(files: dict[str, str], finding: str, tmp_path: Path) -> None:
+    assert checks.check_cgroups(machine(tmp_path, files)).finding == finding
+
+
+def test_swap_that_is_on_is_named(tmp_path: Path) -> None:
+    text = "Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n"
+    assert checks.check_swap(machine(tmp_path, {"proc/swaps": text})).finding == "on (/dev/sda2)"
+    assert checks.check_swap(machine(tmp_path / "x")).level is Level.OK
+
+
+def test_overlayfs_is_looked_for(tmp_path: Path) -> None:
+    assert checks.check_overlayfs(machine(tmp_path, {"proc/filesystems": "nodev\toverlay\n"})).level is Level.OK
+    assert checks.check_overlayfs(machine(tmp_path / "x")).level is Level.WARN
+
+
+def test_without_root_user_namespaces_decide(tmp_path: Path) -> None:
+    here = machine(tmp_path, uid=1000)
+    assert checks.check_user_namespaces(here, allowed=lambda: True).level is Level.OK
+    refused = checks.check_user_namespaces(here, allowed=lambda: False)
+    assert refused.level is Level.WARN
+    assert "only localhost/host" in refused.finding
+
+
+def test_cni_needs_a_configuration_and_plugins(tmp_path: Path) -> None:
+    assert checks.check_cni(machine(tmp_path)).level is Level.WARN
+    here = machine(tmp_path, {"etc/cni/net.d/10-x.conflist": "{}"})
+    assert "no plugins" in checks.check_cni(here).finding
+    (tmp_path / "opt/cni/bin").mkdir(parents=True)
+    assert checks.check_cni(here) == CheckResult(Level.OK, "CNI", "10-x.conflist")
+
+
+def test_the_root_folder_must_be_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert checks.check_root_dir(tmp_path / "file" / "x").level is Level.FAIL
+    assert checks.check_root_dir(tmp_path / "not" / "yet").level is not Level.FAIL
+
+
+@pytest.mark.parametrize(("endpoint", "finding"), [("tcp://x", "no endpoint"), ("unix:///nowhere.sock", "nothing at")])
+def test_a_runtime_that_is_not_there_is_missing(endpoint: str, finding: str) -> None:
+    (result,) = check_runtime(endpoint)
+    assert result.level is Level.FAIL
+    assert finding in result.finding
+
+
+def test_what_is_no_runtime_is_told_in_time(root_dir: Path) -> None:
+    path = root_dir / "x.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def hang_up() -> None:
+            for _ in range(20):
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.close()
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        results = list(check_runtime(f"unix://{path}"))
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(2)
+    assert results[-1].level is Level.FAIL
+
+
+def test_the_command_exits_1_when_something_is_missing(root_dir: Path) -> None:
+    outcome = run_command("check", "--root-dir", root_dir, "--runtime-endpoint", "unix:///nowhere.sock")
+    assert outcome.code == 1
+    assert "fail  runtime: nothing at /nowhere.sock\n      → start the runtime" in outcome.out
+    assert outcome.out.splitlines()[-1].endswith("1 missing")

@@ -1,0 +1,33 @@
+"""`trikubelet check`: what works on this machine, what does not, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from trikubelet.cli.root_dir import root_dir_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command(short_help="Check this machine.")
+@root_dir_option
+@click.option("--runtime-endpoint", default="embedded", show_default=True, help="The runtime to check for.")
+def check(root_dir: Path, runtime_endpoint: str) -> int:
+    """Check whether the agent can run here. Exits 1 when something it needs is missing."""
+    from trikubelet.cli.machine_checks import Level, check_machine
+    from trikubelet.cli.runtime_checks import check_runtime
+
+    colours = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+    results = [*check_machine(root_dir, embedded=runtime_endpoint == "embedded"), *check_runtime(runtime_endpoint)]
+    for result in results:
+        word = click.style(f"{result.level.value:<5}", fg=colours[result.level])
+        click.echo(f"{word} {result.subject}: {result.finding}")
+        if result.fix:
+            click.echo(f"      → {result.fix}")
+    failed = sum(1 for result in results if result.level is Level.FAIL)
+    warned = sum(1 for result in results if result.level is Level.WARN)
+    click.echo(f"{len(results) - failed - warned} ok, {warned} to look at, {failed} missing")
+    return 1 if failed else 0

@@ -1,0 +1,34 @@
+"""`trikubelet describe pod`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from trikubelet.cli.client import AgentClient
+from trikubelet.cli.find_pod import find_pod
+from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.group(short_help="Describe a pod.")
+def describe() -> None:
+    """Show everything about one object."""
+
+
+@describe.command()
+@click.argument("name")
+@click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
+@root_dir_option
+def pod(name: str, namespace: str | None, root_dir: Path) -> None:
+    """Show everything about the pod NAME, and what happened to it."""
+    from trikubelet.cli.pod_description import describe_pod
+
+    client = AgentClient(root_dir)
+    found = find_pod(client, name, namespace)
+    events = client.get("/events", {"uid": found.metadata.uid})
+    click.echo(describe_pod(found, events, SystemClock().now()), nl=False)

@@ -1,0 +1,61 @@
+"""The `trikubelet` command. Each subcommand is a module of its own, imported when it is used or listed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Final
+
+import click
+
+_COMMANDS: Final = {
+    "run": "trikubelet.cli.run:run",
+    "pods": "trikubelet.cli.pods:pods",
+    "describe": "trikubelet.cli.describe:describe",
+    "logs": "trikubelet.cli.logs:logs",
+    "validate": "trikubelet.cli.validate:validate",
+    "images": "trikubelet.cli.images:images",
+    "check": "trikubelet.cli.check:check",
+    "runtime": "trikubelet.cli.runtime:runtime",
+    "version": "trikubelet.cli.version:version",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        target = _COMMANDS.get(cmd_name)
+        if target is None:
+            return None
+        module, _, name = target.partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def cli() -> None:
+    """A Kubernetes node agent: runs the pods of a folder on containerd or on its own runtime."""
+
+
+def main() -> None:
+    """The console script. Interrupted commands end quietly, and so do those whose reader went away."""
+    try:
+        code = cli.main(prog_name="trikubelet", standalone_mode=False)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output (head, less) has enough; keep the interpreter from complaining at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    sys.exit(code if isinstance(code, int) else 0)

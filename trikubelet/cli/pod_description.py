@@ -1,0 +1,198 @@
+"""`trikubelet describe pod` as text, in the layout that users of `kubectl describe` know. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trikubelet.api import to_dict
+from trikubelet.api.timestamps import parse_time
+from trikubelet.cli.pod_columns import human_duration, pod_status
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from trikubelet.api import Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, Probe
+
+_LABEL_WIDTH = 22
+
+
+def describe_pod(pod: Pod, events: Sequence[Mapping[str, Any]], now: datetime) -> str:
+    """The whole description, newline at the end. `events` are those of the local API's `/events`."""
+    lines = [*_head(pod), *_containers(pod), *_conditions(pod), *_volumes(pod), *_events(events, now)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(label: str, value: object, indent: int = 0) -> str:
+    return f"{' ' * indent}{label + ':':<{_LABEL_WIDTH - indent}}{value}".rstrip()
+
+
+def _lines(label: str, values: Sequence[str], indent: int = 0) -> Iterator[str]:
+    """Several values under one label, the first beside it."""
+    for index, value in enumerate(values or ["<none>"]):
+        yield _line(label, value, indent) if index == 0 else " " * _LABEL_WIDTH + value
+
+
+def _head(pod: Pod) -> Iterator[str]:
+    meta, status = pod.metadata, pod.status
+    yield _line("Name", meta.name)
+    yield _line("Namespace", meta.namespace)
+    yield _line("Node", f"{pod.spec.node_name}/{status.host_ip}" if status.host_ip else pod.spec.node_name)
+    yield _line("UID", meta.uid)
+    yield _line("Start Time", status.start_time.isoformat() if status.start_time else "<unknown>")
+    yield from _lines("Labels", [f"{key}={value}" for key, value in sorted(meta.labels.items())])
+    yield from _lines("Annotations", [f"{key}: {value}" for key, value in sorted(meta.annotations.items())])
+    word = pod_status(pod)
+    yield _line("Status", status.phase if word in ("", status.phase) else f"{status.phase} ({word})")
+    if meta.deletion_timestamp is not None:
+        yield _line("Termination Grace", f"{meta.deletion_grace_period_seconds or 0}s")
+    if status.reason:
+        yield _line("Reason", status.reason)
+    if status.message:
+        yield _line("Message", status.message)
+    yield from _lines("IPs", [ip.ip for ip in status.pod_ips])
+    yield _line("QoS Class", status.qos_class or "<unknown>")
+
+
+def _containers(pod: Pod) -> Iterator[str]:
+    status = pod.status
+    for title, containers, statuses in (
+        ("Init Containers", pod.spec.init_containers, status.init_container_statuses),
+        ("Containers", pod.spec.containers, status.container_statuses),
+        ("Ephemeral Containers", pod.spec.ephemeral_containers, status.ephemeral_container_statuses),
+    ):
+        if not containers:
+            continue
+        yield f"{title}:"
+        known = {status.name: status for status in statuses}
+        for container in containers:
+            yield f"  {container.name}:"
+            yield from _container(container, known.get(container.name))
+
+
+def _container(container: Container | EphemeralContainer, status: ContainerStatus | None) -> Iterator[str]:
+    indent = 4
+    yield _line("Container ID", status.container_id if status else "", indent)
+    yield _line("Image", container.image, indent)
+    yield _line("Image ID", status.image_id if status else "", indent)
+    ports = [f"{port.container_port}/{port.protocol or 'TCP'}" for port in container.ports]
+    yield _line("Ports", ", ".join(ports) or "<none>", indent)
+    if container.command:
+        yield from _lines("Command", container.command, indent)
+    if container.args:
+        yield from _lines("Args", container.args, indent)
+    if status is not None:
+        yield from _state("State", status.state)
+        if status.last_state.terminated is not None:
+            yield from _state("Last State", status.last_state)
+        yield _line("Ready", status.ready, indent)
+        yield _line("Restart Count", status.restart_count, indent)
+    for label, amounts in (("Limits", container.resources.limits), ("Requests", container.resources.requests)):
+        if amounts:
+            yield from _lines(label, [f"{name}: {amount}" for name, amount in sorted(amounts.items())], indent)
+    for label, probe in (
+        ("Liveness", container.liveness_probe),
+        ("Readiness", container.readiness_probe),
+        ("Startup", container.startup_probe),
+    ):
+        if probe is not None:
+            yield _line(label, _probe(probe), indent)
+    yield from _lines("Environment", [_variable(variable) for variable in to_dict(container).get("env", [])], indent)
+    mounts = [
+        f"{mount.mount_path} from {mount.name} ({'ro' if mount.read_only else 'rw'})"
+        for mount in container.volume_mounts
+    ]
+    yield from _lines("Mounts", mounts, indent)
+
+
+def _state(label: str, state: ContainerState) -> Iterator[str]:
+    if state.running is not None:
+        yield _line(label, "Running", 4)
+        yield _line("Started", state.running.started_at or "<unknown>", 6)
+    elif state.terminated is not None:
+        ended = state.terminated
+        yield _line(label, "Terminated", 4)
+        if ended.reason:
+            yield _line("Reason", ended.reason, 6)
+        if ended.message:
+            yield _line("Message", ended.message, 6)
+        yield _line("Exit Code", ended.exit_code, 6)
+        if ended.signal:
+            yield _line("Signal", ended.signal, 6)
+        yield _line("Started", ended.started_at or "<unknown>", 6)
+        yield _line("Finished", ended.finished_at or "<unknown>", 6)
+    else:
+        yield _line(label, "Waiting", 4)
+        if state.waiting is not None and state.waiting.reason:
+            yield _line("Reason", state.waiting.reason, 6)
+        if state.waiting is not None and state.waiting.message:
+            yield _line("Message", state.waiting.message, 6)
+
+
+def _probe(probe: Probe) -> str:
+    data = to_dict(probe)
+    kind = next((name for name in ("exec", "httpGet", "tcpSocket", "grpc") if name in data), "unknown")
+    numbers = (
+        f"delay={data.get('initialDelaySeconds', 0)}s timeout={data.get('timeoutSeconds', 1)}s "
+        f"period={data.get('periodSeconds', 10)}s #success={data.get('successThreshold', 1)} "
+        f"#failure={data.get('failureThreshold', 3)}"
+    )
+    return f"{kind} {_flat(data.get(kind, {}))} {numbers}"
+
+
+def _flat(data: Any) -> str:
+    if isinstance(data, Mapping):
+        return " ".join(f"{key}={_flat(value)}" for key, value in data.items())
+    if isinstance(data, list):
+        return "[" + " ".join(_flat(item) for item in data) + "]"
+    return str(data)
+
+
+def _variable(variable: Mapping[str, Any]) -> str:
+    source = variable.get("valueFrom")
+    return f"{variable['name']}: " + (f"<{_flat(source)}>" if source else str(variable.get("value", "")))
+
+
+def _conditions(pod: Pod) -> Iterator[str]:
+    if not pod.status.conditions:
+        return
+    yield "Conditions:"
+    width = max(len(condition.type) for condition in pod.status.conditions)
+    for condition in pod.status.conditions:
+        why = ": ".join(part for part in (condition.reason, condition.message) if part)
+        yield f"  {condition.type:<{width}}  {condition.status:<8}{why}".rstrip()
+
+
+def _volumes(pod: Pod) -> Iterator[str]:
+    if not pod.spec.volumes:
+        return
+    yield "Volumes:"
+    for volume in pod.spec.volumes:
+        data = {key: value for key, value in to_dict(volume).items() if key != "name"}
+        kind = next(iter(data), "unknown")
+        yield f"  {volume.name}:"
+        yield _line("Type", f"{kind} {_flat(data.get(kind, {}))}".rstrip(), 4)
+
+
+def _events(events: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
+    if not events:
+        yield _line("Events", "<none>")
+        return
+    rows = [_event(event, now) for event in events]
+    header = ("Type", "Reason", "Age", "Message")
+    widths = [max(len(row[index]) for row in (header, *rows)) for index in range(3)]
+    yield "Events:"
+    for row in (header, *rows):
+        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        yield f"  {cells}  {row[3]}"
+
+
+def _event(event: Mapping[str, Any], now: datetime) -> tuple[str, str, str, str]:
+    def age(name: str) -> str:
+        moment = parse_time(str(event.get(name, "")))
+        return human_duration(now - moment) if moment is not None else "<unknown>"
+
+    count = int(event.get("count", 1))
+    when = f"{age('lastSeen')} (x{count} over {age('firstSeen')})" if count > 1 else age("lastSeen")
+    where = f"{event['fieldPath']}: " if event.get("fieldPath") else ""
+    return str(event.get("type", "")), str(event.get("reason", "")), when, where + str(event.get("message", ""))

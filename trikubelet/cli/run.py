@@ -1,0 +1,151 @@
+"""`trikubelet run`: gathers what flags and files say, and starts the agent."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+import click
+
+from trikubelet.cli.failures import CommandError
+from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.config.flags import CONFIG_FLAGS, ConfigFlag, FlagKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trikubelet.agent import AgentOptions
+    from trikubelet.config.loader import LoadedConfiguration
+
+_NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_PREFIX: Final = "config_flag_"
+
+
+def _deprecated_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the kubelet's configuration flags, hidden from the help: the file is the place for them."""
+    for flag in CONFIG_FLAGS:
+        function = _option(flag)(function)
+    return function
+
+
+def _option(flag: ConfigFlag) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    name = _PREFIX + flag.name.replace("-", "_")
+    if flag.kind is FlagKind.BOOL:
+        # As in the kubelet: `--fail-swap-on` and `--fail-swap-on=false`.
+        return click.option(f"--{flag.name}", name, is_flag=False, flag_value="true", default=None, hidden=True)
+    return click.option(f"--{flag.name}", name, multiple=True, hidden=True)
+
+
+@click.command(short_help="Run the agent.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A KubeletConfiguration (YAML or JSON).")
+@click.option("--config-dir", type=click.Path(path_type=Path), help="Drop-ins (*.conf) laid over --config.")
+@click.option("--manifests", type=click.Path(path_type=Path), help="The folder (or file) of static pods.")
+@root_dir_option
+@click.option("--runtime-endpoint", help="The container runtime: embedded, or unix:///PATH.  [default: embedded]")
+@click.option("--node-name", "--hostname-override", "node_name", help="This node's name.  [default: the host's name]")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
+)
+@click.option(
+    "-v", "--v", "verbosity", type=click.IntRange(0, 10), default=0, help="Log verbosity, as the kubelet's -v."
+)
+@click.option(
+    "--drain-on-exit/--no-drain-on-exit",
+    default=None,
+    help="End every pod gracefully when the agent ends.  [default: only with the embedded runtime]",
+)
+@_deprecated_flags
+def run(**arguments: Any) -> int:
+    """Run the agent until it is interrupted. A second signal ends it at once.
+
+    The kubelet's deprecated configuration flags (--sync-frequency, --max-pods, --feature-gates, …) are taken too, and
+    win over the files.
+    """
+    options = build_options(**arguments)
+    from trikubelet.run import run_agent
+
+    return run_agent(options)
+
+
+def build_options(
+    *,
+    config_file: Path | None,
+    config_dir: Path | None,
+    manifests: Path | None,
+    root_dir: Path,
+    runtime_endpoint: str | None,
+    node_name: str | None,
+    log_format: Literal["text", "json"],
+    verbosity: int,
+    drain_on_exit: bool | None,
+    **deprecated: Any,
+) -> AgentOptions:
+    """What the agent is to do. Raises CommandError, after naming every problem on stderr."""
+    from trikubelet.agent import AgentOptions
+    from trikubelet.config.loader import ConfigurationError, load_configuration
+    from trikubelet.node.addresses import primary_address
+
+    settings: dict[str, tuple[str, str]] = {}
+    if manifests is not None:
+        settings["--manifests"] = ("staticPodPath", str(Path.cwd() / manifests))
+    if runtime_endpoint is not None:
+        settings["--runtime-endpoint"] = ("containerRuntimeEndpoint", runtime_endpoint)
+    try:
+        loaded = load_configuration(config_file, config_dir, _given(deprecated), settings)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(str(problem), err=True)
+        raise CommandError(f"the configuration cannot be used: {_count(len(error.problems), 'problem')}") from None
+    configuration = _fit_to_user(loaded, root_dir)
+    return AgentOptions(
+        configuration=configuration,
+        root_dir=root_dir,
+        node_name=check_node_name(node_name),
+        runtime_endpoint=_as_url(configuration.container_runtime_endpoint),
+        image_endpoint=_as_url(configuration.image_service_endpoint) or None,
+        manifests=Path.cwd() / configuration.static_pod_path if configuration.static_pod_path else None,
+        drain_on_exit=drain_on_exit,
+        host_ips=(primary_address(),),
+        warnings=loaded.warnings,
+        log_format=log_format,
+        verbosity=verbosity,
+    )
+
+
+def _given(deprecated: dict[str, Any]) -> dict[str, list[str]]:
+    """The deprecated flags that were given, by name."""
+    given: dict[str, list[str]] = {}
+    for name, value in deprecated.items():
+        if value not in (None, ()):
+            flag = name.removeprefix(_PREFIX).replace("_", "-")
+            given[flag] = [value] if isinstance(value, str) else list(value)
+    return given
+
+
+def _fit_to_user(loaded: LoadedConfiguration, root_dir: Path) -> Any:
+    """Without root, `/var/log/pods` is out of reach: logs go below the root folder unless the user says where."""
+    if os.geteuid() == 0 or "podLogsDir" in loaded.explicit:
+        return loaded.config
+    return attrs.evolve(loaded.config, pod_logs_dir=str(root_dir / "pod-logs"))
+
+
+def _as_url(endpoint: str) -> str:
+    """A bare path is a unix socket, as in the kubelet."""
+    return f"unix://{endpoint}" if endpoint.startswith("/") else endpoint
+
+
+def check_node_name(given: str | None) -> str:
+    """The node's name in lower case, by default the host's (kubelet: `GetHostname`). Raises CommandError."""
+    name = (given if given else socket.gethostname()).strip().lower()
+    if len(name) > 253 or _NODE_NAME.fullmatch(name) is None:
+        hint = "" if given else ": the host's name cannot be used, give one with --node-name"
+        raise CommandError(f"expected letters, digits, '-' and '.' as node name, got {name!r}{hint}")
+    return name
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

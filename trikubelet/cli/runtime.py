@@ -1,0 +1,57 @@
+"""`trikubelet runtime serve`: the embedded runtime alone, for this agent, a kubelet or crictl."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import click
+
+from trikubelet.cli.failures import CommandError
+from trikubelet.cli.root_dir import default_root_dir
+
+
+@click.group(short_help="The embedded runtime by itself.")
+def runtime() -> None:
+    """The embedded container runtime by itself."""
+
+
+@runtime.command()
+@click.option("--listen", required=True, help="Where to serve CRI: unix:///PATH.")
+@click.option("--root", type=click.Path(path_type=Path), help="The runtime's state.  [default: ROOT-DIR/runtime]")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
+)
+@click.option("-v", "--v", "verbosity", type=click.IntRange(0, 10), default=0, help="Log verbosity.")
+def serve(listen: str, root: Path | None, log_format: str, verbosity: int) -> None:
+    """Serve CRI v1 on a unix socket until interrupted. Containers that run then run on, and are found again."""
+    import trio
+
+    from trikubelet.logs import configure_logging
+
+    if not listen.startswith("unix:///"):
+        raise CommandError(f"--listen: expected unix:///PATH, got {listen!r}")
+    configure_logging("json" if log_format == "json" else "text", verbosity)
+    folder = Path.cwd() / root if root is not None else default_root_dir() / "runtime"
+    try:
+        trio.run(_serve, Path(listen.removeprefix("unix://")), folder)
+    except OSError as error:
+        raise CommandError(f"{listen} cannot be served: {error}") from None
+
+
+async def _serve(socket: Path, root: Path) -> None:
+    import trio
+
+    from trikubelet.clock import SystemClock
+    from trikubelet.embedded.runtime import EmbeddedRuntime
+    from trikubelet.grpc import Server
+
+    embedded = EmbeddedRuntime(root, clock=SystemClock())
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(embedded.run)
+            await nursery.start(Server(embedded.handlers).serve_unix, socket)
+            click.echo(f"serving CRI on unix://{socket}", err=True)
+            async for _ in signals:
+                break
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,61 @@
+"""`trikubelet validate`: would the agent run these manifests?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from trikubelet.config.sources.manifests import Manifest
+
+
+@click.command(short_help="Check manifests.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--node-name", help="The node that they are for.  [default: the host's name]")
+def validate(files: tuple[Path, ...], node_name: str | None) -> int:
+    """Check manifest files, or folders of them, as the agent would read them.
+
+    Prints every problem as FILE:LINE: FIELD: MESSAGE, and exits 1 when there is one.
+    """
+    from trikubelet.cli.run import check_node_name
+    from trikubelet.config.sources.manifests import read_manifest
+
+    node = check_node_name(node_name)
+    owners: dict[str, Path] = {}
+    failed = False
+    for file in _manifest_files(files):
+        manifest = read_manifest(file, node)
+        problems = [str(problem) for problem in manifest.problems] + _taken(manifest, file, owners)
+        for warning in manifest.warnings:
+            click.echo(f"{warning} (warning)", err=True)
+        for problem in problems:
+            click.echo(problem)
+        if not problems:
+            names = ", ".join(f"{entry.pod.metadata.namespace}/{entry.pod.metadata.name}" for entry in manifest.pods)
+            click.echo(f"{file}: ok: {names}")
+        failed = failed or bool(problems)
+    return 1 if failed else 0
+
+
+def _manifest_files(files: tuple[Path, ...]) -> list[Path]:
+    """Folders stand for their files, in the agent's order and without hidden ones."""
+    listed: list[Path] = []
+    for file in files:
+        if file.is_dir():
+            listed.extend(sorted(entry for entry in file.iterdir() if not entry.name.startswith(".")))
+        else:
+            listed.append(file)
+    return listed
+
+
+def _taken(manifest: Manifest, file: Path, owners: dict[str, Path]) -> list[str]:
+    """Pods whose name an earlier file has."""
+    problems = []
+    for entry in manifest.pods:
+        name = entry.pod.full_name
+        owner = owners.setdefault(name, file)
+        if owner != file:
+            problems.append(f"{file}:{entry.line}: metadata: the pod {name} is taken by {owner}")
+    return problems
