@@ -1,0 +1,97 @@
+"""The agent as its local API shows it, on the simulated runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.agent.sim_node import SimNode, sim_node, static_pod
+from trikubelet.agent_view import LocalView
+from trikubelet.server.local_api import ImportRefusedError
+from trikubelet.server.log_location import LogNotAvailableError
+from trikubelet.sim import Program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def mock_clock() -> MockClock:
+    return MockClock(autojump_threshold=0.004)
+
+
+async def test_health_tells_of_a_runtime_that_is_away(mock_clock: MockClock, tmp_path: Path) -> None:
+    async with sim_node(tmp_path) as node:
+        view = LocalView(node.agent)
+        await trio.sleep(5)
+        assert not any(view.health().values())
+        node.sim.restart(downtime=300)
+        await trio.sleep(200)
+        problems = {name for name, problem in view.health().items() if problem}
+        assert problems == {"pleg", "runtime"}
+        await trio.sleep(200)
+        assert not any(view.health().values())
+
+
+async def test_a_pod_that_is_being_ended_is_still_shown_with_its_status(mock_clock: MockClock, tmp_path: Path) -> None:
+    pod = static_pod("ending", terminationGracePeriodSeconds=20)
+    async with sim_node(tmp_path) as node:
+        view = LocalView(node.agent)
+        node.sim.program(Program.runs_forever(sigterm=None), container="main")
+        node.source.put(pod)
+        await node.until_running(pod)
+        (shown,) = view.pods()
+        assert shown.metadata.deletion_timestamp is None
+        node.source.remove(pod)
+        await trio.sleep(10)
+        (shown,) = view.pods()
+        assert shown.metadata.deletion_timestamp is not None
+        assert shown.status.container_statuses[0].state.running is not None
+        await node.until_gone(pod)
+        assert view.pods() == []
+
+
+async def test_a_subscriber_is_woken_by_every_kind_of_change(mock_clock: MockClock, tmp_path: Path) -> None:
+    pod = static_pod("watched")
+
+    async def woken(node: SimNode, view: LocalView) -> None:
+        with view.subscribe() as changed, trio.fail_after(5):
+            node.source.put(pod)
+            while not (view.pods() and view.pods()[0].status.phase == "Running"):
+                await changed.wait()
+            node.source.remove(pod)
+            while view.pods():
+                await changed.wait()
+
+    async with sim_node(tmp_path) as node, trio.open_nursery() as nursery:
+        view = LocalView(node.agent)
+        await nursery.start(view.run)
+        await woken(node, view)
+        nursery.cancel_scope.cancel()
+
+
+async def test_logs_of_what_is_not_there_are_refused_in_words(mock_clock: MockClock, tmp_path: Path) -> None:
+    pod = static_pod("quiet")
+    async with sim_node(tmp_path) as node:
+        view = LocalView(node.agent)
+        with pytest.raises(LogNotAvailableError, match='pod "quiet-node" not found'):
+            await view.log_files("default", "quiet-node", "main", previous=False)
+        node.source.put(pod)
+        await node.until_running(pod)
+        target = await view.log_files("default", "quiet-node", "main", previous=False)
+        assert target.running
+        assert target.path == tmp_path / "logs/default_quiet-node_uid-of-quiet/main/0.log"
+        with pytest.raises(LogNotAvailableError, match="previous terminated container"):
+            await view.log_files("default", "quiet-node", "main", previous=True)
+
+
+async def test_images_of_a_foreign_runtime_are_not_imported(mock_clock: MockClock, tmp_path: Path) -> None:
+    async with sim_node(tmp_path) as node:
+        view = LocalView(node.agent)
+        with pytest.raises(ImportRefusedError, match="images of simulated are imported with its own tools"):
+            await view.import_images(tmp_path / "image.tar")
+        assert await view.images() == []
+        assert view.statistics()["pod_workers"].tasks == 0

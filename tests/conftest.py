@@ -1,0 +1,55 @@
+"""Markers that need more than Python: skipped with one line of reason, never silently under CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.containerd_node import ContainerdNode
+from trikubelet.logs import configure_logging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _missing(item: pytest.Item) -> str | None:
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        return "needs root"
+    if item.get_closest_marker("containerd"):
+        if os.geteuid() != 0:
+            return "needs root to run containerd"
+        missing = [program for program in ("containerd", "runc", "ctr") if shutil.which(program) is None]
+        if missing:
+            return f"needs {', '.join(missing)}: apt-get install containerd runc"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        reason = _missing(item)
+        if reason is None:
+            continue
+        if os.environ.get("CI") == "true" and reason.startswith("needs ") and "root" not in reason:
+            raise pytest.UsageError(f"{item.nodeid} {reason}; under CI=true nothing may be skipped for that")
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerdNode]:
+    """A containerd of this test session with the sandbox image and `localhost/test:1`."""
+    node = ContainerdNode(root=tmp_path_factory.mktemp("containerd"), bridge=f"br-test{os.getpid() % 10000}")
+    try:
+        node.start()
+        node.import_images()
+        yield node
+    finally:
+        node.stop()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quiet_logs() -> None:
+    """Without the debug level, whose tracebacks cost a mock clock's test more than the test."""
+    configure_logging("json", 0)

@@ -1,0 +1,36 @@
+"""The node's address, from the kernel's own tables."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+from trikubelet.node.addresses import LOOPBACK, interface_address, primary_address
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+
+
+def route(interface: str, destination: str, metric: int, mask: str) -> str:
+    return f"{interface}\t{destination}\t0100007F\t0003\t0\t0\t{metric}\t{mask}\t0\t0\t0\n"
+
+
+def test_loopback_has_its_well_known_address() -> None:
+    assert interface_address("lo") == LOOPBACK
+
+
+def test_an_unknown_interface_has_none() -> None:
+    assert interface_address("no-such-interface-at-all") is None
+
+
+def test_the_primary_address_is_one_even_without_a_route_table(tmp_path: Path) -> None:
+    assert ipaddress.ip_address(primary_address(tmp_path / "missing"))
+
+
+def test_a_loopback_address_is_taken_only_when_there_is_no_other(tmp_path: Path) -> None:
+    table = tmp_path / "route"
+    table.write_text(HEADER + route("lo", "00000000", 0, "00000000"))
+    without = tmp_path / "missing"
+    assert primary_address(table) == primary_address(without)

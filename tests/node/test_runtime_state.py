@@ -1,0 +1,60 @@
+"""The runtime's conditions, as pods and health checks need them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from trikubelet.cri import v1
+from trikubelet.cri.client import RuntimeClient
+from trikubelet.node.runtime_state import PERIOD, RuntimeState
+from trikubelet.sim import SimulatedRuntime
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+def network(*, ready: bool) -> v1.RuntimeCondition:
+    return v1.RuntimeCondition(type="NetworkReady", status=ready, reason="Test", message="as the test says")
+
+
+def problems(state: RuntimeState) -> tuple[str, str]:
+    """Of the runtime and of its network; empty where there is none."""
+    return state.conditions.runtime_problem or "", state.conditions.network_problem or ""
+
+
+async def test_a_ready_runtime_has_no_problem(autojump_clock: MockClock) -> None:
+    async with SimulatedRuntime().connect() as channel, trio.open_nursery() as nursery:
+        state = RuntimeState(RuntimeClient(channel))
+        assert all(problems(state)), "nothing is known before the first answer"
+        await nursery.start(state.run)
+        assert problems(state) == ("", "")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_network_that_goes_and_comes_back_is_noticed(autojump_clock: MockClock) -> None:
+    sim = SimulatedRuntime()
+    async with sim.connect() as channel, trio.open_nursery() as nursery:
+        state = RuntimeState(RuntimeClient(channel))
+        await nursery.start(state.run)
+        sim.runtime_service.network_ready = network(ready=False)
+        await trio.sleep(PERIOD + 1)
+        assert problems(state) == ("", "Test: as the test says")
+        sim.runtime_service.network_ready = network(ready=True)
+        await trio.sleep(PERIOD + 1)
+        assert problems(state) == ("", "")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_runtime_that_does_not_answer_is_a_problem_until_it_does(autojump_clock: MockClock) -> None:
+    sim = SimulatedRuntime()
+    async with sim.connect() as channel, trio.open_nursery() as nursery:
+        state = RuntimeState(RuntimeClient(channel))
+        await nursery.start(state.run)
+        sim.restart(downtime=20)
+        await trio.sleep(PERIOD + 1)
+        assert "container runtime is down" in problems(state)[0]
+        await trio.sleep(60)
+        assert problems(state) == ("", "")
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,287 @@
+"""The agent: builds every part and opens the nurseries. Read this first.
+
+The tree of scopes, from the outside in:
+
+    run_agent                  the lock on the root folder, signals
+    └─ embedded runtime        only with `--runtime-endpoint embedded`; outlives everything that calls it
+       └─ channel              gRPC to the runtime
+          └─ Agent.run         PLEG and its sources, pod workers, pod sources, sync loop, housekeeping, local API
+             └─ pod workers    a task per pod, in it one scope per sync
+
+Information flows one way round: sources → sync loop → pod workers → runtime manager → runtime → PLEG → cache and sync
+loop. Statuses leave through the status manager; people ask through the local API.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+import trio
+
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.config.sources.file import FileSource
+from trikubelet.config.sources.mux import SourceMux
+from trikubelet.cri.errors import CRIError
+from trikubelet.events import EventRecorder, EventType, PodEvent
+from trikubelet.housekeeping import Housekeeping
+from trikubelet.logs import get_logger
+from trikubelet.node.runtime_state import RuntimeState
+from trikubelet.pleg.cri_events import CriEventSource
+from trikubelet.pleg.pidfd import PidfdWatchers
+from trikubelet.pleg.pleg import Pleg
+from trikubelet.pleg.relist import Relist
+from trikubelet.pod_syncer import AgentPodSyncer
+from trikubelet.pods.active_deadline import is_past_active_deadline
+from trikubelet.pods.manager import PodManager
+from trikubelet.pods.workers import PodWorkers
+from trikubelet.runtime.manager import RuntimeManager
+from trikubelet.runtime.options import MachineFacts, RuntimeOptions
+from trikubelet.status.manager import StatusManager
+from trikubelet.sync_loop import SyncLoop
+from trikubelet.volumes import PodMounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.api import Pod
+    from trikubelet.clock import WallClock
+    from trikubelet.config.sources.manifests import ManifestProblem
+    from trikubelet.config.sources.mux import PodSource
+    from trikubelet.cri.client import ImageClient, RuntimeClient
+    from trikubelet.cri.v1 import VersionResponse
+
+log = get_logger("agent")
+
+EMBEDDED: Final = "embedded"
+CONNECT_RETRY: Final = 1.0
+CONNECT_RETRY_LONGEST: Final = 10.0
+DRAIN_MARGIN: Final = 60.0
+"""Seconds beyond the longest grace period that draining may take."""
+
+
+@attrs.frozen(kw_only=True)
+class AgentOptions:
+    """What the command line and the configuration file say."""
+
+    configuration: KubeletConfiguration
+    root_dir: Path
+    node_name: str
+    runtime_endpoint: str = EMBEDDED
+    """`embedded` or `unix:///path`."""
+    image_endpoint: str | None = None
+    """None: the runtime's."""
+    manifests: Path | None = None
+    drain_on_exit: bool | None = None
+    """None: only with the embedded runtime, whose containers belong to this agent."""
+    host_ips: tuple[str, ...] = ("127.0.0.1",)
+    warnings: tuple[str, ...] = ()
+    log_format: Literal["text", "json"] = "text"
+    verbosity: int = 0
+
+    @property
+    def drains(self) -> bool:
+        return self.runtime_endpoint == EMBEDDED if self.drain_on_exit is None else self.drain_on_exit
+
+    @property
+    def socket(self) -> Path:
+        """Where the local API listens."""
+        return self.root_dir / "trikubelet.sock"
+
+
+class Agent:
+    """All parts of one node agent, on a runtime that is reached through `channel`."""
+
+    def __init__(
+        self,
+        options: AgentOptions,
+        runtime_client: RuntimeClient,
+        image_client: ImageClient,
+        *,
+        clock: WallClock,
+        sources: Sequence[PodSource] | None = None,
+    ) -> None:
+        """`sources` stands in for those that the options name."""
+        self.options = options
+        self.clock = clock
+        self.runtime_client = runtime_client
+        self.image_client = image_client
+        self.runtime_version: VersionResponse | None = None
+        self._finish_listeners: list[Callable[[str], None]] = []
+        self.recorder = EventRecorder(clock)
+        self.recorder.add_listener(_log_event)
+        self.pods = PodManager()
+        self.statuses = StatusManager(clock, self.pods)
+        self.mounts = PodMounts(options.root_dir)
+        self.runtime = RuntimeManager(
+            runtime_client,
+            image_client,
+            recorder=self.recorder,
+            clock=clock,
+            options=_runtime_options(options),
+            mounts=self.mounts,
+        )
+        self.runtime_state = RuntimeState(runtime_client)
+        self.pleg = Pleg(self.runtime)
+        self.cri_events = CriEventSource(runtime_client)
+        self.relist = Relist(self.pleg, self.runtime, self.cri_events.healthy)
+        self.pidfds = PidfdWatchers(runtime_client)
+        self.pleg.add_observer(self.pidfds.watch)
+        syncer = AgentPodSyncer(
+            runtime=self.runtime,
+            statuses=self.statuses,
+            mounts=self.mounts,
+            recorder=self.recorder,
+            clock=clock,
+            inspector=self.pleg,
+            network_problem=lambda: self.runtime_state.conditions.network_problem,
+            host_ips=options.host_ips,
+        )
+        self.workers = PodWorkers(
+            syncer,
+            self.pleg.cache,
+            recorder=self.recorder,
+            resync_interval=options.configuration.sync_frequency.total_seconds(),
+            desired=self.pods.desired,
+            on_finished=self._worker_finished,
+        )
+        self.sources = SourceMux(
+            self._configured_sources() if sources is None else sources, clock=clock, on_duplicate=_warn_of_duplicate
+        )
+        self.housekeeping = Housekeeping(
+            self.pods,
+            self.workers,
+            self.runtime,
+            self.statuses,
+            self.mounts,
+            self.pleg.cache,
+            sources_ready=lambda: self.sync_loop.sources_ready,
+        )
+        self.sync_loop = SyncLoop(
+            self.pods,
+            self.workers,
+            self.housekeeping,
+            past_deadline=self._past_active_deadline,
+            sources_ready=self.sources.sources_ready,
+        )
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled; pods and containers are left as they are then. Started when pods are being taken."""
+        await self._connect()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.runtime_state.run)
+            await nursery.start(self.pleg.run)
+            await nursery.start(self.pidfds.run, self.pleg)
+            await nursery.start(self.workers.run)
+            await nursery.start(self.housekeeping.run)
+            send_config, config = trio.open_memory_channel[Any](0)
+            # The loop takes lifecycle events from here on: the first relist may bring many.
+            await nursery.start(self.sync_loop.run, config, self.pleg.events)
+            await nursery.start(self.relist.run)
+            nursery.start_soon(self.cri_events.run, self.pleg, self.relist)
+            await nursery.start(self.sources.run, send_config)
+            task_status.started()
+
+    def on_worker_finished(self, listener: Callable[[str], None]) -> None:
+        """`listener` is called with the UID of each pod whose worker has stopped; it must not block."""
+        self._finish_listeners.append(listener)
+
+    async def drain(self) -> frozenset[str]:
+        """End every pod gracefully and remove what it left. Returns the UIDs of pods that did not end in time.
+
+        The agent keeps running meanwhile, but takes no pods any more. Cancelling it leaves the pods that still run.
+        """
+        self.sync_loop.stop_starting()
+        graces = [pod.spec.termination_grace_period_seconds or 0 for pod in self.pods.pods()]
+        left = await self.workers.drain(max(graces, default=0) + DRAIN_MARGIN)
+        if not left:
+            with trio.move_on_after(DRAIN_MARGIN):
+                await self.runtime.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: True)
+        return left
+
+    async def _connect(self) -> None:
+        """Wait until the runtime answers."""
+        pause = CONNECT_RETRY
+        while True:
+            try:
+                version = await self.runtime.connect()
+            except CRIError as error:
+                log.warning(
+                    "the runtime does not answer yet",
+                    endpoint=self.options.runtime_endpoint,
+                    error=str(error),
+                    retry_in=pause,
+                )
+                await trio.sleep(pause)
+                pause = min(2 * pause, CONNECT_RETRY_LONGEST)
+            else:
+                self.runtime_version = version
+                log.info("runtime", name=version.runtime_name, version=version.runtime_version)
+                return
+
+    def _configured_sources(self) -> list[PodSource]:
+        if self.options.manifests is None:
+            return []
+        source = FileSource(
+            self.options.manifests,
+            node_name=self.options.node_name,
+            clock=self.clock,
+            period=self.options.configuration.file_check_frequency.total_seconds(),
+            on_problems=_report_manifest_problems,
+        )
+        return [source]
+
+    def _worker_finished(self, uid: str) -> None:
+        self.sync_loop.housekeeping_soon()
+        self.housekeeping.collect_soon()
+        for listener in self._finish_listeners:
+            listener(uid)
+
+    def _past_active_deadline(self, pod: Pod) -> bool:
+        reported = self.statuses.get_pod_status(pod.metadata.uid)
+        start_time = None if reported is None else reported.start_time
+        return is_past_active_deadline(pod, start_time, self.clock.now())
+
+
+def _runtime_options(options: AgentOptions) -> RuntimeOptions:
+    configuration = options.configuration
+    default_logs = Path(configuration.pod_logs_dir)
+    longest_restart = configuration.crash_loop_back_off.max_container_restart_period
+    runtime_options = RuntimeOptions(
+        root_dir=options.root_dir,
+        machine=MachineFacts.read(),
+        pod_logs_dir=default_logs,
+        node_name=options.node_name,
+        host_ips=options.host_ips,
+        cluster_domain=configuration.cluster_domain,
+        cluster_dns=configuration.cluster_dns,
+        resolver_config=Path(configuration.resolv_conf) if configuration.resolv_conf else None,
+        cpu_cfs_quota=configuration.cpu_cfs_quota,
+        cpu_cfs_quota_period=round(configuration.cpu_cfs_quota_period.total_seconds() * 1e6),
+        single_process_oom_kill=bool(configuration.single_process_oom_kill),
+        seccomp_default=configuration.seccomp_default,
+        serialize_image_pulls=configuration.serialize_image_pulls,
+        max_parallel_image_pulls=configuration.max_parallel_image_pulls,
+    )
+    if longest_restart is None:
+        return runtime_options
+    return attrs.evolve(runtime_options, max_container_restart_period=longest_restart.total_seconds())
+
+
+def _log_event(event: PodEvent) -> None:
+    emit = log.warning if event.type is EventType.WARNING else log.info
+    emit(event.message, pod=f"{event.namespace}/{event.name}", reason=event.reason)
+
+
+def _warn_of_duplicate(source: str, pod: Pod) -> None:
+    log.warning("pod dropped: another one of this source has its name", source=source, pod=pod.full_name)
+
+
+def _report_manifest_problems(path: Path, problems: tuple[ManifestProblem, ...]) -> None:
+    if not problems:
+        log.info("manifest is well again", file=str(path))
+    for problem in problems:
+        log.warning(str(problem))

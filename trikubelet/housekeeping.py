@@ -1,0 +1,152 @@
+"""Housekeeping: carries out what `pods.cleanup` decides, and collects the garbage of ended pods.
+
+The sync loop calls `clean_up` every two seconds and when a worker has finished. What takes longer, removing ended
+containers and sandboxes, is only noted there and done by `run`, a task of its own: at once when something ended, and
+once a minute for whatever was missed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, assert_never
+
+import trio
+
+from trikubelet.logs import get_logger
+from trikubelet.pods.cleanup import (
+    CleanupAction,
+    CleanupFacts,
+    DeleteMirrorPod,
+    FinishRejectedPod,
+    KillOrphan,
+    RemovePodDirectory,
+    RestartPod,
+    plan_cleanup,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.api import Pod
+    from trikubelet.pleg.cache import PodStatusCache
+    from trikubelet.pods.manager import PodManager
+    from trikubelet.pods.workers import PodWorkers
+    from trikubelet.runtime.manager import RuntimeManager
+    from trikubelet.status.manager import StatusManager
+    from trikubelet.volumes import PodMounts
+
+log = get_logger("housekeeping")
+
+GARBAGE_COLLECTION_PERIOD: Final = 60.0
+"""Seconds, as the kubelet's `ContainerGCPeriod`."""
+
+
+class Housekeeping:
+    """Implements `sync_loop.Housekeeper`."""
+
+    def __init__(
+        self,
+        pods: PodManager,
+        workers: PodWorkers,
+        runtime: RuntimeManager,
+        statuses: StatusManager,
+        mounts: PodMounts,
+        cache: PodStatusCache,
+        sources_ready: Callable[[], bool],
+    ) -> None:
+        self._pods = pods
+        self._workers = workers
+        self._runtime = runtime
+        self._statuses = statuses
+        self._mounts = mounts
+        self._cache = cache
+        self._sources_ready = sources_ready
+        self._send_died, self._died = trio.open_memory_channel[tuple[str, str]](math.inf)
+        self._collection_wanted = trio.Event()
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Remove what has ended until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._remove_died)
+            nursery.start_soon(self._collect_periodically)
+            task_status.started()
+
+    def container_died(self, uid: str, container_id: str) -> None:
+        """Note that a container ended: runs of it before the last are removed, all when the pod is gone."""
+        self._send_died.send_nowait((uid, container_id))
+
+    def collect_soon(self) -> None:
+        """A pod has ended for good: do not wait for the period."""
+        self._collection_wanted.set()
+
+    async def collect(self) -> None:
+        """Remove containers, sandboxes and logs of pods that are gone (kubelet: `containerGC`)."""
+        await self._runtime.garbage_collect(
+            all_sources_ready=self._sources_ready(),
+            is_pod_removed=self._workers.states.should_pod_content_be_removed,
+        )
+
+    async def clean_up(self) -> None:
+        """One round (kubelet: `HandlePodCleanups`). The workers get nothing else meanwhile. Raises CRIError."""
+        desired = self._pods.pods_and_mirror_pods()
+        workers = self._workers.sync_known_pods(desired.pods)
+        running = await self._runtime.get_pods()
+        plan = plan_cleanup(
+            CleanupFacts(
+                sources_ready=self._sources_ready(),
+                desired=desired,
+                workers=workers,
+                running=running,
+                reported_phases=self._reported_phases(desired.pods),
+                pod_directories=await self._mounts.pod_uids(),
+            )
+        )
+        if plan is None:
+            return
+        for action in plan.actions:
+            await self._carry_out(action)
+        # What is still being ended is still being reported of.
+        self._statuses.remove_orphaned(plan.statuses_to_keep | workers.keys())
+
+    def _reported_phases(self, pods: Iterable[Pod]) -> dict[str, str]:
+        statuses = {pod.metadata.uid: self._statuses.get_pod_status(pod.metadata.uid) for pod in pods}
+        return {uid: status.phase for uid, status in statuses.items() if status is not None}
+
+    async def _carry_out(self, action: CleanupAction) -> None:
+        match action:
+            case RestartPod() | FinishRejectedPod() | KillOrphan():
+                log.debug("housekeeping", action=type(action).__name__)
+                self._workers.update_pod(action.request(trio.current_time()))
+            case RemovePodDirectory():
+                try:
+                    await self._mounts.remove(action.uid)
+                except OSError as error:
+                    log.warning("cannot remove the directory of a pod that is gone", uid=action.uid, error=str(error))
+            case DeleteMirrorPod():
+                # Mirror pods come from the API server; without one there are none.
+                log.debug("orphaned mirror pod", pod=action.full_name)
+            case _:
+                assert_never(action)
+
+    async def _remove_died(self) -> None:
+        async for uid, container_id in self._died:
+            status = self._cache.last_seen(uid)
+            if status is None:
+                continue
+            if self._workers.states.should_pod_content_be_removed(uid):
+                await self._runtime.remove_pod_containers(status, keep=0)
+                self.collect_soon()
+            else:
+                await self._runtime.remove_pod_containers(status, container_id=container_id, keep=1)
+
+    async def _collect_periodically(self) -> None:
+        while True:
+            with trio.move_on_after(GARBAGE_COLLECTION_PERIOD):
+                await self._collection_wanted.wait()
+            self._collection_wanted = trio.Event()
+            try:
+                await self.collect()
+            except Exception as error:  # noqa: BLE001 - comes again in a minute
+                log.warning("garbage collection failed", error=str(error))

@@ -1,0 +1,192 @@
+"""`trikubelet run`: an agent with everything around it: the lock, the embedded runtime, signals, the service manager.
+
+The first SIGINT or SIGTERM ends the agent. With the embedded runtime in this process, or with `--drain-on-exit`, every
+pod is ended gracefully first; otherwise pods run on, for the next agent to adopt. A second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from trikubelet import __version__, sd_notify
+from trikubelet.agent import EMBEDDED, Agent, AgentOptions
+from trikubelet.agent_view import LocalView
+from trikubelet.clock import SystemClock
+from trikubelet.cri.client import ImageClient, RuntimeClient
+from trikubelet.grpc import Channel, Server, UnixStream, open_unix_channel
+from trikubelet.logs import configure_logging, get_logger
+from trikubelet.server.http import HttpServer
+from trikubelet.server.local_api import local_api
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+log = get_logger("agent")
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+EXIT_PODS_LEFT: Final = 1
+EXIT_SECOND_SIGNAL: Final = 130
+EXIT_IN_USE: Final = 2
+
+
+class RootFolderInUseError(Exception):
+    """Another agent works on this root folder."""
+
+
+def run_agent(options: AgentOptions) -> int:
+    """Run an agent until a signal ends it. Returns the exit code."""
+    configure_logging(options.log_format, options.verbosity)
+    options.root_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            lock_root_folder(options.root_dir, stack)
+        except RootFolderInUseError as error:
+            log.error(str(error))
+            return EXIT_IN_USE
+        return trio.run(_run, options)
+
+
+def lock_root_folder(root_dir: Path, stack: ExitStack) -> None:
+    """Take the folder for this process until `stack` closes: two agents on one would undo each other's work.
+
+    Raises RootFolderInUseError when another agent has it. The kernel lets go of the lock however we end.
+    """
+    lock = stack.enter_context((root_dir / "trikubelet.lock").open("a+"))
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        raise RootFolderInUseError(
+            f"an agent (pid {lock.read().strip() or 'unknown'}) already works in {root_dir}: "
+            "end it, or give this one another --root-dir"
+        ) from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+
+
+async def _run(options: AgentOptions) -> int:
+    for warning in options.warnings:
+        log.warning(warning)
+    log.info("starting", version=__version__, node=options.node_name, root_dir=str(options.root_dir))
+    asked_to_end = trio.Event()
+    exit_code = EXIT_SECOND_SIGNAL
+    with trio.open_signal_receiver(*SIGNALS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch_signals, signals, asked_to_end, nursery.cancel_scope)
+            exit_code = await _run_until(options, asked_to_end)
+            nursery.cancel_scope.cancel()
+    log.info("ended", exit_code=exit_code)
+    return exit_code
+
+
+async def _watch_signals(signals: AsyncIterator[int], asked_to_end: trio.Event, everything: trio.CancelScope) -> None:
+    async for number in signals:
+        name = signal.Signals(number).name
+        if asked_to_end.is_set():
+            log.warning("second signal: ending at once", signal=name)
+            everything.cancel()
+            return
+        log.info("asked to end", signal=name)
+        asked_to_end.set()
+
+
+async def _run_until(options: AgentOptions, asked_to_end: trio.Event) -> int:
+    clock = SystemClock()
+    async with _connected_runtime(options) as runtime, trio.open_nursery() as nursery:
+        timeout = options.configuration.runtime_request_timeout.total_seconds()
+        agent = Agent(
+            options,
+            RuntimeClient(runtime.channel, timeout=timeout),
+            ImageClient(runtime.image_channel, timeout=timeout),
+            clock=clock,
+        )
+        view = LocalView(agent, runtime.import_archive)
+        await nursery.start(view.run)
+        await nursery.start(HttpServer(local_api(view, clock)).serve_unix, options.socket)
+        starting = trio.CancelScope()
+        nursery.start_soon(_cancel_when, asked_to_end, starting)
+        with starting:
+            await nursery.start(agent.run)
+            sd_notify.notify("READY=1")
+            nursery.start_soon(sd_notify.watchdog, lambda: not any(view.health().values()))
+            await asked_to_end.wait()
+        sd_notify.notify("STOPPING=1")
+        left = await agent.drain() if options.drains else frozenset()
+        nursery.cancel_scope.cancel()
+        if left:
+            log.error("pods did not end in time", uids=sorted(left))
+        return EXIT_PODS_LEFT if left else 0
+    raise AssertionError("unreachable")
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+@attrs.frozen
+class _Runtime:
+    """A runtime to work with, and what only the embedded one offers."""
+
+    channel: Channel
+    image_channel: Channel
+    import_archive: Callable[[Path], Awaitable[Sequence[str]]] | None = None
+
+
+@asynccontextmanager
+async def _connected_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
+    if options.runtime_endpoint == EMBEDDED:
+        async with _embedded_runtime(options) as runtime:
+            yield runtime
+        return
+    async with open_unix_channel(socket_path(options.runtime_endpoint)) as channel:
+        if options.image_endpoint in (None, options.runtime_endpoint):
+            yield _Runtime(channel, channel)
+            return
+        async with open_unix_channel(socket_path(options.image_endpoint)) as image_channel:
+            yield _Runtime(channel, image_channel)
+
+
+@asynccontextmanager
+async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
+    """The embedded runtime in this process, behind the same gRPC as any other.
+
+    After a drain the keeper ends with it; otherwise it goes on with its containers, and the next agent finds it.
+    """
+    from trikubelet.embedded.runtime import EmbeddedRuntime
+
+    runtime = EmbeddedRuntime(options.root_dir / "runtime", clock=SystemClock(), node_ip=options.host_ips[0])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(runtime.run)
+        server = Server(runtime.handlers)
+
+        async def connect() -> UnixStream:
+            ours, theirs = socket.socketpair()
+            nursery.start_soon(server.serve_stream, UnixStream(theirs))
+            return UnixStream(ours)
+
+        async with Channel(connect) as channel:
+            yield _Runtime(channel, channel, runtime.images.import_archive)
+        if options.drains:
+            await runtime.shutdown()
+        nursery.cancel_scope.cancel()
+
+
+def socket_path(endpoint: str) -> Path:
+    """The path in `unix:///path`. Raises ValueError for anything else."""
+    parts = urlsplit(endpoint)
+    if parts.scheme != "unix" or parts.netloc or not parts.path.startswith("/"):
+        raise ValueError(f"expected unix:///path/to/socket as runtime endpoint, got {endpoint!r}")
+    return Path(parts.path)

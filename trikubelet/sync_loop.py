@@ -1,0 +1,255 @@
+"""The one select loop of the agent, and the handlers that it calls (kubelet: `syncLoopIteration`).
+
+Everything that can make a pod's worker move arrives here as one value on one channel: a change of the desired pods,
+lifecycle events, a tick, the time for housekeeping, a probe result. Whoever finds out sends; this loop alone decides
+what it means, hands it to a pod worker and returns to the channel at once: it never waits for a pod's work.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
+
+import attrs
+import trio
+
+from trikubelet.config.sources.types import PodOperation, PodUpdate
+from trikubelet.logs import get_logger
+from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
+from trikubelet.pods.types import SyncPodType, UpdatePodOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.api import Pod
+    from trikubelet.pods.manager import PodManager
+    from trikubelet.pods.workers import PodWorkers
+
+log = get_logger("sync-loop")
+
+SYNC_TICK: Final = 1.0
+HOUSEKEEPING_PERIOD: Final = 2.0
+HOUSEKEEPING_WARNING: Final = 1.0
+"""Seconds, as the kubelet's constants."""
+
+
+@attrs.frozen
+class SyncTick:
+    """A second has passed: pods with deadlines of their own are looked at."""
+
+
+@attrs.frozen
+class HousekeepingTick:
+    """Time to compare desired pods, workers and the runtime."""
+
+
+@attrs.frozen
+class ProbeResult:
+    """A probe changed its mind about a container of this pod."""
+
+    uid: str
+
+
+LoopEvent = PodUpdate | list[PodLifecycleEvent] | SyncTick | HousekeepingTick | ProbeResult
+
+
+class Housekeeper(Protocol):
+    """What the loop hands its rarer duties to."""
+
+    async def clean_up(self) -> None:
+        """Compare desired pods, workers and the runtime (kubelet: `HandlePodCleanups`)."""
+        ...
+
+    def container_died(self, uid: str, container_id: str) -> None:
+        """Remove dead containers beyond those that are kept."""
+        ...
+
+
+class SyncLoop:
+    """Owns the event channel; `sources_ready` guards everything that removes."""
+
+    def __init__(
+        self,
+        pods: PodManager,
+        workers: PodWorkers,
+        housekeeper: Housekeeper,
+        past_deadline: Callable[[Pod], bool],
+        sources_ready: Callable[[AbstractSet[str]], bool],
+    ) -> None:
+        self._pods = pods
+        self._workers = workers
+        self._housekeeper = housekeeper
+        self._past_deadline = past_deadline
+        self._configured_sources_ready = sources_ready
+        self._handled_sources: set[str] = set()
+        self._send, self._receive = trio.open_memory_channel[LoopEvent](0)
+        self._housekeeping_wanted = trio.Event()
+        self._draining = False
+        self.entered_at = -float("inf")
+        """Trio time at which the loop last began to handle an event: the health check wants it recent."""
+
+    @property
+    def sources_ready(self) -> bool:
+        """Whether the first pods of every source have been handled."""
+        return self._configured_sources_ready(self._handled_sources)
+
+    def stop_starting(self) -> None:
+        """From now on lifecycle events are taken in, and nothing else: the pods are being drained."""
+        self._draining = True
+
+    def housekeeping_soon(self) -> None:
+        """A worker has finished: do not wait for the period."""
+        self._housekeeping_wanted.set()
+
+    async def run(
+        self,
+        config: trio.MemoryReceiveChannel[PodUpdate],
+        lifecycle: trio.MemoryReceiveChannel[list[PodLifecycleEvent]],
+        *,
+        task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Handle events until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._forward_config, config)
+            nursery.start_soon(self._forward_lifecycle, lifecycle)
+            nursery.start_soon(self._tick)
+            nursery.start_soon(self._tick_housekeeping)
+            task_status.started()
+            async for event in self._receive:
+                self.entered_at = trio.current_time()
+                await self._handle(event)
+
+    async def send_probe_result(self, uid: str) -> None:
+        """Sync a pod since a probe of it has a new result."""
+        await self._send.send(ProbeResult(uid))
+
+    async def _forward_config(self, config: trio.MemoryReceiveChannel[PodUpdate]) -> None:
+        async for update in config:
+            await self._send.send(update)
+
+    async def _forward_lifecycle(self, lifecycle: trio.MemoryReceiveChannel[list[PodLifecycleEvent]]) -> None:
+        async for events in lifecycle:
+            await self._send.send(events)
+
+    async def _tick(self) -> None:
+        while True:
+            await trio.sleep(SYNC_TICK)
+            await self._send.send(SyncTick())
+
+    async def _tick_housekeeping(self) -> None:
+        while True:
+            with trio.move_on_after(HOUSEKEEPING_PERIOD):
+                await self._housekeeping_wanted.wait()
+            self._housekeeping_wanted = trio.Event()
+            await self._send.send(HousekeepingTick())
+
+    async def _handle(self, event: LoopEvent) -> None:
+        match event:
+            case PodUpdate():
+                if not self._draining:
+                    self._handle_config(event)
+            case list():
+                self._handle_lifecycle(event)
+            case SyncTick():
+                self._sync_pods([pod for pod in self._pods.pods() if self._past_deadline(pod)])
+            case HousekeepingTick():
+                if self.sources_ready and not self._draining:
+                    await self._clean_up()
+            case ProbeResult():
+                pod = self._pods.pod_by_uid(event.uid)
+                if pod is not None:
+                    self._sync_pods([pod])
+            case _:
+                assert_never(event)
+
+    # Config
+
+    def _handle_config(self, update: PodUpdate) -> None:
+        if update.pods:
+            names = [pod.full_name for pod in update.pods]
+            log.info(f"pods {update.op.value}", source=update.source, pods=names)
+        match update.op:
+            case PodOperation.ADD:
+                self._add_pods(update.pods)
+            case PodOperation.UPDATE | PodOperation.DELETE:
+                # A deletion is an update: the pod ends gracefully, and REMOVE follows.
+                self._update_pods(update.pods)
+            case PodOperation.REMOVE:
+                self._remove_pods(update.pods)
+            case PodOperation.RECONCILE:
+                self._reconcile_pods(update.pods)
+            case PodOperation.SET:
+                raise ValueError(f"expected a merged update from source {update.source!r}, got SET")
+            case _:
+                assert_never(update.op)
+        self._handled_sources.add(update.source)
+
+    def _add_pods(self, pods: Sequence[Pod]) -> None:
+        oldest_first = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC))
+        for pod in oldest_first:
+            self._pods.add_pod(pod)
+            self._dispatch(pod, SyncPodType.CREATE)
+
+    def _update_pods(self, pods: Sequence[Pod]) -> None:
+        for pod in pods:
+            self._pods.update_pod(pod)
+            self._dispatch(pod, SyncPodType.UPDATE)
+
+    def _remove_pods(self, pods: Sequence[Pod]) -> None:
+        for pod in pods:
+            self._pods.remove_pod(pod)
+            pair = self._pods.pair(pod)
+            if pair.was_mirror:
+                if pair.pod is not None:
+                    self._update_worker(pair.pod, pair.mirror_pod, SyncPodType.UPDATE)
+            elif self.sources_ready:
+                # Before that it may be a source's first, incomplete view; housekeeping comes back to it.
+                self._update_worker(pod, None, SyncPodType.KILL)
+
+    def _reconcile_pods(self, pods: Sequence[Pod]) -> None:
+        for pod in pods:
+            self._pods.update_pod(pod)
+            pair = self._pods.pair(pod)
+            if pair.pod is not None and not pair.was_mirror and pair.pod.spec.readiness_gates:
+                self._update_worker(pair.pod, pair.mirror_pod, SyncPodType.SYNC)
+
+    def _dispatch(self, pod: Pod, update_type: SyncPodType) -> None:
+        pair = self._pods.pair(pod)
+        if pair.pod is None:
+            log.debug("mirror pod without its static pod", pod=pod.full_name)
+            return
+        self._update_worker(pair.pod, pair.mirror_pod, SyncPodType.UPDATE if pair.was_mirror else update_type)
+
+    # Lifecycle, ticks, housekeeping
+
+    def _handle_lifecycle(self, events: list[PodLifecycleEvent]) -> None:
+        worthy = {event.uid for event in events if event.type is not LifecycleEventType.CONTAINER_REMOVED}
+        pods = [pod for uid in sorted(worthy) if (pod := self._pods.pod_by_uid(uid)) is not None]
+        self._sync_pods(pods)
+        for event in events:
+            if event.type is LifecycleEventType.CONTAINER_DIED:
+                self._housekeeper.container_died(event.uid, event.container_id)
+
+    def _sync_pods(self, pods: Sequence[Pod]) -> None:
+        for pod in pods:
+            self._update_worker(pod, self._pods.mirror_pod_of(pod), SyncPodType.SYNC)
+
+    async def _clean_up(self) -> None:
+        began = trio.current_time()
+        try:
+            await self._housekeeper.clean_up()
+        except Exception as error:  # noqa: BLE001 - housekeeping comes again in two seconds
+            log.warning("housekeeping failed", error=str(error))
+        elapsed = trio.current_time() - began
+        if elapsed > HOUSEKEEPING_WARNING:
+            log.warning(
+                "housekeeping took longer than expected", expected=HOUSEKEEPING_WARNING, actual=round(elapsed, 3)
+            )
+
+    def _update_worker(self, pod: Pod, mirror_pod: Pod | None, update_type: SyncPodType) -> None:
+        self._workers.update_pod(
+            UpdatePodOptions(update_type=update_type, start_time=trio.current_time(), pod=pod, mirror_pod=mirror_pod)
+        )
