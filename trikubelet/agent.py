@@ -44,6 +44,7 @@ from trikubelet.volumes import PodMounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from random import Random
 
     from trio_typing import TaskStatus
 
@@ -103,8 +104,11 @@ class Agent:
         *,
         clock: WallClock,
         sources: Sequence[PodSource] | None = None,
+        mounts: PodMounts | None = None,
+        pidfds: PidfdWatchers | None = None,
+        rng: Random | None = None,
     ) -> None:
-        """`sources` stands in for those that the options name."""
+        """`sources` stands in for those that the options name; a simulated node brings the rest of its own too."""
         self.options = options
         self.clock = clock
         self.runtime_client = runtime_client
@@ -115,7 +119,7 @@ class Agent:
         self.recorder.add_listener(_log_event)
         self.pods = PodManager()
         self.statuses = StatusManager(clock, self.pods)
-        self.mounts = PodMounts(options.root_dir)
+        self.mounts = mounts or PodMounts(options.root_dir)
         self.runtime = RuntimeManager(
             runtime_client,
             image_client,
@@ -128,7 +132,7 @@ class Agent:
         self.pleg = Pleg(self.runtime)
         self.cri_events = CriEventSource(runtime_client)
         self.relist = Relist(self.pleg, self.runtime, self.cri_events.healthy)
-        self.pidfds = PidfdWatchers(runtime_client)
+        self.pidfds = pidfds or PidfdWatchers(runtime_client)
         self.pleg.add_observer(self.pidfds.watch)
         syncer = AgentPodSyncer(
             runtime=self.runtime,
@@ -145,6 +149,7 @@ class Agent:
             self.pleg.cache,
             recorder=self.recorder,
             resync_interval=options.configuration.sync_frequency.total_seconds(),
+            rng=rng,
             desired=self.pods.desired,
             on_finished=self._worker_finished,
         )

@@ -1,7 +1,8 @@
 """Housekeeping: carries out what `pods.cleanup` decides, and collects the garbage of ended pods.
 
-The sync loop calls `clean_up` every two seconds and when a worker has finished. What takes longer, removing ended
-containers and sandboxes, is only noted there and done by `run`, a task of its own: at once when something ended, and
+Every two seconds and when a worker has finished, the sync loop has the workers compared with the desired pods; then the
+node is looked at, beside the loop, since a runtime may hang; then the loop has what was found cleaned up. What takes
+longer, removing ended containers and sandboxes, is done by `run`, a task of its own: at once when something ended, and
 once a minute for whatever was missed.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, assert_never
 
+import attrs
 import trio
 
 from trikubelet.logs import get_logger
@@ -23,6 +25,7 @@ from trikubelet.pods.cleanup import (
     RestartPod,
     plan_cleanup,
 )
+from trikubelet.runtime.model import RunningPod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +44,15 @@ log = get_logger("housekeeping")
 
 GARBAGE_COLLECTION_PERIOD: Final = 60.0
 """Seconds, as the kubelet's `ContainerGCPeriod`."""
+
+
+@attrs.frozen
+class NodeContents:
+    """What the node was found to hold."""
+
+    running: tuple[RunningPod, ...]
+    pod_directories: frozenset[str]
+    """UIDs of pods with a folder."""
 
 
 class Housekeeping:
@@ -88,19 +100,31 @@ class Housekeeping:
             is_pod_removed=self._workers.states.should_pod_content_be_removed,
         )
 
-    async def clean_up(self) -> None:
-        """One round (kubelet: `HandlePodCleanups`). The workers get nothing else meanwhile. Raises CRIError."""
-        desired = self._pods.pods_and_mirror_pods()
-        workers = self._workers.sync_known_pods(desired.pods)
+    def compare_workers(self) -> None:
+        """End the workers of pods that nobody wants, and forget those that have finished."""
+        self._workers.sync_known_pods(self._pods.pods())
+
+    async def look(self) -> NodeContents:
+        """What the node holds now. Raises CRIError."""
         running = await self._runtime.get_pods()
+        return NodeContents(tuple(running), frozenset(await self._mounts.pod_uids()))
+
+    async def clean_up(self, found: NodeContents) -> None:
+        """The rest of a round (kubelet: `HandlePodCleanups`). The workers get nothing else meanwhile.
+
+        `found` is newer than the last `compare_workers`, so that a pod that was forgotten then and runs all the same
+        is an orphan; pods that became known since are none.
+        """
+        desired = self._pods.pods_and_mirror_pods()
+        workers = self._workers.summaries(desired.pods)
         plan = plan_cleanup(
             CleanupFacts(
                 sources_ready=self._sources_ready(),
                 desired=desired,
                 workers=workers,
-                running=running,
+                running=found.running,
                 reported_phases=self._reported_phases(desired.pods),
-                pod_directories=await self._mounts.pod_uids(),
+                pod_directories=found.pod_directories,
             )
         )
         if plan is None:

@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from trikubelet.config.sources.types import PodOperation, PodUpdate
+from trikubelet.housekeeping import NodeContents
 from trikubelet.logs import get_logger
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pods.types import SyncPodType, UpdatePodOptions
@@ -41,9 +42,18 @@ class SyncTick:
     """A second has passed: pods with deadlines of their own are looked at."""
 
 
+@attrs.frozen(eq=False)
+class CompareWorkers:
+    """Housekeeping begins: workers of pods that nobody wants are ended."""
+
+    done: trio.Event = attrs.field(factory=trio.Event)
+
+
 @attrs.frozen
-class HousekeepingTick:
-    """Time to compare desired pods, workers and the runtime."""
+class CleanUp:
+    """Housekeeping goes on with what was found since on the node."""
+
+    found: NodeContents
 
 
 @attrs.frozen
@@ -53,14 +63,22 @@ class ProbeResult:
     uid: str
 
 
-LoopEvent = PodUpdate | list[PodLifecycleEvent] | SyncTick | HousekeepingTick | ProbeResult
+LoopEvent = PodUpdate | list[PodLifecycleEvent] | SyncTick | CompareWorkers | CleanUp | ProbeResult
 
 
 class Housekeeper(Protocol):
-    """What the loop hands its rarer duties to."""
+    """What the loop hands its rarer duties to (kubelet: `HandlePodCleanups`)."""
 
-    async def clean_up(self) -> None:
-        """Compare desired pods, workers and the runtime (kubelet: `HandlePodCleanups`)."""
+    def compare_workers(self) -> None:
+        """End the workers of pods that nobody wants, forget those that have finished."""
+        ...
+
+    async def look(self) -> NodeContents:
+        """What the node holds now. It may take long, so the loop does not wait for it."""
+        ...
+
+    async def clean_up(self, found: NodeContents) -> None:
+        """Compare what was found, after the workers were compared, with what is wanted and known now."""
         ...
 
     def container_died(self, uid: str, container_id: str) -> None:
@@ -144,7 +162,25 @@ class SyncLoop:
             with trio.move_on_after(HOUSEKEEPING_PERIOD):
                 await self._housekeeping_wanted.wait()
             self._housekeeping_wanted = trio.Event()
-            await self._send.send(HousekeepingTick())
+            if self.sources_ready and not self._draining:
+                await self._keep_house()
+
+    async def _keep_house(self) -> None:
+        """One round. A runtime that hangs delays this, never the loop."""
+        compare = CompareWorkers()
+        await self._send.send(compare)
+        await compare.done.wait()
+        began = trio.current_time()
+        try:
+            found = await self._housekeeper.look()
+        except Exception as error:  # noqa: BLE001 - housekeeping comes again in two seconds
+            log.warning("housekeeping cannot look at the node", error=str(error))
+            return
+        elapsed = trio.current_time() - began
+        if elapsed > HOUSEKEEPING_WARNING:
+            took = round(elapsed, 3)
+            log.warning("housekeeping took longer than expected", expected=HOUSEKEEPING_WARNING, actual=took)
+        await self._send.send(CleanUp(found))
 
     async def _handle(self, event: LoopEvent) -> None:
         match event:
@@ -155,9 +191,13 @@ class SyncLoop:
                 self._handle_lifecycle(event)
             case SyncTick():
                 self._sync_pods([pod for pod in self._pods.pods() if self._past_deadline(pod)])
-            case HousekeepingTick():
-                if self.sources_ready and not self._draining:
-                    await self._clean_up()
+            case CompareWorkers():
+                if not self._draining:
+                    self._housekeeper.compare_workers()
+                event.done.set()
+            case CleanUp():
+                if not self._draining:
+                    await self._clean_up(event.found)
             case ProbeResult():
                 pod = self._pods.pod_by_uid(event.uid)
                 if pod is not None:
@@ -237,17 +277,11 @@ class SyncLoop:
         for pod in pods:
             self._update_worker(pod, self._pods.mirror_pod_of(pod), SyncPodType.SYNC)
 
-    async def _clean_up(self) -> None:
-        began = trio.current_time()
+    async def _clean_up(self, found: NodeContents) -> None:
         try:
-            await self._housekeeper.clean_up()
+            await self._housekeeper.clean_up(found)
         except Exception as error:  # noqa: BLE001 - housekeeping comes again in two seconds
             log.warning("housekeeping failed", error=str(error))
-        elapsed = trio.current_time() - began
-        if elapsed > HOUSEKEEPING_WARNING:
-            log.warning(
-                "housekeeping took longer than expected", expected=HOUSEKEEPING_WARNING, actual=round(elapsed, 3)
-            )
 
     def _update_worker(self, pod: Pod, mirror_pod: Pod | None, update_type: SyncPodType) -> None:
         self._workers.update_pod(

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 from tests.agent.sim_node import SimNode, TestSource, sim_node, static_pod
 from trikubelet.sim import Program
+from trikubelet.sim.faults import Fault, FaultKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -259,3 +260,21 @@ async def test_a_pod_marked_for_deletion_is_ended_with_that_grace_period(mock_cl
         node.source.put(deleted)
         took = await node.until(lambda: not node.sim.running_containers(), within=30)
         assert took == pytest.approx(4, abs=1.5)
+
+
+async def test_a_runtime_that_hangs_delays_no_decision(mock_clock: MockClock, tmp_path: Path) -> None:
+    pod, other = static_pod("first"), static_pod("second")
+    async with sim_node(tmp_path) as node:
+        node.source.put(pod)
+        await node.until_running(pod)
+        node.sim.faults.fail_randomly("*", 1.0, Fault(FaultKind.HANG, seconds=90))
+        await trio.sleep(5)
+        node.source.remove(pod)
+        node.source.put(other)
+        await trio.sleep(1)
+        assert node.agent.workers.states.is_pod_termination_requested(pod.metadata.uid)
+        assert node.agent.workers.states.phase(other.metadata.uid) is not None
+        node.sim.stop_faults()
+        await node.until_gone(pod, within=300)
+        await node.until_running(other, within=300)
+        assert len(node.sim.runs(other.metadata.uid)) == 1

@@ -129,6 +129,10 @@ class PodWorkerRegistry(PodStates):
                 workers[uid] = _summary(after, orphan=uid not in desired)
         return workers, tuple(commands)
 
+    def summaries(self, desired: Collection[str]) -> dict[str, WorkerSummary]:
+        """All known pods, finished ones included, beside the UIDs of all desired pods."""
+        return {uid: _summary(state, orphan=uid not in desired) for uid, state in self._phases.items()}
+
     # --- The order of static pods ------------------------------------------------------------------------------------
 
     def _may_start(self, identity: Identity) -> bool:

@@ -165,8 +165,7 @@ def first_sight(identity: Identity, options: UpdatePodOptions, now: float, *, no
     update = new_update(options)
     if not isinstance(update, RuntimeUpdate):
         if is_terminal(update.pod) and nothing_running:
-            deleted = update.pod.metadata.deletion_timestamp is not None
-            ending = Ending(asked_at=now, deleted=deleted)
+            ending = further_ending(Ending(asked_at=now), options)
             ended = Terminated(identity=identity, ending=ending, terminated_at=now, active=update, pending=update)
             return ended, (StartWorker(identity.uid), *_notify_now(identity, options), Wake(identity.uid))
         if not asks_to_end(options):
@@ -196,7 +195,7 @@ def update(state: Phase, options: UpdatePodOptions, now: float) -> Step:
                 return attrs.evolve(state, pending=newer), (*commands, Wake(identity.uid))
             return attrs.evolve(state, pending=newer), (*commands, *_wake_if_free(state))
         case _ if options.update_type is SyncPodType.CREATE:
-            return _request_restart(state), ()
+            return _request_restart(state), _notify_now(identity, options)
         case TerminationRequested() | Terminating():
             return _hasten(state, options)
         case Terminated():
@@ -315,10 +314,10 @@ def _run_its_course(state: Syncing | TerminationRequested, now: float) -> Termin
     active = state.active
     assert active is not None, "a sync was in flight, so there is an active update"
     if isinstance(state, TerminationRequested):
-        ending, kill = state.ending, state.kill
+        ending, kill, pending = state.ending, state.kill, state.pending
     else:
-        ending, kill = Ending(asked_at=now), Kill(effective_grace_period(None, active.pod, None))
-    pending = state.pending or active
+        pending = state.pending or active
+        ending, kill = Ending(asked_at=now), Kill(effective_grace_period(None, pending.pod, None))
     return Terminating(identity=state.identity, ending=ending, kill=kill, active=active, pending=pending)
 
 
@@ -369,12 +368,13 @@ def known_pods_synced(state: Phase, now: float, *, desired: bool) -> Step:
         case TerminationRequested(active=None, observed_runtime=False):
             return None, (*_notify_waiting(state), StopWorker(uid))
         case Syncing(active=active):
+            newest = state.pending or active
             requested = TerminationRequested(
                 identity=state.identity,
                 ending=Ending(asked_at=now, deleted=True),
-                kill=Kill(effective_grace_period(None, active.pod, None)),
+                kill=Kill(effective_grace_period(None, newest.pod, None)),
                 active=active,
-                pending=state.pending or active,
+                pending=newest,
                 in_flight=state.in_flight,
             )
             return requested, _cancel_or_wake(requested)

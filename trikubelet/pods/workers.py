@@ -186,6 +186,10 @@ class PodWorkers:
         self._carry_out(commands)
         return workers
 
+    def summaries(self, desired: Iterable[Pod]) -> dict[str, WorkerSummary]:
+        """The workers as they are now, finished ones included, beside all desired pods. Changes nothing."""
+        return self._registry.summaries({pod.metadata.uid for pod in desired})
+
     async def kill_pod(
         self,
         pod: Pod,
