@@ -125,3 +125,15 @@ def test_the_size_limit_is_the_kubelets() -> None:
 @pytest.mark.parametrize("raw", [b"", b"\n\n", b"# only a comment\n", b"---\n---\n"])
 def test_a_file_without_a_pod_is_a_problem(raw: bytes) -> None:
     assert problems(raw) == ["/m/a.yaml: the file holds no pod"]
+
+
+@pytest.mark.parametrize("uid", ["..", "a/../../b", "/etc", ".hidden", "x" * 300, "a\\nb"])
+def test_a_uid_that_could_name_another_folder_is_refused(uid: str) -> None:
+    raw = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: web, uid: "{uid}"}}
+spec: {{containers: [{{name: main, image: x}}]}}
+"""
+    (problem,) = problems(raw.encode())
+    assert "metadata.uid: Invalid value" in problem

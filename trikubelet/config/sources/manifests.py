@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,9 @@ from trikubelet.config.yaml_documents import Document, YamlError, read_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_NAMES_A_FOLDER: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+"""A UID names folders of volumes and logs, so it must not lead elsewhere."""
 
 MAX_MANIFEST_SIZE: Final = 10 * 2**20
 """The kubelet's limit (`maxConfigLength`)."""
@@ -185,6 +189,12 @@ class _Parser:
         line = document.line_of(prefix) if prefix else document.line
         if not decoded.metadata.name:
             self._problems(document, prefix, [Problem("metadata.name", "Required value: name is needed for the pod")])
+            return
+        if decoded.metadata.uid and _NAMES_A_FOLDER.fullmatch(decoded.metadata.uid) is None:
+            problem = (
+                f'Invalid value: "{decoded.metadata.uid}": expected letters and digits, with "-", "_" or "." between'
+            )
+            self._problems(document, prefix, [Problem("metadata.uid", problem)])
             return
         pod = make_static(set_pod_defaults(decoded), node_name=self._node_name, file=str(self._file))
         problems = list(validate_pod(pod))
