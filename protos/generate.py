@@ -7,9 +7,10 @@ The compiler is grpc_tools' protoc with betterproto's plugin, both from the envi
 `dev`). The plugin formats its output with whatever black is installed, so the check compares syntax trees: a
 new black does not make the code stale, a changed field number does.
 
-Three things are done to the plugin's output. Enums get `enum.IntEnum` as their base for type checkers, which do
-not see that betterproto's own `Enum` is one and take its members for ints. Trailing blanks go. The header names the
-command that made the file.
+Four things are done to the plugin's output. Messages get the base class of `trikubelet.cri.codec`, which is faster than
+betterproto's and otherwise the same. Enums get `enum.IntEnum` as their base for type checkers, which do not see that
+betterproto's own `Enum` is one and take its members for ints. Trailing blanks go. The header names the command that
+made the file.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ HEADER = """\
 # This file has been @generated
 """
 
-ENUM_BASE = """\
+BASES = """\
+from trikubelet.cri.codec import Message
+
 if TYPE_CHECKING:
     from enum import IntEnum as Enum
 else:
@@ -87,8 +90,8 @@ def adapt(code: str) -> str:
     first_class = next(number for number, line in enumerate(lines) if line.startswith(("class ", "@dataclass")))
     head = "\n".join(lines[:first_class]).rstrip()
     body = "\n".join(line.rstrip() for line in lines[first_class:])
-    body = body.replace("(betterproto.Enum):", "(Enum):")
-    return f"{HEADER}{head}\n\n{ENUM_BASE}\n\n{body}\n"
+    body = body.replace("(betterproto.Enum):", "(Enum):").replace("(betterproto.Message):", "(Message):")
+    return f"{HEADER}{head}\n\n{BASES}\n\n{body}\n"
 
 
 def syntax(code: str) -> str:

@@ -60,6 +60,8 @@ log = get_logger("agent")
 EMBEDDED: Final = "embedded"
 CONNECT_RETRY: Final = 1.0
 CONNECT_RETRY_LONGEST: Final = 10.0
+SETTLE_PATIENCE: Final = 5.0
+"""Seconds that draining waits until the pods of an earlier agent are known."""
 DRAIN_MARGIN: Final = 60.0
 """Seconds beyond the longest grace period that draining may take."""
 
@@ -197,14 +199,18 @@ class Agent:
     async def drain(self) -> frozenset[str]:
         """End every pod gracefully and remove what it left. Returns the UIDs of pods that did not end in time.
 
-        The agent keeps running meanwhile, but takes no pods any more. Cancelling it leaves the pods that still run.
+        The agent keeps running meanwhile, but takes no pods any more. One that has just started first learns what the
+        node holds, or it would leave that running. Cancelling it leaves the pods that still run.
         """
+        with trio.move_on_after(SETTLE_PATIENCE):
+            await self.sync_loop.settled.wait()
         self.sync_loop.stop_starting()
         graces = [pod.spec.termination_grace_period_seconds or 0 for pod in self.pods.pods()]
         left = await self.workers.drain(max(graces, default=0) + DRAIN_MARGIN)
         if not left:
             with trio.move_on_after(DRAIN_MARGIN):
                 await self.runtime.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: True)
+                await self.housekeeping.remove_pod_directories(await self.mounts.pod_uids())
         return left
 
     async def _connect(self) -> None:

@@ -81,7 +81,7 @@ class LocalView:
         pods = {pod.metadata.uid: pod for pod in self._agent.pods.pods()}
         for uid, phase in self._agent.workers.states.phases().items():
             ending = _ending(phase)
-            if ending is not None:
+            if ending is not None and (ending.deleted or uid not in pods):
                 pod = pods.get(uid) or _config_of(phase)
                 if pod is not None:
                     pods[uid] = self._marked_as_ending(pod, ending)
@@ -171,10 +171,8 @@ class LocalView:
 
 
 def _ending(phase: Phase) -> Ending | None:
-    """How a pod ends that was asked to; None also for one that ended by itself and stays."""
-    if isinstance(phase, TerminationRequested | Terminating | Terminated | Finished) and phase.ending.deleted:
-        return None if isinstance(phase, Finished) else phase.ending
-    return None
+    """How a pod is being ended; None when it is not, or has been."""
+    return phase.ending if isinstance(phase, TerminationRequested | Terminating | Terminated) else None
 
 
 def _config_of(phase: Phase) -> Pod | None:

@@ -144,15 +144,20 @@ class Housekeeping:
                 log.debug("housekeeping", action=type(action).__name__)
                 self._workers.update_pod(action.request(trio.current_time()))
             case RemovePodDirectory():
-                try:
-                    await self._mounts.remove(action.uid)
-                except OSError as error:
-                    log.warning("cannot remove the directory of a pod that is gone", uid=action.uid, error=str(error))
+                await self.remove_pod_directories((action.uid,))
             case DeleteMirrorPod():
                 # Mirror pods come from the API server; without one there are none.
                 log.debug("orphaned mirror pod", pod=action.full_name)
             case _:
                 assert_never(action)
+
+    async def remove_pod_directories(self, uids: Iterable[str]) -> None:
+        """Unmount and remove what pods that are gone have left on disk. What cannot be removed is logged."""
+        for uid in uids:
+            try:
+                await self._mounts.remove(uid)
+            except OSError as error:
+                log.warning("cannot remove the directory of a pod that is gone", uid=uid, error=str(error))
 
     async def _remove_died(self) -> None:
         async for uid, container_id in self._died:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 log = get_logger("agent")
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+START_PATIENCE: Final = 5.0
+"""Seconds that an agent asked to end its pods may still take to start: before, it does not know them."""
 EXIT_PODS_LEFT: Final = 1
 EXIT_SECOND_SIGNAL: Final = 130
 EXIT_IN_USE: Final = 2
@@ -116,14 +118,15 @@ async def _run_until(options: AgentOptions, asked_to_end: trio.Event) -> int:
         await nursery.start(view.run)
         await nursery.start(HttpServer(local_api(view, clock)).serve_unix, options.socket)
         starting = trio.CancelScope()
-        nursery.start_soon(_cancel_when, asked_to_end, starting)
+        nursery.start_soon(_cancel_when, asked_to_end, starting, START_PATIENCE if options.drains else 0)
         with starting:
             await nursery.start(agent.run)
             sd_notify.notify("READY=1")
             nursery.start_soon(sd_notify.watchdog, lambda: not any(view.health().values()))
             await asked_to_end.wait()
         sd_notify.notify("STOPPING=1")
-        left = await agent.drain() if options.drains else frozenset()
+        started = not starting.cancelled_caught
+        left = await agent.drain() if options.drains and started else frozenset()
         nursery.cancel_scope.cancel()
         if left:
             log.error("pods did not end in time", uids=sorted(left))
@@ -131,8 +134,9 @@ async def _run_until(options: AgentOptions, asked_to_end: trio.Event) -> int:
     raise AssertionError("unreachable")
 
 
-async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope, patience: float) -> None:
     await event.wait()
+    await trio.sleep(patience)
     scope.cancel()
 
 

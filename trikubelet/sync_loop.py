@@ -106,6 +106,8 @@ class SyncLoop:
         self._send, self._receive = trio.open_memory_channel[LoopEvent](0)
         self._housekeeping_wanted = trio.Event()
         self._draining = False
+        self.settled = trio.Event()
+        """Every source was heard of, and what the node held before is known to the pod workers."""
         self.entered_at = -float("inf")
         """Trio time at which the loop last began to handle an event: the health check wants it recent."""
 
@@ -198,6 +200,7 @@ class SyncLoop:
             case CleanUp():
                 if not self._draining:
                     await self._clean_up(event.found)
+                    self.settled.set()
             case ProbeResult():
                 pod = self._pods.pod_by_uid(event.uid)
                 if pod is not None:
@@ -226,6 +229,8 @@ class SyncLoop:
             case _:
                 assert_never(update.op)
         self._handled_sources.add(update.source)
+        if self.sources_ready and not self.settled.is_set():
+            self.housekeeping_soon()
 
     def _add_pods(self, pods: Sequence[Pod]) -> None:
         oldest_first = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC))

@@ -54,6 +54,9 @@ class Life:
     grace: int | None = None
     rank: int = 0
     restart_asked: bool = False
+    started: bool = False
+    runs: bool = False
+    """Containers may run: a sync has begun, or they were there before; and no kill has succeeded since."""
 
 
 class PodWorkersMachine(RuleBasedStateMachine):
@@ -80,6 +83,7 @@ class PodWorkersMachine(RuleBasedStateMachine):
             life.restart_asked = True
         if options.pod is not None and not ignored:
             life.latest = options.pod
+        life.runs |= known is None and not nothing_runs
         life.asked_to_end |= asks_to_end(options)
         self.node.update(options, runtime_status(uid, containers=not nothing_runs))
 
@@ -99,7 +103,7 @@ class PodWorkersMachine(RuleBasedStateMachine):
     def kill(self, uid: str, grace: int | None, evict: bool) -> None:
         killer = len(self.killers_told)
         self.killers_told.append(0)
-        options = KillPodOptions(on_completed=lambda: self._tell(killer), evict=evict, grace_period_override=grace)
+        options = KillPodOptions(on_completed=lambda: self._tell(uid, killer), evict=evict, grace_period_override=grace)
         self.send(uid, request(KILL, self.pod(uid), kill=options))
 
     @rule(uid=uids)
@@ -121,7 +125,7 @@ class PodWorkersMachine(RuleBasedStateMachine):
         for uid in list(self.lives):
             if uid not in known:
                 assert uid not in desired or self.lives[uid].restart_asked
-                del self.lives[uid]
+                self._forget(uid)
         for uid in desired - known.keys():
             self.send(uid, request(CREATE, self.pod(uid)))
 
@@ -148,6 +152,7 @@ class PodWorkersMachine(RuleBasedStateMachine):
                 return
             case SyncPod():
                 assert not life.asked_to_end, "a sync began after the pod was asked to end"
+                life.started = life.runs = True
             case TerminatePod():
                 assert life.asked_to_end
                 assert 1 <= work.grace_period <= (life.grace or 10**6), "the grace period grew"
@@ -159,12 +164,18 @@ class PodWorkersMachine(RuleBasedStateMachine):
         work = self.node.busy[uid]
         if outcome == Completed(terminal=True) and isinstance(work, SyncPod):
             self.lives[uid].asked_to_end = True
+        elif isinstance(work, TerminatePod | TerminateRuntimePod) and isinstance(outcome, Completed):
+            self.lives[uid].runs = False
         self.node.done(uid, outcome)
         if isinstance(work, TerminateRuntimePod) and isinstance(outcome, Completed):
-            del self.lives[uid]
+            self._forget(uid)
 
-    def _tell(self, killer: int) -> None:
+    def _tell(self, uid: str, killer: int) -> None:
+        assert not self.lives[uid].runs, "a killer was told of an end while containers may run"
         self.killers_told[killer] += 1
+
+    def _forget(self, uid: str) -> None:
+        assert not self.lives.pop(uid).runs, "a pod was forgotten while containers of it may run"
 
     # --- What always holds -------------------------------------------------------------------------------------------
 
@@ -216,6 +227,25 @@ class PodWorkersMachine(RuleBasedStateMachine):
         ]
         assert len(started) <= 1
         assert set(started) <= {self.node.registry.started_static_pod("web_ns")}
+
+    @invariant()
+    def static_pods_of_one_name_do_not_run_together(self) -> None:
+        assert sum(life.started and life.runs for uid, life in self.lives.items() if uid.startswith("static")) <= 1
+
+    @invariant()
+    def what_has_terminated_has_no_running_container(self) -> None:
+        for uid, life in self.lives.items():
+            assert not (life.runs and self.node.registry.is_pod_known_terminated(uid))
+            assert not life.runs or self.node.registry.could_have_running_containers(uid)
+
+    @invariant()
+    def what_stands_in_the_way_of_the_end_is_called_off(self) -> None:
+        for uid, work in self.node.busy.items():
+            state = self.node.registry.phase(uid)
+            if isinstance(work, SyncPod):
+                assert not self.lives[uid].asked_to_end or uid in self.node.cancelled
+            elif isinstance(work, TerminatePod) and isinstance(state, Terminating):
+                assert work.grace_period <= state.kill.grace_period or uid in self.node.cancelled
 
     @invariant()
     def what_is_called_off_is_asked_to_end(self) -> None:

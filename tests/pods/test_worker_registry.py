@@ -25,6 +25,7 @@ from trikubelet.pods.worker_state import IllegalTransitionError
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
+    from trikubelet.runtime.model import PodRuntimeStatus
 
 SYNCED, ENDED, CLEANED = ("sync", "create"), ("terminate", 30), ("clean up",)
 
@@ -132,6 +133,22 @@ def test_a_terminal_pod_never_seen_is_ended_when_something_of_it_runs(
 ) -> None:
     status = runtime_status("1", containers=containers, sandbox=sandbox)
     node.update(request(CREATE, make_pod("1", phase="Failed")), status)
+    node.settle()
+    assert node.records["1"] == [ENDED, CLEANED]
+
+
+@pytest.mark.parametrize("status", [None, runtime_status("1", containers=True)], ids=["no word", "runs"])
+def test_a_terminal_static_pod_never_seen_is_killed_and_not_just_dropped(
+    node: PureNode, status: PodRuntimeStatus | None
+) -> None:
+    node.update(request(CREATE, make_pod("1", static=True, phase="Failed")), status)
+    node.settle()
+    assert node.records["1"] == [ENDED, CLEANED]
+
+
+def test_a_terminal_pod_of_which_something_runs_is_not_forgotten_before_it_has_ended(node: PureNode) -> None:
+    node.update(request(CREATE, make_pod("1", phase="Failed")), runtime_status("1", containers=True))
+    assert set(node.sync_known_pods()) == {"1"}
     node.settle()
     assert node.records["1"] == [ENDED, CLEANED]
 
@@ -322,6 +339,15 @@ def test_an_update_during_the_sync_that_finds_the_pod_terminal_is_used_for_its_e
     assert work.update.pod.metadata.name == "newer"
 
 
+def test_a_pod_that_has_run_its_course_gets_the_grace_of_its_newest_spec(node: PureNode) -> None:
+    node.update(request(CREATE, make_pod("1", grace=30)))
+    node.begin("1")
+    node.update(request(UPDATE, make_pod("1", grace=5)))
+    node.done("1", Completed(terminal=True))
+    node.settle()
+    assert node.records["1"] == [SYNCED, ("terminate", 5), CLEANED]
+
+
 def test_a_kill_during_the_sync_that_finds_the_pod_terminal_keeps_its_terms(node: PureNode) -> None:
     pod, told = make_pod("1"), Told()
     node.update(request(CREATE, pod))
@@ -478,6 +504,14 @@ def test_kill_options_without_a_kill_are_answered_at_once(node: PureNode) -> Non
     node.update(request(UPDATE, make_pod("1"), kill=told.options))
     assert told.times == 2
     assert isinstance(node.registry.phase("1"), Syncing)
+
+
+def test_kill_options_of_a_create_for_a_pod_that_is_ending_are_answered_at_once(node: PureNode) -> None:
+    told = Told()
+    started(node, make_pod("1"))
+    node.update(request(KILL, make_pod("1")))
+    node.update(request(CREATE, make_pod("1"), kill=told.options))
+    assert told.times == 1
 
 
 # --- TestStaticPodExclusion, Test_allowPodStart ----------------------------------------------------------------------
@@ -674,6 +708,13 @@ def test_an_evicted_pods_content_may_go_before_it_has_ended(node: PureNode) -> N
     assert node.registry.should_pod_content_be_removed("1")
 
 
+def test_an_evicted_pods_content_may_go_although_it_had_ended_before_it_was_seen(node: PureNode) -> None:
+    evicted = request(KILL, make_pod("1", phase="Failed"), kill=KillPodOptions(evict=True))
+    node.update(evicted, runtime_status("1"))
+    assert isinstance(node.registry.phase("1"), Terminated)
+    assert node.registry.should_pod_content_be_removed("1")
+
+
 def test_a_deleted_pods_content_stays_until_it_has_ended(node: PureNode) -> None:
     started(node, make_pod("1"))
     node.update(request(UPDATE, make_pod("1", deletion_grace=3)))
@@ -742,11 +783,12 @@ def test_a_pod_nobody_wants_that_runs_is_ended_with_its_specs_grace_and_its_sync
 def test_the_pending_update_of_a_pod_nobody_wants_is_used_for_its_end(node: PureNode) -> None:
     started(node, make_pod("1"))
     node.held.add("1")
-    node.update(request(UPDATE, make_pod("1", "newer")))
+    node.update(request(UPDATE, make_pod("1", "newer", grace=5)))
     node.sync_known_pods()
     work = node.begin("1")
     assert isinstance(work, TerminatePod)
     assert work.update.pod.metadata.name == "newer"
+    assert work.grace_period == 5, "of the spec that is used"
 
 
 def test_each_sync_of_known_pods_tries_again_to_end_what_nobody_wants(node: PureNode) -> None:

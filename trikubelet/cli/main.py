@@ -18,6 +18,7 @@ _COMMANDS: Final = {
     "images": "trikubelet.cli.images:images",
     "check": "trikubelet.cli.check:check",
     "runtime": "trikubelet.cli.runtime:runtime",
+    "sim": "trikubelet.cli.sim:sim",
     "version": "trikubelet.cli.version:version",
 }
 

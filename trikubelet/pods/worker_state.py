@@ -22,9 +22,12 @@ Behaviour follows the kubelet's pod workers (`pkg/kubelet/pod_workers.go`, 1.36)
 `known_pods_synced`. Where it differs on purpose:
 
 - who waits for a kill is told in every case, also when the pod never started or had already finished;
+- a deletion's grace of 0 is the shortest there is, not one that a later kill's override may lengthen, and a deletion
+  while a pod ends by itself shortens that end too: the kubelet has no grace period in force in these two cases;
 - disappearance from config cancels the sync in flight, as every other request to end does;
 - an eviction or deletion of a pod that is already ending counts for the question whether its content may go;
-- a static pod that never started but was seen in the runtime is killed, not just dropped.
+- a pod that never started but was seen in the runtime, or is terminal and may run, is killed, not just dropped; one
+  that had ended before it was seen is cleaned up even when nobody wants it any more.
 """
 
 from __future__ import annotations
@@ -160,11 +163,13 @@ def first_sight(identity: Identity, options: UpdatePodOptions, now: float, *, no
     """The first update of a pod that has no worker.
 
     `nothing_running`: the status cache holds neither a running container nor a ready sandbox of it. A pod that is
-    terminal and has nothing running was ended before the agent started: only its cleanup is left.
+    terminal and has nothing running was ended before the agent started: only its cleanup is left. One that is terminal
+    and may have something running counts as seen in the runtime.
     """
     update = new_update(options)
+    terminal = not isinstance(update, RuntimeUpdate) and is_terminal(update.pod)
     if not isinstance(update, RuntimeUpdate):
-        if is_terminal(update.pod) and nothing_running:
+        if terminal and nothing_running:
             ending = further_ending(Ending(asked_at=now), options)
             ended = Terminated(identity=identity, ending=ending, terminated_at=now, active=update, pending=update)
             return ended, (StartWorker(identity.uid), *_notify_now(identity, options), Wake(identity.uid))
@@ -177,7 +182,7 @@ def first_sight(identity: Identity, options: UpdatePodOptions, now: float, *, no
         kill=further_kill(None, update, options),
         active=None,
         pending=update,
-        observed_runtime=isinstance(update, RuntimeUpdate),
+        observed_runtime=terminal or isinstance(update, RuntimeUpdate),
     )
     return requested, (StartWorker(identity.uid), Wake(identity.uid))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from random import Random
 
 import attrs
@@ -53,6 +53,8 @@ class FaultPlan:
         self._next: defaultdict[str, deque[Fault]] = defaultdict(deque)
         self._chances: list[_Chance] = []
         self._randoms: dict[str, Random] = {}
+        self.met: Counter[FaultKind] = Counter()
+        """How many calls met a fault, by kind."""
 
     def fail_next(
         self, rpc: str, *, times: int = 1, status: Status = Status.UNKNOWN, message: str = "simulated fault"
@@ -82,6 +84,12 @@ class FaultPlan:
 
     def draw(self, rpc: str) -> Fault | None:
         """The fault that this call meets, None for none."""
+        fault = self._draw(rpc)
+        if fault is not None:
+            self.met[fault.kind] += 1
+        return fault
+
+    def _draw(self, rpc: str) -> Fault | None:
         for name in (rpc, ANY_RPC):
             if self._next.get(name):
                 return self._next[name].popleft()

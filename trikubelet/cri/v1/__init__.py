@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from betterproto.grpc.grpclib_client import MetadataLike
     from grpclib.metadata import Deadline
 
+from trikubelet.cri.codec import Message
+
 if TYPE_CHECKING:
     from enum import IntEnum as Enum
 else:
@@ -203,7 +205,7 @@ class SecurityProfileProfileType(Enum):
 
 
 @dataclass(eq=False, repr=False)
-class VersionRequest(betterproto.Message):
+class VersionRequest(Message):
     """Who asks."""
 
     version: str = betterproto.string_field(1)
@@ -211,7 +213,7 @@ class VersionRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class VersionResponse(betterproto.Message):
+class VersionResponse(Message):
     """Who answers."""
 
     version: str = betterproto.string_field(1)
@@ -228,7 +230,7 @@ class VersionResponse(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class StatusRequest(betterproto.Message):
+class StatusRequest(Message):
     """Asks for the conditions of the runtime."""
 
     verbose: bool = betterproto.bool_field(1)
@@ -236,7 +238,7 @@ class StatusRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class StatusResponse(betterproto.Message):
+class StatusResponse(Message):
     """The conditions of the runtime and what it is able to do."""
 
     status: "RuntimeStatus" = betterproto.message_field(1)
@@ -252,14 +254,14 @@ class StatusResponse(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class RuntimeStatus(betterproto.Message):
+class RuntimeStatus(Message):
     """RuntimeReady and NetworkReady are always among the conditions."""
 
     conditions: List["RuntimeCondition"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class RuntimeCondition(betterproto.Message):
+class RuntimeCondition(Message):
     """One thing that is fine or not."""
 
     type: str = betterproto.string_field(1)
@@ -274,7 +276,7 @@ class RuntimeCondition(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class RuntimeHandler(betterproto.Message):
+class RuntimeHandler(Message):
     """A way to run pods, such as runc or a virtual machine."""
 
     name: str = betterproto.string_field(1)
@@ -282,7 +284,7 @@ class RuntimeHandler(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class RuntimeHandlerFeatures(betterproto.Message):
+class RuntimeHandlerFeatures(Message):
     """What containers of one handler can have."""
 
     recursive_read_only_mounts: bool = betterproto.bool_field(1)
@@ -290,7 +292,7 @@ class RuntimeHandlerFeatures(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class RuntimeFeatures(betterproto.Message):
+class RuntimeFeatures(Message):
     """What does not depend on the handler."""
 
     supplemental_groups_policy: bool = betterproto.bool_field(1)
@@ -301,49 +303,49 @@ class RuntimeFeatures(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class RuntimeConfigRequest(betterproto.Message):
+class RuntimeConfigRequest(Message):
     """Asks how the runtime is set up."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class RuntimeConfigResponse(betterproto.Message):
+class RuntimeConfigResponse(Message):
     """How the runtime is set up."""
 
     linux: "LinuxRuntimeConfiguration" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class LinuxRuntimeConfiguration(betterproto.Message):
+class LinuxRuntimeConfiguration(Message):
     """What matters on Linux."""
 
     cgroup_driver: "CgroupDriver" = betterproto.enum_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class UpdateRuntimeConfigRequest(betterproto.Message):
+class UpdateRuntimeConfigRequest(Message):
     """A change for the runtime."""
 
     runtime_config: "RuntimeConfig" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class UpdateRuntimeConfigResponse(betterproto.Message):
+class UpdateRuntimeConfigResponse(Message):
     """The runtime took note."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class RuntimeConfig(betterproto.Message):
+class RuntimeConfig(Message):
     """Settings that the kubelet passes on."""
 
     network_config: "NetworkConfig" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class NetworkConfig(betterproto.Message):
+class NetworkConfig(Message):
     """Settings for the pod network."""
 
     pod_cidr: str = betterproto.string_field(1)
@@ -353,7 +355,7 @@ class NetworkConfig(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxConfig(betterproto.Message):
+class PodSandboxConfig(Message):
     """All that a runtime has to know to make a sandbox."""
 
     metadata: "PodSandboxMetadata" = betterproto.message_field(1)
@@ -390,7 +392,7 @@ class PodSandboxConfig(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxMetadata(betterproto.Message):
+class PodSandboxMetadata(Message):
     """The pod, and which of its sandboxes this is."""
 
     name: str = betterproto.string_field(1)
@@ -401,7 +403,7 @@ class PodSandboxMetadata(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class DnsConfig(betterproto.Message):
+class DnsConfig(Message):
     """Lines of resolv.conf."""
 
     servers: List[str] = betterproto.string_field(1)
@@ -410,7 +412,7 @@ class DnsConfig(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PortMapping(betterproto.Message):
+class PortMapping(Message):
     """One port of the node."""
 
     protocol: "Protocol" = betterproto.enum_field(1)
@@ -423,7 +425,7 @@ class PortMapping(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class LinuxPodSandboxConfig(betterproto.Message):
+class LinuxPodSandboxConfig(Message):
     """The Linux part of a sandbox's configuration."""
 
     cgroup_parent: str = betterproto.string_field(1)
@@ -443,7 +445,7 @@ class LinuxPodSandboxConfig(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class LinuxSandboxSecurityContext(betterproto.Message):
+class LinuxSandboxSecurityContext(Message):
     """
     As whom and how restricted the sandbox's own process runs, and which namespaces the pod shares.
     """
@@ -477,7 +479,7 @@ class LinuxSandboxSecurityContext(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class NamespaceOption(betterproto.Message):
+class NamespaceOption(Message):
     """Where each namespace comes from."""
 
     network: "NamespaceMode" = betterproto.enum_field(1)
@@ -499,7 +501,7 @@ class NamespaceOption(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class UserNamespace(betterproto.Message):
+class UserNamespace(Message):
     """The user namespace of a pod."""
 
     mode: "NamespaceMode" = betterproto.enum_field(1)
@@ -510,7 +512,7 @@ class UserNamespace(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class IdMapping(betterproto.Message):
+class IdMapping(Message):
     """
     A run of user or group ids in the container, and where it lies on the node.
     """
@@ -526,7 +528,7 @@ class IdMapping(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class SecurityProfile(betterproto.Message):
+class SecurityProfile(Message):
     """A seccomp or AppArmor profile."""
 
     profile_type: "SecurityProfileProfileType" = betterproto.enum_field(1)
@@ -537,7 +539,7 @@ class SecurityProfile(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class SeLinuxOption(betterproto.Message):
+class SeLinuxOption(Message):
     """The parts of an SELinux label."""
 
     user: str = betterproto.string_field(1)
@@ -547,14 +549,14 @@ class SeLinuxOption(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsPodSandboxConfig(betterproto.Message):
+class WindowsPodSandboxConfig(Message):
     """The Windows part of a sandbox's configuration."""
 
     security_context: "WindowsSandboxSecurityContext" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class WindowsSandboxSecurityContext(betterproto.Message):
+class WindowsSandboxSecurityContext(Message):
     """As whom the sandbox runs on Windows."""
 
     run_as_username: str = betterproto.string_field(1)
@@ -570,14 +572,14 @@ class WindowsSandboxSecurityContext(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsNamespaceOption(betterproto.Message):
+class WindowsNamespaceOption(Message):
     """Where each namespace comes from, on Windows."""
 
     network: "NamespaceMode" = betterproto.enum_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class RunPodSandboxRequest(betterproto.Message):
+class RunPodSandboxRequest(Message):
     """The sandbox to run."""
 
     config: "PodSandboxConfig" = betterproto.message_field(1)
@@ -588,42 +590,42 @@ class RunPodSandboxRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class RunPodSandboxResponse(betterproto.Message):
+class RunPodSandboxResponse(Message):
     """The sandbox that runs."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StopPodSandboxRequest(betterproto.Message):
+class StopPodSandboxRequest(Message):
     """The sandbox to stop."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StopPodSandboxResponse(betterproto.Message):
+class StopPodSandboxResponse(Message):
     """The sandbox is stopped."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class RemovePodSandboxRequest(betterproto.Message):
+class RemovePodSandboxRequest(Message):
     """The sandbox to remove."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class RemovePodSandboxResponse(betterproto.Message):
+class RemovePodSandboxResponse(Message):
     """The sandbox is gone."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxStatusRequest(betterproto.Message):
+class PodSandboxStatusRequest(Message):
     """The sandbox to look at."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
@@ -632,7 +634,7 @@ class PodSandboxStatusRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxStatusResponse(betterproto.Message):
+class PodSandboxStatusResponse(Message):
     """
     One sandbox and, from runtimes that have container events, its containers.
     """
@@ -649,7 +651,7 @@ class PodSandboxStatusResponse(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxStatus(betterproto.Message):
+class PodSandboxStatus(Message):
     """All about a sandbox."""
 
     id: str = betterproto.string_field(1)
@@ -671,7 +673,7 @@ class PodSandboxStatus(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxNetworkStatus(betterproto.Message):
+class PodSandboxNetworkStatus(Message):
     """
     Addresses of a sandbox. Empty on the node's network and once the sandbox is stopped.
     """
@@ -684,35 +686,35 @@ class PodSandboxNetworkStatus(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PodIp(betterproto.Message):
+class PodIp(Message):
     """One address."""
 
     ip: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class LinuxPodSandboxStatus(betterproto.Message):
+class LinuxPodSandboxStatus(Message):
     """The Linux part of a sandbox's status."""
 
     namespaces: "Namespace" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class Namespace(betterproto.Message):
+class Namespace(Message):
     """The namespaces that the sandbox was made with."""
 
     options: "NamespaceOption" = betterproto.message_field(2)
 
 
 @dataclass(eq=False, repr=False)
-class ListPodSandboxRequest(betterproto.Message):
+class ListPodSandboxRequest(Message):
     """Which sandboxes to list; all without a filter."""
 
     filter: "PodSandboxFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxFilter(betterproto.Message):
+class PodSandboxFilter(Message):
     """Everything must match; what is empty matches all."""
 
     id: str = betterproto.string_field(1)
@@ -726,21 +728,21 @@ class PodSandboxFilter(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxStateValue(betterproto.Message):
+class PodSandboxStateValue(Message):
     """A state, in a message of its own so that it can be absent."""
 
     state: "PodSandboxState" = betterproto.enum_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ListPodSandboxResponse(betterproto.Message):
+class ListPodSandboxResponse(Message):
     """The sandboxes of a list."""
 
     items: List["PodSandbox"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class PodSandbox(betterproto.Message):
+class PodSandbox(Message):
     """A sandbox as lists show it."""
 
     id: str = betterproto.string_field(1)
@@ -757,21 +759,21 @@ class PodSandbox(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class StreamPodSandboxesRequest(betterproto.Message):
+class StreamPodSandboxesRequest(Message):
     """Which sandboxes to list; all without a filter."""
 
     filter: "PodSandboxFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StreamPodSandboxesResponse(betterproto.Message):
+class StreamPodSandboxesResponse(Message):
     """One piece of the list."""
 
     pod_sandboxes: List["PodSandbox"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class UpdatePodSandboxResourcesRequest(betterproto.Message):
+class UpdatePodSandboxResourcesRequest(Message):
     """New resources of a pod."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
@@ -783,14 +785,14 @@ class UpdatePodSandboxResourcesRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class UpdatePodSandboxResourcesResponse(betterproto.Message):
+class UpdatePodSandboxResourcesResponse(Message):
     """The runtime took note."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class ContainerConfig(betterproto.Message):
+class ContainerConfig(Message):
     """All that a runtime has to know to make a container."""
 
     metadata: "ContainerMetadata" = betterproto.message_field(1)
@@ -837,7 +839,7 @@ class ContainerConfig(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ContainerMetadata(betterproto.Message):
+class ContainerMetadata(Message):
     """The container's name in its pod, and which of its runs this is."""
 
     name: str = betterproto.string_field(1)
@@ -846,7 +848,7 @@ class ContainerMetadata(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class KeyValue(betterproto.Message):
+class KeyValue(Message):
     """An environment variable."""
 
     key: str = betterproto.string_field(1)
@@ -854,7 +856,7 @@ class KeyValue(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class Mount(betterproto.Message):
+class Mount(Message):
     """Something of the node, or an image, in the container's file system."""
 
     container_path: str = betterproto.string_field(1)
@@ -885,7 +887,7 @@ class Mount(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class Device(betterproto.Message):
+class Device(Message):
     """A device of the node."""
 
     container_path: str = betterproto.string_field(1)
@@ -895,7 +897,7 @@ class Device(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class CdiDevice(betterproto.Message):
+class CdiDevice(Message):
     """A device that a CDI specification describes."""
 
     name: str = betterproto.string_field(1)
@@ -903,7 +905,7 @@ class CdiDevice(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class LinuxContainerConfig(betterproto.Message):
+class LinuxContainerConfig(Message):
     """The Linux part of a container's configuration."""
 
     resources: "LinuxContainerResources" = betterproto.message_field(1)
@@ -911,7 +913,7 @@ class LinuxContainerConfig(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class LinuxContainerResources(betterproto.Message):
+class LinuxContainerResources(Message):
     """Limits and shares. 0 or empty: not set."""
 
     cpu_period: int = betterproto.int64_field(1)
@@ -944,7 +946,7 @@ class LinuxContainerResources(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class HugepageLimit(betterproto.Message):
+class HugepageLimit(Message):
     """How much of one size of huge pages."""
 
     page_size: str = betterproto.string_field(1)
@@ -955,7 +957,7 @@ class HugepageLimit(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class LinuxContainerSecurityContext(betterproto.Message):
+class LinuxContainerSecurityContext(Message):
     """As whom and how restricted the container runs."""
 
     capabilities: "Capability" = betterproto.message_field(1)
@@ -1008,7 +1010,7 @@ class LinuxContainerSecurityContext(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class Capability(betterproto.Message):
+class Capability(Message):
     """
     Changes to the runtime's usual capabilities, without the prefix CAP_; ALL is allowed.
     """
@@ -1019,7 +1021,7 @@ class Capability(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsContainerConfig(betterproto.Message):
+class WindowsContainerConfig(Message):
     """The Windows part of a container's configuration."""
 
     resources: "WindowsContainerResources" = betterproto.message_field(1)
@@ -1027,7 +1029,7 @@ class WindowsContainerConfig(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsContainerResources(betterproto.Message):
+class WindowsContainerResources(Message):
     """Limits and shares on Windows. 0: not set."""
 
     cpu_shares: int = betterproto.int64_field(1)
@@ -1041,7 +1043,7 @@ class WindowsContainerResources(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsCpuGroupAffinity(betterproto.Message):
+class WindowsCpuGroupAffinity(Message):
     """CPUs of one processor group."""
 
     cpu_mask: int = betterproto.uint64_field(1)
@@ -1049,7 +1051,7 @@ class WindowsCpuGroupAffinity(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsContainerSecurityContext(betterproto.Message):
+class WindowsContainerSecurityContext(Message):
     """As whom the container runs on Windows."""
 
     run_as_username: str = betterproto.string_field(1)
@@ -1058,7 +1060,7 @@ class WindowsContainerSecurityContext(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class CreateContainerRequest(betterproto.Message):
+class CreateContainerRequest(Message):
     """The container to make."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
@@ -1068,28 +1070,28 @@ class CreateContainerRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class CreateContainerResponse(betterproto.Message):
+class CreateContainerResponse(Message):
     """The container that was made."""
 
     container_id: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StartContainerRequest(betterproto.Message):
+class StartContainerRequest(Message):
     """The container to start."""
 
     container_id: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StartContainerResponse(betterproto.Message):
+class StartContainerResponse(Message):
     """The container runs."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class StopContainerRequest(betterproto.Message):
+class StopContainerRequest(Message):
     """The container to stop."""
 
     container_id: str = betterproto.string_field(1)
@@ -1098,35 +1100,35 @@ class StopContainerRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class StopContainerResponse(betterproto.Message):
+class StopContainerResponse(Message):
     """The container has ended."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class RemoveContainerRequest(betterproto.Message):
+class RemoveContainerRequest(Message):
     """The container to remove."""
 
     container_id: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class RemoveContainerResponse(betterproto.Message):
+class RemoveContainerResponse(Message):
     """The container is gone."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class ListContainersRequest(betterproto.Message):
+class ListContainersRequest(Message):
     """Which containers to list; all without a filter."""
 
     filter: "ContainerFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ContainerFilter(betterproto.Message):
+class ContainerFilter(Message):
     """Everything must match; what is empty matches all."""
 
     id: str = betterproto.string_field(1)
@@ -1141,21 +1143,21 @@ class ContainerFilter(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ContainerStateValue(betterproto.Message):
+class ContainerStateValue(Message):
     """A state, in a message of its own so that it can be absent."""
 
     state: "ContainerState" = betterproto.enum_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ListContainersResponse(betterproto.Message):
+class ListContainersResponse(Message):
     """The containers of a list."""
 
     containers: List["Container"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class Container(betterproto.Message):
+class Container(Message):
     """A container as lists show it."""
 
     id: str = betterproto.string_field(1)
@@ -1180,21 +1182,21 @@ class Container(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class StreamContainersRequest(betterproto.Message):
+class StreamContainersRequest(Message):
     """Which containers to list; all without a filter."""
 
     filter: "ContainerFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StreamContainersResponse(betterproto.Message):
+class StreamContainersResponse(Message):
     """One piece of the list."""
 
     containers: List["Container"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ContainerStatusRequest(betterproto.Message):
+class ContainerStatusRequest(Message):
     """The container to look at."""
 
     container_id: str = betterproto.string_field(1)
@@ -1203,7 +1205,7 @@ class ContainerStatusRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ContainerStatusResponse(betterproto.Message):
+class ContainerStatusResponse(Message):
     """One container."""
 
     status: "ContainerStatus" = betterproto.message_field(1)
@@ -1213,7 +1215,7 @@ class ContainerStatusResponse(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ContainerStatus(betterproto.Message):
+class ContainerStatus(Message):
     """All about a container."""
 
     id: str = betterproto.string_field(1)
@@ -1268,7 +1270,7 @@ class ContainerStatus(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ContainerResources(betterproto.Message):
+class ContainerResources(Message):
     """Limits in force."""
 
     linux: "LinuxContainerResources" = betterproto.message_field(1)
@@ -1276,14 +1278,14 @@ class ContainerResources(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ContainerUser(betterproto.Message):
+class ContainerUser(Message):
     """As whom a container runs."""
 
     linux: "LinuxContainerUser" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class LinuxContainerUser(betterproto.Message):
+class LinuxContainerUser(Message):
     """Numbers of the first process when it began."""
 
     uid: int = betterproto.int64_field(1)
@@ -1292,7 +1294,7 @@ class LinuxContainerUser(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class UpdateContainerResourcesRequest(betterproto.Message):
+class UpdateContainerResourcesRequest(Message):
     """New limits for a container. What is 0 stays as it is."""
 
     container_id: str = betterproto.string_field(1)
@@ -1304,28 +1306,28 @@ class UpdateContainerResourcesRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class UpdateContainerResourcesResponse(betterproto.Message):
+class UpdateContainerResourcesResponse(Message):
     """The limits are in force."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class ReopenContainerLogRequest(betterproto.Message):
+class ReopenContainerLogRequest(Message):
     """The container whose log was rotated."""
 
     container_id: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ReopenContainerLogResponse(betterproto.Message):
+class ReopenContainerLogResponse(Message):
     """The runtime writes to the new file."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class CheckpointContainerRequest(betterproto.Message):
+class CheckpointContainerRequest(Message):
     """The container to write away."""
 
     container_id: str = betterproto.string_field(1)
@@ -1337,14 +1339,14 @@ class CheckpointContainerRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class CheckpointContainerResponse(betterproto.Message):
+class CheckpointContainerResponse(Message):
     """The archive is complete."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class ExecSyncRequest(betterproto.Message):
+class ExecSyncRequest(Message):
     """A command to run."""
 
     container_id: str = betterproto.string_field(1)
@@ -1354,7 +1356,7 @@ class ExecSyncRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ExecSyncResponse(betterproto.Message):
+class ExecSyncResponse(Message):
     """
     What the command wrote and how it ended. Runtimes cut off output beyond 16 MiB.
     """
@@ -1365,7 +1367,7 @@ class ExecSyncResponse(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ExecRequest(betterproto.Message):
+class ExecRequest(Message):
     """
     A command to run with streams. At least one stream is wanted; stderr is not possible with a terminal.
     """
@@ -1379,14 +1381,14 @@ class ExecRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ExecResponse(betterproto.Message):
+class ExecResponse(Message):
     """Where to connect."""
 
     url: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class AttachRequest(betterproto.Message):
+class AttachRequest(Message):
     """
     The streams to connect to a container. `tty` must be as in its configuration.
     """
@@ -1399,14 +1401,14 @@ class AttachRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class AttachResponse(betterproto.Message):
+class AttachResponse(Message):
     """Where to connect."""
 
     url: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class PortForwardRequest(betterproto.Message):
+class PortForwardRequest(Message):
     """The ports to reach in a sandbox."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
@@ -1414,21 +1416,21 @@ class PortForwardRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PortForwardResponse(betterproto.Message):
+class PortForwardResponse(Message):
     """Where to connect."""
 
     url: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class GetEventsRequest(betterproto.Message):
+class GetEventsRequest(Message):
     """Subscribes to events."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class ContainerEventResponse(betterproto.Message):
+class ContainerEventResponse(Message):
     """
     Something happened to a container, or to a sandbox: then `container_id` is the sandbox's.
     """
@@ -1444,28 +1446,28 @@ class ContainerEventResponse(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ContainerStatsRequest(betterproto.Message):
+class ContainerStatsRequest(Message):
     """The container to measure."""
 
     container_id: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ContainerStatsResponse(betterproto.Message):
+class ContainerStatsResponse(Message):
     """One container's use."""
 
     stats: "ContainerStats" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ListContainerStatsRequest(betterproto.Message):
+class ListContainerStatsRequest(Message):
     """Which containers to measure; all without a filter."""
 
     filter: "ContainerStatsFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ContainerStatsFilter(betterproto.Message):
+class ContainerStatsFilter(Message):
     """Everything must match; what is empty matches all."""
 
     id: str = betterproto.string_field(1)
@@ -1476,28 +1478,28 @@ class ContainerStatsFilter(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ListContainerStatsResponse(betterproto.Message):
+class ListContainerStatsResponse(Message):
     """The use of the containers of a list."""
 
     stats: List["ContainerStats"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StreamContainerStatsRequest(betterproto.Message):
+class StreamContainerStatsRequest(Message):
     """Which containers to measure; all without a filter."""
 
     filter: "ContainerStatsFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StreamContainerStatsResponse(betterproto.Message):
+class StreamContainerStatsResponse(Message):
     """One piece of the list."""
 
     container_stats: List["ContainerStats"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ContainerStats(betterproto.Message):
+class ContainerStats(Message):
     """What a container uses."""
 
     attributes: "ContainerAttributes" = betterproto.message_field(1)
@@ -1511,7 +1513,7 @@ class ContainerStats(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ContainerAttributes(betterproto.Message):
+class ContainerAttributes(Message):
     """Which container was measured."""
 
     id: str = betterproto.string_field(1)
@@ -1525,28 +1527,28 @@ class ContainerAttributes(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxStatsRequest(betterproto.Message):
+class PodSandboxStatsRequest(Message):
     """The sandbox to measure."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxStatsResponse(betterproto.Message):
+class PodSandboxStatsResponse(Message):
     """One sandbox's use."""
 
     stats: "PodSandboxStats" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ListPodSandboxStatsRequest(betterproto.Message):
+class ListPodSandboxStatsRequest(Message):
     """Which sandboxes to measure; all without a filter."""
 
     filter: "PodSandboxStatsFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxStatsFilter(betterproto.Message):
+class PodSandboxStatsFilter(Message):
     """Everything must match; what is empty matches all."""
 
     id: str = betterproto.string_field(1)
@@ -1556,28 +1558,28 @@ class PodSandboxStatsFilter(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ListPodSandboxStatsResponse(betterproto.Message):
+class ListPodSandboxStatsResponse(Message):
     """The use of the sandboxes of a list."""
 
     stats: List["PodSandboxStats"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StreamPodSandboxStatsRequest(betterproto.Message):
+class StreamPodSandboxStatsRequest(Message):
     """Which sandboxes to measure; all without a filter."""
 
     filter: "PodSandboxStatsFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StreamPodSandboxStatsResponse(betterproto.Message):
+class StreamPodSandboxStatsResponse(Message):
     """One piece of the list."""
 
     pod_sandbox_stats: List["PodSandboxStats"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxStats(betterproto.Message):
+class PodSandboxStats(Message):
     """What a sandbox and its containers use."""
 
     attributes: "PodSandboxAttributes" = betterproto.message_field(1)
@@ -1586,7 +1588,7 @@ class PodSandboxStats(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxAttributes(betterproto.Message):
+class PodSandboxAttributes(Message):
     """Which sandbox was measured."""
 
     id: str = betterproto.string_field(1)
@@ -1600,7 +1602,7 @@ class PodSandboxAttributes(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class LinuxPodSandboxStats(betterproto.Message):
+class LinuxPodSandboxStats(Message):
     """
     What a sandbox uses on Linux. `cpu`, `memory` and `io` are those of the pod's cgroup.
     """
@@ -1614,7 +1616,7 @@ class LinuxPodSandboxStats(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class CpuUsage(betterproto.Message):
+class CpuUsage(Message):
     """CPU time."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1630,7 +1632,7 @@ class CpuUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class MemoryUsage(betterproto.Message):
+class MemoryUsage(Message):
     """Memory."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1656,7 +1658,7 @@ class MemoryUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class SwapUsage(betterproto.Message):
+class SwapUsage(Message):
     """Swap."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1665,7 +1667,7 @@ class SwapUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class IoUsage(betterproto.Message):
+class IoUsage(Message):
     """Input and output."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1673,7 +1675,7 @@ class IoUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PsiStats(betterproto.Message):
+class PsiStats(Message):
     """
     How long tasks waited for a resource (the kernel's pressure stall information).
     """
@@ -1686,7 +1688,7 @@ class PsiStats(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PsiData(betterproto.Message):
+class PsiData(Message):
     """Waiting, since the beginning and lately."""
 
     total: int = betterproto.uint64_field(1)
@@ -1703,7 +1705,7 @@ class PsiData(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class NetworkUsage(betterproto.Message):
+class NetworkUsage(Message):
     """Traffic of a sandbox."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1713,7 +1715,7 @@ class NetworkUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class NetworkInterfaceUsage(betterproto.Message):
+class NetworkInterfaceUsage(Message):
     """Traffic of one interface, since the beginning."""
 
     name: str = betterproto.string_field(1)
@@ -1724,7 +1726,7 @@ class NetworkInterfaceUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ProcessUsage(betterproto.Message):
+class ProcessUsage(Message):
     """Processes of a sandbox."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1732,7 +1734,7 @@ class ProcessUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class FilesystemUsage(betterproto.Message):
+class FilesystemUsage(Message):
     """Space taken up in a file system."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1742,14 +1744,14 @@ class FilesystemUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class FilesystemIdentifier(betterproto.Message):
+class FilesystemIdentifier(Message):
     """Which file system."""
 
     mountpoint: str = betterproto.string_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class WindowsPodSandboxStats(betterproto.Message):
+class WindowsPodSandboxStats(Message):
     """What a sandbox uses on Windows."""
 
     cpu: "WindowsCpuUsage" = betterproto.message_field(1)
@@ -1760,7 +1762,7 @@ class WindowsPodSandboxStats(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsContainerStats(betterproto.Message):
+class WindowsContainerStats(Message):
     """What a container uses on Windows."""
 
     attributes: "ContainerAttributes" = betterproto.message_field(1)
@@ -1770,7 +1772,7 @@ class WindowsContainerStats(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsCpuUsage(betterproto.Message):
+class WindowsCpuUsage(Message):
     """CPU time on Windows."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1779,7 +1781,7 @@ class WindowsCpuUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsMemoryUsage(betterproto.Message):
+class WindowsMemoryUsage(Message):
     """Memory on Windows."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1791,7 +1793,7 @@ class WindowsMemoryUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsNetworkUsage(betterproto.Message):
+class WindowsNetworkUsage(Message):
     """Traffic of a sandbox on Windows."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1800,7 +1802,7 @@ class WindowsNetworkUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsNetworkInterfaceUsage(betterproto.Message):
+class WindowsNetworkInterfaceUsage(Message):
     """Traffic of one interface on Windows, since the beginning."""
 
     name: str = betterproto.string_field(1)
@@ -1811,7 +1813,7 @@ class WindowsNetworkInterfaceUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsProcessUsage(betterproto.Message):
+class WindowsProcessUsage(Message):
     """Processes of a sandbox on Windows."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1819,7 +1821,7 @@ class WindowsProcessUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class WindowsFilesystemUsage(betterproto.Message):
+class WindowsFilesystemUsage(Message):
     """Space taken up in a file system on Windows."""
 
     timestamp: int = betterproto.int64_field(1)
@@ -1828,21 +1830,21 @@ class WindowsFilesystemUsage(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ListMetricDescriptorsRequest(betterproto.Message):
+class ListMetricDescriptorsRequest(Message):
     """Asks which metrics there are."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class ListMetricDescriptorsResponse(betterproto.Message):
+class ListMetricDescriptorsResponse(Message):
     """The metrics there are."""
 
     descriptors: List["MetricDescriptor"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class MetricDescriptor(betterproto.Message):
+class MetricDescriptor(Message):
     """A metric: its name, its help text, and the names of its labels."""
 
     name: str = betterproto.string_field(1)
@@ -1852,35 +1854,35 @@ class MetricDescriptor(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ListPodSandboxMetricsRequest(betterproto.Message):
+class ListPodSandboxMetricsRequest(Message):
     """Asks for all metrics."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class ListPodSandboxMetricsResponse(betterproto.Message):
+class ListPodSandboxMetricsResponse(Message):
     """Metrics by sandbox."""
 
     pod_metrics: List["PodSandboxMetrics"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StreamPodSandboxMetricsRequest(betterproto.Message):
+class StreamPodSandboxMetricsRequest(Message):
     """Asks for all metrics."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class StreamPodSandboxMetricsResponse(betterproto.Message):
+class StreamPodSandboxMetricsResponse(Message):
     """Some of the sandboxes."""
 
     pod_sandbox_metrics: List["PodSandboxMetrics"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class PodSandboxMetrics(betterproto.Message):
+class PodSandboxMetrics(Message):
     """Metrics of a sandbox and its containers."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
@@ -1889,7 +1891,7 @@ class PodSandboxMetrics(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ContainerMetrics(betterproto.Message):
+class ContainerMetrics(Message):
     """Metrics of a container."""
 
     container_id: str = betterproto.string_field(1)
@@ -1897,7 +1899,7 @@ class ContainerMetrics(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class Metric(betterproto.Message):
+class Metric(Message):
     """A value of a metric."""
 
     name: str = betterproto.string_field(1)
@@ -1914,28 +1916,28 @@ class Metric(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ListImagesRequest(betterproto.Message):
+class ListImagesRequest(Message):
     """Which images to list; all without a filter."""
 
     filter: "ImageFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ImageFilter(betterproto.Message):
+class ImageFilter(Message):
     """Names one image."""
 
     image: "ImageSpec" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ListImagesResponse(betterproto.Message):
+class ListImagesResponse(Message):
     """The images of a list."""
 
     images: List["Image"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class Image(betterproto.Message):
+class Image(Message):
     """An image on the node."""
 
     id: str = betterproto.string_field(1)
@@ -1960,7 +1962,7 @@ class Image(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ImageSpec(betterproto.Message):
+class ImageSpec(Message):
     """A reference to an image."""
 
     image: str = betterproto.string_field(1)
@@ -1984,21 +1986,21 @@ class ImageSpec(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class StreamImagesRequest(betterproto.Message):
+class StreamImagesRequest(Message):
     """Which images to list; all without a filter."""
 
     filter: "ImageFilter" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class StreamImagesResponse(betterproto.Message):
+class StreamImagesResponse(Message):
     """One piece of the list."""
 
     images: List["Image"] = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class ImageStatusRequest(betterproto.Message):
+class ImageStatusRequest(Message):
     """The image to look at."""
 
     image: "ImageSpec" = betterproto.message_field(1)
@@ -2007,7 +2009,7 @@ class ImageStatusRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class ImageStatusResponse(betterproto.Message):
+class ImageStatusResponse(Message):
     """One image."""
 
     image: "Image" = betterproto.message_field(1)
@@ -2019,7 +2021,7 @@ class ImageStatusResponse(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PullImageRequest(betterproto.Message):
+class PullImageRequest(Message):
     """The image to pull."""
 
     image: "ImageSpec" = betterproto.message_field(1)
@@ -2031,7 +2033,7 @@ class PullImageRequest(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class AuthConfig(betterproto.Message):
+class AuthConfig(Message):
     """Credentials for a registry."""
 
     username: str = betterproto.string_field(1)
@@ -2048,7 +2050,7 @@ class AuthConfig(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class PullImageResponse(betterproto.Message):
+class PullImageResponse(Message):
     """The image is there."""
 
     image_ref: str = betterproto.string_field(1)
@@ -2056,28 +2058,28 @@ class PullImageResponse(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class RemoveImageRequest(betterproto.Message):
+class RemoveImageRequest(Message):
     """The image to remove."""
 
     image: "ImageSpec" = betterproto.message_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class RemoveImageResponse(betterproto.Message):
+class RemoveImageResponse(Message):
     """The image is gone."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class ImageFsInfoRequest(betterproto.Message):
+class ImageFsInfoRequest(Message):
     """Asks for the use of disks."""
 
     pass
 
 
 @dataclass(eq=False, repr=False)
-class ImageFsInfoResponse(betterproto.Message):
+class ImageFsInfoResponse(Message):
     """The use of disks."""
 
     image_filesystems: List["FilesystemUsage"] = betterproto.message_field(1)
@@ -2088,14 +2090,14 @@ class ImageFsInfoResponse(betterproto.Message):
 
 
 @dataclass(eq=False, repr=False)
-class Int64Value(betterproto.Message):
+class Int64Value(Message):
     """A number that may be absent."""
 
     value: int = betterproto.int64_field(1)
 
 
 @dataclass(eq=False, repr=False)
-class UInt64Value(betterproto.Message):
+class UInt64Value(Message):
     """A number that may be absent."""
 
     value: int = betterproto.uint64_field(1)
