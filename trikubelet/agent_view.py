@@ -80,7 +80,7 @@ class LocalView:
         """Desired pods and those that are still being ended, with what is reported of them, by namespace and name."""
         pods = {pod.metadata.uid: pod for pod in self._agent.pods.pods()}
         for uid, phase in self._agent.workers.states.phases().items():
-            ending = _ending(phase)
+            ending = _ending(phase, wanted=uid in pods)
             if ending is not None and (ending.deleted or uid not in pods):
                 pod = pods.get(uid) or _config_of(phase)
                 if pod is not None:
@@ -170,9 +170,13 @@ class LocalView:
         return pod if status is None else attrs.evolve(pod, status=status)
 
 
-def _ending(phase: Phase) -> Ending | None:
-    """How a pod is being ended; None when it is not, or has been."""
-    return phase.ending if isinstance(phase, TerminationRequested | Terminating | Terminated) else None
+def _ending(phase: Phase, *, wanted: bool) -> Ending | None:
+    """How a pod ends that nobody wants any more; None also for one that ended by itself and stays."""
+    match phase:
+        case TerminationRequested() | Terminating() | Terminated():
+            return phase.ending if phase.ending.deleted or not wanted else None
+        case _:
+            return None
 
 
 def _config_of(phase: Phase) -> Pod | None:

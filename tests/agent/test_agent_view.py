@@ -46,7 +46,9 @@ async def test_a_pod_that_is_being_ended_is_still_shown_with_its_status(mock_clo
         (shown,) = view.pods()
         assert shown.metadata.deletion_timestamp is None
         node.source.remove(pod)
-        await trio.sleep(10)
+        for _ in range(50):
+            await trio.sleep(0.1)
+            assert [shown.metadata.name for shown in view.pods()] == ["ending-node"], "it is never missing meanwhile"
         (shown,) = view.pods()
         assert shown.metadata.deletion_timestamp is not None
         assert shown.status.container_statuses[0].state.running is not None
