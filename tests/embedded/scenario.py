@@ -1,0 +1,35 @@
+"""One container in a folder, as whoever this process is: prints what became of it as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import trio
+from grpclib import GRPCError
+
+from tests.embedded.runtime_node import running_node
+
+
+async def main(folder: Path, command: list[str]) -> None:
+    async with running_node(folder / "runtime", folder / "logs") as node:
+        outcome: dict[str, object] = {"capabilities": node.cri.capabilities()}
+        try:
+            sandbox = await node.sandbox()
+            container = await node.launch(sandbox, command)
+            probe = await node.exec(container, ["sh", "-c", "echo from exec"])
+            outcome["exec"] = probe.stdout.decode()
+            await node.wait_for_output(container, "ready")
+            await node.stop(container, 1)
+            ended = await node.ended(container)
+            outcome |= {"out": ended.out, "err": ended.err, "exit": ended.exit_code}
+        except GRPCError as error:
+            outcome["error"] = error.message
+        await node.remove_everything()
+        outcome["ended"] = await node.runtime.shutdown()
+    print("outcome=" + json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    trio.run(main, Path(sys.argv[1]), sys.argv[2:])

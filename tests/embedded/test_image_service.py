@@ -1,0 +1,160 @@
+"""CRI's view of the image store."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from grpclib import GRPCError
+from grpclib.const import Status
+
+from tests.embedded.images.archives import layer, oci_archive
+from trikubelet.clock import TrioClock
+from trikubelet.cri import v1
+from trikubelet.embedded.image_service import EmbeddedImageService
+from trikubelet.embedded.images.model import LayerFormat
+from trikubelet.embedded.images.store import ImageStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Fixture:
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path
+        self.in_use: list[str] = []
+        clock = TrioClock(EPOCH)
+        self.store = ImageStore(tmp_path / "store", clock=clock, layer_format=LayerFormat.FLAT)
+        self.service = EmbeddedImageService(self.store, clock=clock, users=self.users)
+
+    def users(self, image_id: str) -> Sequence[str]:
+        return ["c1"] if image_id in self.in_use else []
+
+    async def add(self, name: str, **config: object) -> str:
+        await self.store.import_archive(oci_archive(self.path / "a.tar", [layer(name)], name, config))
+        image = self.store.resolve(name)
+        assert image is not None
+        return image.id
+
+    async def status(self, name: str, *, verbose: bool = False) -> v1.ImageStatusResponse:
+        request = v1.ImageStatusRequest(image=v1.ImageSpec(image=name), verbose=verbose)
+        reply = await self.service.image_status(request)
+        return v1.ImageStatusResponse().parse(bytes(reply))  # as it comes over the wire
+
+    async def pull(self, name: str) -> str:
+        return (await self.service.pull_image(v1.PullImageRequest(image=v1.ImageSpec(image=name)))).image_ref
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Fixture:
+    return Fixture(tmp_path)
+
+
+def present(reply: v1.ImageStatusResponse) -> bool:
+    return bool(reply.image.id)
+
+
+async def test_pulling_an_image_that_is_there_gives_its_id(images: Fixture) -> None:
+    image_id = await images.add("app:1")
+    assert await images.pull("app:1") == image_id
+    assert await images.pull("docker.io/library/app:1") == image_id
+    assert (await images.pull("localhost/host")).startswith("sha256:")
+
+
+async def test_pulling_an_unknown_image_tells_what_can_be_done(images: Fixture) -> None:
+    with pytest.raises(GRPCError) as caught:
+        await images.pull("nginx")
+    assert caught.value.status is Status.NOT_FOUND
+    message = str(caught.value.message)
+    for part in ("'docker.io/library/nginx:latest'", "trikubelet images import FILE", "'localhost/host'"):
+        assert part in message
+
+
+@pytest.mark.parametrize("name", ["", "Not A Name", "a//b"])
+async def test_pulling_what_is_no_name_is_an_invalid_argument(images: Fixture, name: str) -> None:
+    with pytest.raises(GRPCError) as caught:
+        await images.pull(name)
+    assert caught.value.status is Status.INVALID_ARGUMENT
+
+
+async def test_the_status_of_an_absent_image_is_empty(images: Fixture) -> None:
+    reply = await images.status("nginx", verbose=True)
+    assert not present(reply)
+    assert reply.info == {}
+
+
+async def test_the_status_tells_names_size_and_pin(images: Fixture) -> None:
+    image_id = await images.add("app:1")
+    image = (await images.status("app:1")).image
+    assert (image.id, image.repo_tags, image.pinned) == (image_id, ["docker.io/library/app:1"], False)
+    assert image.size == len("app:1")
+    assert (await images.status("localhost/host")).image.pinned
+    assert (await images.status(image_id)).image == image
+
+
+@pytest.mark.parametrize(
+    ("user", "uid", "username"),
+    [("", None, ""), ("0", 0, ""), ("1000:1000", 1000, ""), ("app:staff", None, "app"), ("٣", None, "٣")],
+)
+async def test_the_images_user_is_told_by_number_or_by_name(
+    images: Fixture, user: str, uid: int | None, username: str
+) -> None:
+    await images.add("app:1", User=user)
+    image = (await images.status("app:1")).image
+    assert image.username == username
+    # Number 0 must arrive as 0, and no number as none: the kubelet checks runAsNonRoot with it.
+    assert (image.uid.value if image.is_set("uid") else None) == uid
+
+
+async def test_the_verbose_status_holds_the_image_configuration(images: Fixture) -> None:
+    await images.add("app:1", Cmd=["run"])
+    info = json.loads((await images.status("app:1", verbose=True)).info["info"])
+    assert info["imageSpec"]["config"]["Cmd"] == ["run"]
+
+
+async def test_the_list_holds_every_image_or_the_one_asked_for(images: Fixture) -> None:
+    image_id = await images.add("app:1")
+    reply = await images.service.list_images(v1.ListImagesRequest())
+    assert [image.repo_tags for image in reply.images] == [["localhost/host:latest"], ["docker.io/library/app:1"]]
+    for name, ids in (("app:1", [image_id]), ("nginx", [])):
+        wanted = v1.ImageFilter(image=v1.ImageSpec(image=name))
+        reply = await images.service.list_images(v1.ListImagesRequest(filter=wanted))
+        assert [image.id for image in reply.images] == ids
+
+
+async def test_the_stream_holds_each_image_once(images: Fixture) -> None:
+    await images.add("app:1")
+    streamed = [
+        image.id async for part in images.service.stream_images(v1.StreamImagesRequest()) for image in part.images
+    ]
+    listed = [image.id for image in (await images.service.list_images(v1.ListImagesRequest())).images]
+    assert streamed == listed
+
+
+async def test_removing_is_idempotent_but_not_for_images_in_use_or_the_host(images: Fixture) -> None:
+    image_id = await images.add("app:1")
+    images.in_use.append(image_id)
+    for name, reason in (("app:1", "container c1"), ("localhost/host", "cannot be removed")):
+        with pytest.raises(GRPCError, match=reason) as caught:
+            await images.service.remove_image(v1.RemoveImageRequest(image=v1.ImageSpec(image=name)))
+        assert caught.value.status is Status.FAILED_PRECONDITION
+    images.in_use.clear()
+    for _ in range(2):
+        await images.service.remove_image(v1.RemoveImageRequest(image=v1.ImageSpec(image=image_id)))
+    assert not present(await images.status("app:1"))
+
+
+async def test_the_file_system_info_tells_what_the_images_take(images: Fixture) -> None:
+    await images.add("app:1")
+    reply = await images.service.image_fs_info(v1.ImageFsInfoRequest())
+    (usage,) = reply.image_filesystems
+    assert usage.fs_id.mountpoint == str(images.path / "store")
+    assert usage.used_bytes.value > 0
+    assert usage.inodes_used.value == 2
+    assert usage.timestamp >= EPOCH.timestamp() * 1e9
+    assert reply.container_filesystems == [usage]

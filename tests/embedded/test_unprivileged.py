@@ -1,0 +1,64 @@
+"""The same runtime with less: in a user namespace, and where not even that is allowed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from tests.embedded.runtime_node import mounts_with, processes_with
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.root  # to take privileges away reliably
+
+IN_USER_NAMESPACE = ["unshare", "--user", "--map-root-user", "sh", "-c"]
+# Root without the right to make namespaces, where users may not make any either.
+WITHOUT_NAMESPACES = (
+    "echo 0 > /proc/sys/user/max_user_namespaces; "
+    "exec setpriv --inh-caps=-sys_admin --ambient-caps=-sys_admin --bounding-set=-sys_admin "
+)
+
+ESCAPER = "import os,time; os.fork() or (os.setsid(), os.fork() or time.sleep(1000)); time.sleep(1000)"
+
+
+async def outcome(folder: Path, prefix: str, script: str) -> dict[str, Any]:
+    scenario = [sys.executable, "-m", "tests.embedded.scenario", str(folder), "bash", "-c", script]
+    command = [*IN_USER_NAMESPACE, f"{prefix} {shlex.join(scenario)}"]
+    with trio.fail_after(60):
+        result = await trio.run_process(command, capture_stdout=True, stderr=subprocess.DEVNULL)
+    line = next(line for line in result.stdout.decode().splitlines() if line.startswith("outcome="))
+    found: dict[str, Any] = json.loads(line.removeprefix("outcome="))
+    return found
+
+
+async def test_a_user_namespace_gives_real_containers(tmp_path: Path) -> None:
+    script = "trap 'exit 4' TERM; echo $$; hostname; id -u; touch /usr/made; echo ready; while :; do sleep 0.01; done"
+    found = await outcome(tmp_path, "exec", script)
+    assert found["capabilities"]["mode"] == "user-namespace", found
+    assert found["out"] == "1\npod-host\n0\nready\n"
+    assert found["exec"] == "from exec\n"
+    assert found["exit"] == 4
+    assert found["ended"] is True
+    assert mounts_with(str(tmp_path)) == []
+
+
+async def test_without_namespaces_there_are_plain_processes_and_none_escapes(tmp_path: Path) -> None:
+    marker = f"plain-escaper-{tmp_path.name}"
+    found = await outcome(
+        tmp_path,
+        WITHOUT_NAMESPACES,
+        f"echo $HOSTNAME; python3 -c '{ESCAPER}' {marker} & trap '' TERM; echo ready; wait",
+    )
+    assert found["capabilities"]["mode"] == "plain", found
+    assert "containers are plain processes" in " ".join(found["capabilities"]["notIsolated"])
+    assert found["out"] == "pod-host\nready\n"
+    assert found["exec"] == "from exec\n"
+    assert found["exit"] == 137
+    assert processes_with(marker) == []

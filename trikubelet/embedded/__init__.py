@@ -1,0 +1,16 @@
+"""A CRI runtime in pure Python: containers without containerd.
+
+The story of a container, in order:
+
+1. The agent's gRPC call ends in `runtime_service.EmbeddedRuntimeService`, which keeps pod sandboxes and containers as
+   small files (`records.py`) and turns a CRI configuration into a plain specification (`container_spec.py`).
+2. `keeper_client.py` hands that over a unix socket to the keeper (`keeper/`), one small process per runtime folder that
+   outlives the agent. It forks the container, is its parent, writes its log, and records how it ended.
+3. The keeper's exit event comes back over the socket, becomes a CRI container event, and the agent's PLEG reads it.
+
+Whoever dies, nothing is lost: the keeper holds the containers while the agent is away, and the files tell a new keeper
+what to clean up. `images/` unpacks archives into root filesystems. `runtime.py` puts the parts together.
+
+What it cannot do, and says so in its status: pods share the host's network, there is no seccomp, AppArmor or SELinux
+confinement, and resource limits need a writable cgroup hierarchy.
+"""

@@ -1,0 +1,314 @@
+"""From a CRI container configuration to the plain specification that the keeper carries out.
+
+Pure but for one thing: device nodes that are asked for are looked up on the host (`host_devices.py`). The result is
+JSON and lies in the container's record, so that it starts after a restart of the agent as it would have before.
+
+    container, sandbox, directory, runtime_root, log_path
+    argv, env, cwd, tty, stdin
+    rootfs: layers (lowest first), overlay, readonly, host
+    mounts: source, target, readonly, recursive_readonly, propagation (private, rslave, rshared)
+    devices: path, kind (c, b), major, minor, mode, rule
+    user: uid, gid (or null), name, groups, strict      bounding, ambient: capability masks
+    privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj (or null)
+    pid_namespace (container, pod, node, target), pid_target, cgroup_namespace, cgroup_parent, resources
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import betterproto
+
+from trikubelet.cri import v1
+from trikubelet.embedded.host_devices import all_host_devices, host_device
+from trikubelet.embedded.keeper import capabilities
+from trikubelet.embedded.keeper_client import KeeperAbilities
+
+if TYPE_CHECKING:
+    from trikubelet.embedded.images.model import StoredImage
+
+MASKED_PATHS: Final = (
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+)
+READONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+# Files that the kubelet mounts into every container; a plain process lives with the host's.
+_OPTIONAL_WHEN_PLAIN: Final = frozenset(
+    {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/dev/termination-log", "/dev/shm"}
+)
+_PROPAGATION: Final = {
+    v1.MountPropagation.PROPAGATION_PRIVATE: "private",
+    v1.MountPropagation.PROPAGATION_HOST_TO_CONTAINER: "rslave",
+    v1.MountPropagation.PROPAGATION_BIDIRECTIONAL: "rshared",
+}
+_PID_NAMESPACES: Final = {
+    v1.NamespaceMode.POD: "pod",
+    v1.NamespaceMode.CONTAINER: "container",
+    v1.NamespaceMode.NODE: "node",
+    v1.NamespaceMode.TARGET: "target",
+}
+_SIGNAL_NUMBER: Final = re.compile(r"SIGRT(MIN|MAX)(?:(?:PLUS|\+|MINUS|-)(\d+))?$")
+
+
+class SpecError(Exception):
+    """A configuration that this runtime cannot carry out here. The text says what, and what to do."""
+
+
+@attrs.frozen
+class Surroundings:
+    """What a specification depends on besides the container's own configuration."""
+
+    container_id: str
+    directory: Path
+    runtime_root: Path
+    sandbox_id: str
+    sandbox_folder: Path
+    sandbox: v1.PodSandboxConfig
+    hostname: str
+    abilities: KeeperAbilities
+
+
+def container_spec(around: Surroundings, config: v1.ContainerConfig, image: StoredImage) -> dict[str, Any]:
+    """The specification of one container. Raises SpecError."""
+    security = config.linux.security_context
+    abilities = around.abilities
+    _refuse_unsupported(config, image, abilities)
+    privileged = security.privileged
+    spec: dict[str, Any] = {
+        "container": around.container_id,
+        "sandbox": around.sandbox_id,
+        "directory": str(around.directory),
+        "runtime_root": str(around.runtime_root),
+        "log_path": _log_path(around.sandbox, config),
+        "argv": _argv(config, image),
+        "env": _environment(config, image, around.hostname),
+        "cwd": config.working_dir or image.config.working_dir or "/",
+        "tty": config.tty,
+        "stdin": config.stdin,
+        "rootfs": {
+            "layers": [str(layer) for layer in image.layers],
+            "overlay": abilities.overlay,
+            "readonly": security.readonly_rootfs,
+            "host": image.is_host,
+        },
+        "mounts": _mounts(around, config, image),
+        "devices": _devices(config, privileged=privileged, abilities=abilities),
+        "user": _user(security, image),
+        "privileged": privileged,
+        "no_new_privs": security.no_new_privs,
+        "masked_paths": [] if privileged else list(security.masked_paths or MASKED_PATHS),
+        "readonly_paths": [] if privileged else list(security.readonly_paths or READONLY_PATHS),
+        "oom_score_adj": config.linux.resources.oom_score_adj if _present(config.linux.resources) else None,
+        "pid_namespace": _PID_NAMESPACES[security.namespace_options.pid],
+        "pid_target": security.namespace_options.target_id,
+        "cgroup_namespace": abilities.isolated and abilities.cgroup_v2 and not abilities.cgroup_v1 and not privileged,
+        "cgroup_parent": around.sandbox.linux.cgroup_parent,
+        "resources": resources_to_json(config.linux.resources),
+    }
+    try:
+        wanted = security.capabilities
+        spec["bounding"] = capabilities.bounding_set(
+            wanted.add_capabilities,
+            wanted.drop_capabilities,
+            privileged=privileged,
+            devices_confined=abilities.devices_confined,
+        )
+        spec["ambient"] = capabilities.mask(wanted.add_ambient_capabilities)
+    except capabilities.UnknownCapabilityError as error:
+        raise SpecError(str(error)) from None
+    return spec
+
+
+def resources_to_json(resources: v1.LinuxContainerResources) -> dict[str, Any]:
+    """The limits that are set, by their CRI names."""
+    names = (
+        "cpu_period",
+        "cpu_quota",
+        "cpu_shares",
+        "memory_limit_in_bytes",
+        "memory_swap_limit_in_bytes",
+        "cpuset_cpus",
+        "cpuset_mems",
+    )
+    values = {name: getattr(resources, name) for name in names if getattr(resources, name)}
+    if resources.unified:
+        values["unified"] = dict(resources.unified)
+    return values
+
+
+def stop_signal(config: v1.ContainerConfig, image: StoredImage) -> int:
+    """The number of the signal that asks the container to end: its own, its image's, or SIGTERM."""
+    if config.stop_signal != v1.Signal.RUNTIME_DEFAULT:
+        name = v1.Signal(config.stop_signal).name or ""
+        return signal_number(name)
+    return signal_number(image.config.stop_signal) if image.config.stop_signal else int(signal.SIGTERM)
+
+
+def signal_number(text: str) -> int:
+    """`SIGTERM`, `term`, `15`, `SIGRTMIN+3` or CRI's `SIGRTMINPLUS3`. Raises SpecError."""
+    if text.isascii() and text.isdigit() and 0 < int(text) <= signal.SIGRTMAX:
+        return int(text)
+    name = text.upper()
+    name = name if name.startswith("SIG") else f"SIG{name}"
+    realtime = _SIGNAL_NUMBER.match(name)
+    if realtime:
+        offset = int(realtime[2] or 0)
+        number = signal.SIGRTMIN + offset if realtime[1] == "MIN" else signal.SIGRTMAX - offset
+        if signal.SIGRTMIN <= number <= signal.SIGRTMAX:
+            return int(number)
+    elif name in signal.Signals.__members__:
+        return int(signal.Signals[name])
+    raise SpecError(f"unknown stop signal {text!r}: expected a name like SIGTERM or a number up to {signal.SIGRTMAX}")
+
+
+def _refuse_unsupported(config: v1.ContainerConfig, image: StoredImage, abilities: KeeperAbilities) -> None:
+    security = config.linux.security_context
+    for kind, profile in (("seccomp", security.seccomp), ("AppArmor", security.apparmor)):
+        if profile.profile_type == v1.SecurityProfileProfileType.Localhost:
+            raise SpecError(f"{kind} profile {profile.localhost_ref!r}: the embedded runtime has no {kind} support")
+    if config.cdi_devices:
+        raise SpecError("CDI devices: the embedded runtime does not support them")
+    if not abilities.isolated:
+        if not image.is_host:
+            raise SpecError(
+                f"image {image.name}: this machine lets the runtime make no namespaces, so only localhost/host runs; "
+                f"run the agent as root, allow user namespaces, or use containerd ({'; '.join(abilities.problems)})"
+            )
+        if config.tty:
+            raise SpecError("tty: not available where the runtime can make no namespaces")
+    elif not abilities.overlay and len(image.layers) > 1:
+        raise SpecError(f"image {image.name} has several layers, and overlayfs does not work in the runtime's folder")
+
+
+def _present(message: Any) -> bool:
+    return betterproto.serialized_on_wire(message)
+
+
+def _argv(config: v1.ContainerConfig, image: StoredImage) -> list[str]:
+    """A container's command replaces the image's entrypoint and its arguments; arguments alone replace only those."""
+    if config.command:
+        return [*config.command, *config.args]
+    argv = [*image.config.entrypoint, *(config.args or image.config.cmd)]
+    if not argv:
+        raise SpecError(f"no command specified: neither the container nor image {image.name} has one")
+    return argv
+
+
+def _environment(config: v1.ContainerConfig, image: StoredImage, hostname: str) -> list[str]:
+    values: dict[str, str] = {}
+    for assignment in image.config.env:
+        name, _, value = assignment.partition("=")
+        values[name] = value
+    values["HOSTNAME"] = hostname
+    if config.tty:
+        values["TERM"] = "xterm"
+    for variable in config.envs:
+        values[variable.key] = variable.value.decode("utf-8", "surrogateescape")
+    for name, value in values.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise SpecError(
+                f"environment variable {name!r}: a name must not be empty or hold '=', nothing may hold NUL"
+            )
+    return [f"{name}={value}" for name, value in values.items()]
+
+
+def _log_path(sandbox: v1.PodSandboxConfig, config: v1.ContainerConfig) -> str:
+    if not config.log_path or not sandbox.log_directory:
+        return ""
+    return str(Path(sandbox.log_directory) / config.log_path)
+
+
+def _user(security: v1.LinuxContainerSecurityContext, image: StoredImage) -> dict[str, Any]:
+    uid = security.run_as_user.value if _present(security.run_as_user) else None
+    gid = security.run_as_group.value if _present(security.run_as_group) else None
+    if gid is not None and uid is None and not security.run_as_username:
+        raise SpecError("run_as_group needs run_as_user or run_as_username")
+    name = security.run_as_username or image.config.user
+    return {
+        "uid": uid,
+        "gid": gid,
+        "name": name,
+        "groups": list(security.supplemental_groups),
+        "strict": security.supplemental_groups_policy == v1.SupplementalGroupsPolicy.Strict,
+    }
+
+
+def _mounts(around: Surroundings, config: v1.ContainerConfig, image: StoredImage) -> list[dict[str, Any]]:
+    mounts = [_mount(mount) for mount in config.mounts]
+    if not around.abilities.isolated:
+        _refuse_mounts(mounts)
+        return []
+    taken = {mount["target"].rstrip("/") for mount in mounts}
+    own_names = around.sandbox.dns_config.servers or not image.is_host
+    files = ["hostname", *(["resolv.conf"] if own_names else []), *([] if image.is_host else ["hosts"])]
+    for name in files:
+        source = around.sandbox_folder / name
+        if f"/etc/{name}" not in taken and source.exists():
+            mounts.append(
+                {
+                    "source": str(source),
+                    "target": f"/etc/{name}",
+                    "readonly": config.linux.security_context.readonly_rootfs,
+                    "recursive_readonly": False,
+                    "propagation": "private",
+                }
+            )
+    return mounts
+
+
+def _mount(mount: v1.Mount) -> dict[str, Any]:
+    if mount.image.image:
+        raise SpecError(f"mount {mount.container_path}: the embedded runtime does not mount images")
+    if not mount.container_path.startswith("/") or not mount.host_path.startswith("/"):
+        raise SpecError(
+            f"mount: expected absolute paths, got {mount.host_path!r} on the host, {mount.container_path!r} inside"
+        )
+    return {
+        "source": mount.host_path,
+        "target": mount.container_path,
+        "readonly": mount.readonly,
+        "recursive_readonly": mount.recursive_read_only,
+        "propagation": _PROPAGATION[mount.propagation],
+    }
+
+
+def _refuse_mounts(mounts: list[dict[str, Any]]) -> None:
+    """A plain process sees the host's files where they are; it can do without some of the kubelet's own mounts."""
+    for mount in mounts:
+        target = mount["target"].rstrip("/")
+        if target != mount["source"].rstrip("/") and target not in _OPTIONAL_WHEN_PLAIN:
+            raise SpecError(
+                f"cannot mount {mount['source']} at {target}: this machine lets the runtime make no namespaces; "
+                "run the agent as root, allow user namespaces, or use containerd"
+            )
+
+
+def _devices(config: v1.ContainerConfig, *, privileged: bool, abilities: KeeperAbilities) -> list[dict[str, Any]]:
+    if not abilities.isolated or (not config.devices and not privileged):
+        return []
+    if abilities.mode == "user-namespace":
+        if config.devices:
+            raise SpecError("devices: device nodes need a runtime that runs as root")
+        return []
+    found = list(all_host_devices()) if privileged else []
+    for device in config.devices:
+        try:
+            found.append(host_device(device.host_path, device.container_path, device.permissions or "rwm"))
+        except (OSError, ValueError) as error:
+            raise SpecError(f"device {device.host_path}: {error}") from None
+    return found

@@ -1,0 +1,136 @@
+"""CRI's ImageService on the embedded runtime's image store.
+
+The embedded runtime talks to no registry: a pull finds an image that was imported, or tells what can be done.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from grpclib import GRPCError
+from grpclib.const import Status
+
+from trikubelet.cri import v1
+from trikubelet.embedded.images.errors import ImageInUseError, ImagePinnedError, InvalidReferenceError
+from trikubelet.embedded.images.host import HOST_IMAGE_NAME
+from trikubelet.embedded.images.reference import Reference, id_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from trikubelet.clock import WallClock
+    from trikubelet.embedded.images.model import StoredImage
+    from trikubelet.embedded.images.store import ImageStore, ImageUsers, StoreUsage
+
+_IMAGES_PER_MESSAGE = 100
+
+
+def _nobody(image_id: str) -> Sequence[str]:
+    return ()
+
+
+class EmbeddedImageService(v1.ImageServiceBase):
+    """Serves the store. `users` tells which containers are made of an image, so that it is not removed under them."""
+
+    def __init__(
+        self,
+        store: ImageStore,
+        *,
+        clock: WallClock,
+        users: ImageUsers = _nobody,
+        containers_root: Path | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._users = users
+        self._containers_root = containers_root
+
+    async def list_images(self, list_images_request: v1.ListImagesRequest) -> v1.ListImagesResponse:
+        return v1.ListImagesResponse(images=self._matching(list_images_request.filter))
+
+    async def stream_images(
+        self, stream_images_request: v1.StreamImagesRequest
+    ) -> AsyncIterator[v1.StreamImagesResponse]:
+        images = self._matching(stream_images_request.filter)
+        for start in range(0, len(images), _IMAGES_PER_MESSAGE):
+            yield v1.StreamImagesResponse(images=images[start : start + _IMAGES_PER_MESSAGE])
+
+    async def image_status(self, image_status_request: v1.ImageStatusRequest) -> v1.ImageStatusResponse:
+        """An absent image is an empty reply, not an error (CRI)."""
+        image = self._store.resolve(image_status_request.image.image)
+        if image is None:
+            return v1.ImageStatusResponse()
+        info = _verbose_info(image) if image_status_request.verbose else {}
+        return v1.ImageStatusResponse(image=_to_message(image), info=info)
+
+    async def pull_image(self, pull_image_request: v1.PullImageRequest) -> v1.PullImageResponse:
+        wanted = pull_image_request.image.image
+        image = self._store.resolve(wanted)
+        if image is not None:
+            return v1.PullImageResponse(image_ref=image.id)
+        if id_prefix(wanted) is None:
+            try:
+                wanted = str(Reference.parse(wanted))
+            except InvalidReferenceError as error:
+                raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from error
+        raise GRPCError(
+            Status.NOT_FOUND,
+            f"image {wanted!r} is not on this machine, and the embedded runtime pulls from no registry: bring it in "
+            "with 'trikubelet images import FILE' (an OCI or docker archive, as 'docker save' writes it), "
+            f"or use '{HOST_IMAGE_NAME}', this machine's own root filesystem",
+        )
+
+    async def remove_image(self, remove_image_request: v1.RemoveImageRequest) -> v1.RemoveImageResponse:
+        """Removes the image with all its names. One that is not there is fine (CRI)."""
+        try:
+            await self._store.remove(remove_image_request.image.image, users=self._users)
+        except (ImageInUseError, ImagePinnedError) as error:
+            raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
+        return v1.RemoveImageResponse()
+
+    async def image_fs_info(self, image_fs_info_request: v1.ImageFsInfoRequest) -> v1.ImageFsInfoResponse:
+        """Layers and containers are told as two file systems only where the runtime keeps containers elsewhere."""
+        images = self._filesystem(self._store.usage())
+        containers = [images]
+        if self._containers_root is not None:
+            fs_id = v1.FilesystemIdentifier(mountpoint=str(self._containers_root))
+            containers = [v1.FilesystemUsage(timestamp=images.timestamp, fs_id=fs_id)]
+        return v1.ImageFsInfoResponse(image_filesystems=[images], container_filesystems=containers)
+
+    def _filesystem(self, usage: StoreUsage) -> v1.FilesystemUsage:
+        return v1.FilesystemUsage(
+            timestamp=int(self._clock.now().timestamp() * 1e9),
+            fs_id=v1.FilesystemIdentifier(mountpoint=str(usage.path)),
+            used_bytes=v1.UInt64Value(value=usage.used_bytes),
+            inodes_used=v1.UInt64Value(value=usage.inodes_used),
+        )
+
+    def _matching(self, wanted: v1.ImageFilter) -> list[v1.Image]:
+        if not wanted.image.image:
+            return [_to_message(image) for image in self._store.list()]
+        image = self._store.resolve(wanted.image.image)
+        return [] if image is None else [_to_message(image)]
+
+
+def _to_message(image: StoredImage) -> v1.Image:
+    message = v1.Image(
+        id=image.id,
+        repo_tags=list(image.repo_tags),
+        repo_digests=list(image.repo_digests),
+        size=image.size,
+        pinned=image.pinned,
+    )
+    user = image.config.user.partition(":")[0]
+    if user.isascii() and user.isdecimal():
+        message.uid = v1.Int64Value(value=int(user))
+    else:
+        message.username = user
+    return message
+
+
+def _verbose_info(image: StoredImage) -> dict[str, str]:
+    """What `crictl inspecti` shows, in containerd's shape."""
+    layers = [str(layer) for layer in image.layers]
+    return {"info": json.dumps({"imageSpec": image.spec, "layers": layers, "format": image.layer_format.value})}

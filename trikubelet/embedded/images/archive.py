@@ -1,0 +1,206 @@
+"""An image archive as a set of named files: a tar, plain or gzipped, read without unpacking it.
+
+`oci_layout` and `docker_save` know what the files mean. Layers come out as streams; documents (JSON) are read whole,
+up to a limit. Blocking: everything here is called from a worker thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import attrs
+
+from trikubelet.embedded.images.entry_path import split_entry_name
+from trikubelet.embedded.images.errors import ArchiveError
+from trikubelet.embedded.images.reference import is_digest
+from trikubelet.embedded.images.tar_stream import (
+    CHUNK,
+    Checkpoint,
+    DigestReader,
+    GuardedTarInfo,
+    Readable,
+    broken_input_is_an_archive_error,
+    decompressed,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trikubelet.embedded.images.model import UnpackLimits
+
+
+@attrs.frozen
+class ArchivedLayer:
+    """A layer still packed."""
+
+    file: str
+    """Its name in the archive."""
+    diff_id: str
+    """Digest of the uncompressed tar stream."""
+    digest: str = ""
+    """Digest of the file itself; empty where the archive tells none."""
+
+
+@attrs.frozen
+class ArchivedImage:
+    """An image of an archive, its documents read and checked, its layers not yet."""
+
+    id: str
+    names: tuple[str, ...]
+    """As the archive spells them."""
+    bare_tag: str
+    """A tag without a repository, where the archive tells only that."""
+    digests: tuple[str, ...]
+    """Of the manifest, and of the index that led to it (first)."""
+    spec: Mapping[str, Any]
+    layers: tuple[ArchivedLayer, ...]
+
+
+class ArchiveFiles:
+    """The files of one archive."""
+
+    def __init__(self, tar: tarfile.TarFile, limits: UnpackLimits, checkpoint: Checkpoint) -> None:
+        self._tar = tar
+        self._limits = limits
+        self._checkpoint = checkpoint
+        self._members: dict[str, tarfile.TarInfo] = {}
+        self._links: dict[str, str] = {}
+        for count, member in enumerate(tar, start=1):
+            checkpoint()
+            if count > limits.max_archive_entries:
+                raise ArchiveError(f"the archive has more than {limits.max_archive_entries} files", entry=member.name)
+            self._index(member)
+
+    def _index(self, member: tarfile.TarInfo) -> None:
+        name = "/".join(split_entry_name(member.name, max_depth=self._limits.max_depth))
+        if member.isreg():
+            self._members[name] = member
+        elif member.issym() or member.islnk():  # docker save wrote a layer that two images share once, and linked it
+            base = posixpath.dirname(name) if member.issym() else ""
+            target = posixpath.normpath(posixpath.join(base, member.linkname))
+            if target.startswith(("/", "../")):
+                raise ArchiveError(f"it is a link out of the archive, to {member.linkname!r}", entry=member.name)
+            self._links[name] = target
+        elif not member.isdir():
+            raise ArchiveError("neither a file nor a directory: image archives hold no such things", entry=member.name)
+
+    def __contains__(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def _find(self, name: str) -> tarfile.TarInfo | None:
+        for _ in range(8):
+            if name not in self._links:
+                break
+            name = self._links[name]
+        return self._members.get(name)
+
+    def open(self, name: str) -> IO[bytes]:
+        """The file's bytes. Raises ArchiveError where the archive has no such file."""
+        member = self._find(name)
+        source = self._tar.extractfile(member) if member is not None else None
+        if source is None:
+            raise ArchiveError(f"the archive lacks the file {name!r} that it speaks of")
+        return source
+
+    def open_layer(self, layer: ArchivedLayer) -> DigestReader:
+        """The layer's file; read it to its end, then compare `digest` with the layer's."""
+        algorithm = layer.digest.partition(":")[0] or "sha256"
+        return self.digest_reader(self.open(layer.file), subject=f"layer {layer.file}", algorithm=algorithm)
+
+    def digest_reader(self, stream: Readable, *, subject: str, algorithm: str = "sha256") -> DigestReader:
+        """Around a layer's stream: counts against the limits, and watches for cancellation."""
+        limit = self._limits.max_bytes + 4096 * self._limits.max_entries
+        return DigestReader(stream, limit=limit, subject=subject, checkpoint=self._checkpoint, algorithm=algorithm)
+
+    def read_document(self, name: str, *, digest: str = "") -> tuple[bytes, Any]:
+        """A JSON file's bytes and content. Raises ArchiveError: missing, too large, no JSON, or not of that digest."""
+        with self.open(name) as source:
+            data = source.read(self._limits.max_document_bytes + 1)
+        if len(data) > self._limits.max_document_bytes:
+            raise ArchiveError(f"has more than {self._limits.max_document_bytes} bytes", entry=name)
+        if digest and digest != (found := digest_of(data, digest.partition(":")[0])):
+            raise ArchiveError(f"its content has the digest {found}, expected {digest}", entry=name)
+        try:
+            return data, json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise ArchiveError(f"expected JSON: {error}", entry=name) from error
+
+    def read_object(self, name: str, *, digest: str = "") -> tuple[bytes, dict[str, Any]]:
+        """As `read_document`, for a JSON object."""
+        data, document = self.read_document(name, digest=digest)
+        return data, expect_object(document, name)
+
+
+def expect_object(value: object, entry: str) -> dict[str, Any]:
+    """The value as a JSON object. Raises ArchiveError."""
+    if not isinstance(value, dict):
+        raise ArchiveError(f"expected a JSON object, got {type(value).__name__}", entry=entry)
+    return value
+
+
+def expect_objects(value: object, entry: str) -> list[dict[str, Any]]:
+    """The value as a list of JSON objects. Raises ArchiveError."""
+    if not isinstance(value, list):
+        raise ArchiveError(f"expected a list of JSON objects, got {type(value).__name__}", entry=entry)
+    return [expect_object(item, entry) for item in value]
+
+
+def expect_strings(value: object, entry: str) -> list[str]:
+    """The value as a list of strings, `[]` for null. Raises ArchiveError."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ArchiveError(f"expected a list of strings, got {value!r}", entry=entry)
+    return value
+
+
+def digest_of(data: bytes, algorithm: str = "sha256") -> str:
+    """`sha256:…` of the bytes."""
+    return f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
+
+
+def diff_ids_of(spec: Mapping[str, Any], entry: str, expected: int) -> list[str]:
+    """The digests of an image configuration's layers. Raises ArchiveError unless there are `expected` many."""
+    rootfs = expect_object(spec.get("rootfs"), f"{entry}: rootfs")
+    diff_ids = expect_strings(rootfs.get("diff_ids"), f"{entry}: rootfs.diff_ids")
+    if len(diff_ids) != expected:
+        raise ArchiveError(
+            f"its configuration tells of {len(diff_ids)} layers, the manifest of {expected}", entry=entry
+        )
+    for diff_id in diff_ids:
+        if not is_digest(diff_id):
+            raise ArchiveError(f"expected a sha256 or sha512 digest in rootfs.diff_ids, got {diff_id!r}", entry=entry)
+    return diff_ids
+
+
+@contextmanager
+def open_archive(path: Path, scratch: Path, limits: UnpackLimits, checkpoint: Checkpoint) -> Iterator[ArchiveFiles]:
+    """Open an archive file. A compressed one is first decompressed into `scratch`, as its files are read in any order.
+
+    Raises ArchiveError for what is no tar archive, OSError for what cannot be read.
+    """
+    subject = f"archive {str(path)!r}"
+    with broken_input_is_an_archive_error(subject):
+        with path.open("rb") as source:
+            is_plain = source.read(262)[257:] == b"ustar"
+        if not is_plain:
+            path = _decompress(path, scratch, limits, checkpoint, subject)
+        with tarfile.open(path, "r:", tarinfo=GuardedTarInfo, encoding="utf-8", errors="surrogateescape") as tar:
+            yield ArchiveFiles(tar, limits, checkpoint)
+
+
+def _decompress(path: Path, scratch: Path, limits: UnpackLimits, checkpoint: Checkpoint, subject: str) -> Path:
+    plain = scratch / "archive.tar"
+    with path.open("rb") as source, plain.open("wb") as target:
+        stream = DigestReader(
+            decompressed(source, subject=subject), limit=limits.max_bytes, subject=subject, checkpoint=checkpoint
+        )
+        while chunk := stream.read(CHUNK):
+            target.write(chunk)
+    return plain

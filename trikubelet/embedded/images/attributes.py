@@ -1,0 +1,108 @@
+# ruff: noqa: PTH101
+"""Owner, mode, times and extended attributes of unpacked files.
+
+Root sets them as the archive says. Without root every file belongs to the user who unpacks, so owners are left out and
+setuid and setgid bits are dropped: they would lend that user's identity to anybody. Of the extended attributes only
+`user.*` and file capabilities are taken; overlayfs' own (`trusted.overlay.redirect` and others) would let a layer
+reach into files that it must not see.
+
+Paths are strings here: there is a call or more for every unpacked file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    import tarfile
+
+_MAX_ID = 2**32 - 2
+_MAX_TIME = 2**34
+_PAX_XATTR = "SCHILY.xattr."
+_CAPABILITY = "security.capability"
+_NOT_SUPPORTED = (errno.ENOTSUP, errno.EPERM, errno.EACCES)
+
+
+@attrs.frozen
+class Attributes:
+    """A file's metadata. The defaults are those of a directory that a layer implies but does not bring."""
+
+    uid: int = 0
+    gid: int = 0
+    mode: int = 0o755
+    mtime: float = 0.0
+    """Seconds since the epoch."""
+    xattrs: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def of_entry(cls, member: tarfile.TarInfo) -> Attributes:
+        """Raises ValueError for an owner that no file can have."""
+        if not (0 <= member.uid <= _MAX_ID and 0 <= member.gid <= _MAX_ID):
+            raise ValueError(f"owner {member.uid}:{member.gid} is out of range")
+        xattrs = [
+            (key.removeprefix(_PAX_XATTR), value.encode("utf-8", "surrogateescape"))
+            for key, value in member.pax_headers.items()
+            if key.startswith(_PAX_XATTR)
+        ]
+        # A time that is no number compares as false.
+        mtime = float(member.mtime) if 0 <= member.mtime <= _MAX_TIME else 0.0
+        return cls(member.uid, member.gid, member.mode & 0o7777, mtime, tuple(x for x in xattrs if _is_taken(x[0])))
+
+    @classmethod
+    def of_file(cls, path: str, info: os.stat_result) -> Attributes:
+        """Of a file or directory that was unpacked before."""
+        names = [name for name in os.listxattr(path, follow_symlinks=False) if _is_taken(name)]
+        xattrs = tuple((name, os.getxattr(path, name, follow_symlinks=False)) for name in names)
+        return cls(info.st_uid, info.st_gid, info.st_mode & 0o7777, info.st_mtime, xattrs)
+
+
+def _is_taken(name: str) -> bool:
+    return name == _CAPABILITY or (name.startswith("user.") and not name.startswith("user.overlay."))
+
+
+class AttributeWriter:
+    """Puts attributes on files. Raises OSError."""
+
+    def __init__(self, *, privileged: bool) -> None:
+        self._privileged = privileged
+
+    def set_on_file(self, path: str, attributes: Attributes) -> None:
+        self._set_owner(path, attributes)
+        os.chmod(path, attributes.mode if self._privileged else attributes.mode & 0o777 | 0o400)
+        self._set_xattrs(path, attributes)
+        self._set_time(path, attributes)
+
+    def set_on_directory(self, path: str, attributes: Attributes) -> None:
+        self._set_owner(path, attributes)
+        os.chmod(path, attributes.mode if self._privileged else attributes.mode & 0o1777 | 0o500)
+        self._set_xattrs(path, attributes)
+        self._set_time(path, attributes)
+
+    def set_on_link(self, path: str, attributes: Attributes) -> None:
+        self._set_owner(path, attributes)
+        self._set_time(path, attributes)
+
+    def _set_owner(self, path: str, attributes: Attributes) -> None:
+        if self._privileged:
+            os.chown(path, attributes.uid, attributes.gid, follow_symlinks=False)
+
+    def _set_xattrs(self, path: str, attributes: Attributes) -> None:
+        for name, value in attributes.xattrs:
+            if name == _CAPABILITY and not self._privileged:
+                continue
+            try:
+                os.setxattr(path, name, value, follow_symlinks=False)
+            except OSError as error:
+                # A file system without attributes, or a capability that this kernel does not take: the file is whole
+                # without it, as it is for the other runtimes.
+                if error.errno not in _NOT_SUPPORTED:
+                    raise
+
+    @staticmethod
+    def _set_time(path: str, attributes: Attributes) -> None:
+        moment = int(attributes.mtime * 1e9)
+        os.utime(path, ns=(moment, moment), follow_symlinks=False)

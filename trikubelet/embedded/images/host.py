@@ -1,0 +1,34 @@
+"""`localhost/host`: the machine's own root filesystem as an image. It needs no import and cannot be removed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from trikubelet.embedded.images.model import ImageConfig, LayerFormat, StoredImage
+
+HOST_IMAGE_NAME = "localhost/host"
+HOST_IMAGE_TAG = f"{HOST_IMAGE_NAME}:latest"
+
+# The id has to be the same on every start, so that a pod's recorded image stays known; there is no content to hash.
+HOST_IMAGE_ID = "sha256:" + hashlib.sha256(b"the root filesystem of the host").hexdigest()
+
+_SEARCH_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def host_image() -> StoredImage:
+    """The image of `/`. Its size is what the root filesystem holds: clients take an image without size for broken."""
+    usage = os.statvfs("/")
+    return StoredImage(
+        id=HOST_IMAGE_ID,
+        repo_tags=(HOST_IMAGE_TAG,),
+        repo_digests=(),
+        size=(usage.f_blocks - usage.f_bfree) * usage.f_frsize,
+        config=ImageConfig(cmd=("/bin/sh",), env=(_SEARCH_PATH,), working_dir="/"),
+        layers=(Path("/"),),
+        is_host=True,
+        pinned=True,
+        layer_format=LayerFormat.FLAT,
+        spec={"os": "linux", "config": {"Cmd": ["/bin/sh"], "Env": [_SEARCH_PATH], "WorkingDir": "/"}},
+    )

@@ -1,0 +1,158 @@
+"""Images of an OCI image layout: `index.json` leads to manifests, those to configurations and layers, all by digest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from trikubelet.embedded.images.archive import (
+    ArchivedImage,
+    ArchivedLayer,
+    ArchiveFiles,
+    diff_ids_of,
+    expect_object,
+    expect_objects,
+)
+from trikubelet.embedded.images.errors import ArchiveError
+from trikubelet.embedded.images.platform import Platform
+from trikubelet.embedded.images.reference import is_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INDEX = "index.json"
+_CONTAINERD_NAME = "io.containerd.image.name"
+_REF_NAME = "org.opencontainers.image.ref.name"
+_INDEX_TYPES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+_CONFIG_TYPES = (
+    "",
+    "application/vnd.oci.image.config.v1+json",
+    "application/vnd.docker.container.image.v1+json",
+)
+_DEEPEST_INDEX = 4
+
+
+@attrs.frozen
+class _Candidate:
+    """A manifest reached from `index.json`."""
+
+    digest: str
+    document: dict[str, Any]
+    spec: dict[str, Any]
+    config_digest: str
+    way: tuple[str, ...]
+    """Digests from the top to the manifest."""
+
+
+def find_images(files: ArchiveFiles, platform: Platform) -> list[ArchivedImage]:
+    """The layout's images that run on `platform`. Raises ArchiveError, also when there is none.
+
+    Where several have the same name (one per platform), the fittest is taken.
+    """
+    _, index = files.read_object(INDEX)
+    best: dict[object, tuple[int, ArchivedImage]] = {}
+    others: list[str] = []
+    for descriptor in expect_objects(index.get("manifests"), INDEX):
+        for candidate in _candidates(files, descriptor, platform, (), others):
+            name, bare_tag = _name(descriptor)
+            image = _image(candidate, name, bare_tag)
+            rank = Platform.from_json(candidate.spec).rank_on(platform)
+            if rank is None:
+                others.append(str(Platform.from_json(candidate.spec)))
+                continue
+            key = (name, bare_tag) if name or bare_tag else image.id
+            if key not in best or rank < best[key][0]:
+                best[key] = (rank, image)
+    if not best:
+        if others:
+            raise ArchiveError(
+                f"the archive's images are for {', '.join(sorted(set(others)))}; this machine is {platform}"
+            )
+        raise ArchiveError("the archive holds no image", entry=INDEX)
+    return [image for _, image in best.values()]
+
+
+def _name(descriptor: dict[str, Any]) -> tuple[str, str]:
+    """The image's name, or else its bare tag: `ref.name` may hold either."""
+    annotations = expect_object(descriptor.get("annotations") or {}, f"{INDEX}: annotations")
+    name = str(annotations.get(_CONTAINERD_NAME) or "")
+    ref_name = str(annotations.get(_REF_NAME) or "")
+    if name or "/" in ref_name or ":" in ref_name:
+        return name or ref_name, ""
+    return "", ref_name
+
+
+def _candidates(
+    files: ArchiveFiles, descriptor: dict[str, Any], platform: Platform, way: tuple[str, ...], others: list[str]
+) -> Iterator[_Candidate]:
+    """Manifests that a descriptor leads to: its own, or of an index the fittest whose file is in the archive."""
+    digest = _digest(descriptor)
+    if len(way) >= _DEEPEST_INDEX:
+        raise ArchiveError(f"more than {_DEEPEST_INDEX} indexes lead to it", entry=_blob(digest))
+    _, document = files.read_object(_blob(digest), digest=digest)
+    way = (*way, digest)
+    if descriptor.get("mediaType") not in _INDEX_TYPES and "manifests" not in document:
+        candidate = _manifest(files, digest, document, way)
+        if candidate is not None:
+            yield candidate
+        return
+    ranked: list[tuple[int, dict[str, Any]]] = []
+    for child in expect_objects(document.get("manifests"), _blob(digest)):
+        child_platform = Platform.from_json(expect_object(child.get("platform") or {}, _blob(digest)))
+        rank = child_platform.rank_on(platform)
+        if rank is not None and _blob(_digest(child)) in files:
+            ranked.append((rank, child))
+        elif child_platform.os != "unknown":
+            others.append(str(child_platform))
+    for _, child in sorted(ranked, key=lambda pair: pair[0])[:1]:
+        yield from _candidates(files, child, platform, way, others)
+
+
+def _manifest(files: ArchiveFiles, digest: str, document: dict[str, Any], way: tuple[str, ...]) -> _Candidate | None:
+    entry = _blob(digest)
+    if document.get("schemaVersion") == 1:
+        raise ArchiveError("a manifest of Docker's schema 1: save the image again with a newer program", entry=entry)
+    config = expect_object(document.get("config"), f"{entry}: config")
+    if (media_type := config.get("mediaType") or "") not in _CONFIG_TYPES:
+        raise ArchiveError(f"no container image: its configuration is of the type {media_type!r}", entry=entry)
+    config_digest = _digest(config)
+    _, spec = files.read_object(_blob(config_digest), digest=config_digest)
+    if spec.get("os") == "unknown":  # a build attestation dressed as an image
+        return None
+    return _Candidate(digest, document, spec, config_digest, way)
+
+
+def _image(candidate: _Candidate, name: str, bare_tag: str) -> ArchivedImage:
+    entry = _blob(candidate.digest)
+    descriptors = expect_objects(candidate.document.get("layers"), f"{entry}: layers")
+    for descriptor in descriptors:
+        if "encrypted" in str(descriptor.get("mediaType")):
+            raise ArchiveError("its layers are encrypted", entry=entry)
+    diff_ids = diff_ids_of(candidate.spec, _blob(candidate.config_digest), len(descriptors))
+    digests = [_digest(descriptor) for descriptor in descriptors]
+    return ArchivedImage(
+        id=candidate.config_digest,
+        names=(name,) if name else (),
+        bare_tag=bare_tag,
+        digests=candidate.way if len(candidate.way) == 1 else (candidate.way[0], candidate.way[-1]),
+        spec=candidate.spec,
+        layers=tuple(
+            ArchivedLayer(_blob(digest), diff_id, digest) for digest, diff_id in zip(digests, diff_ids, strict=True)
+        ),
+    )
+
+
+def _digest(descriptor: dict[str, Any]) -> str:
+    digest = descriptor.get("digest")
+    if not isinstance(digest, str) or not is_digest(digest):
+        raise ArchiveError(f"expected a sha256 or sha512 digest in a descriptor, got {digest!r}")
+    return digest
+
+
+def _blob(digest: str) -> str:
+    algorithm, _, value = digest.partition(":")
+    return f"blobs/{algorithm}/{value}"

@@ -1,0 +1,231 @@
+"""One import's work in its own directory: from an archive to layers and records that only need to be moved into place.
+
+Blocking: everything here runs in a worker thread, and asks `checkpoint` often whether it is still wanted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from typing import TYPE_CHECKING
+
+import attrs
+
+from trikubelet.embedded.images import docker_save, oci_layout
+from trikubelet.embedded.images.archive import ArchivedImage, ArchivedLayer, ArchiveFiles, digest_of, open_archive
+from trikubelet.embedded.images.errors import ArchiveError, ImagePinnedError
+from trikubelet.embedded.images.host import HOST_IMAGE_NAME
+from trikubelet.embedded.images.lower import LowerLayers
+from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLimits, config_from_spec
+from trikubelet.embedded.images.records import ImageRecords, LayerRecord, read_layer, write_layer
+from trikubelet.embedded.images.reference import Reference
+from trikubelet.embedded.images.tar_stream import Checkpoint, broken_input_is_an_archive_error, decompressed
+from trikubelet.embedded.images.trees import measure, remove_tree
+from trikubelet.embedded.images.unpack import LayerUnpacker, UnpackBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from trikubelet.embedded.images.capabilities import Capabilities
+    from trikubelet.embedded.images.platform import Platform
+
+_NO_REPOSITORY_CHARACTERS = re.compile(r"[^a-z0-9]+")
+
+
+@attrs.frozen
+class StagedImage:
+    """An image whose layers are unpacked, in the staging directory or, from an earlier import, in the store."""
+
+    image: StoredImage
+    """Its layer paths are those in the store."""
+    names: tuple[Reference, ...]
+    digests: tuple[str, ...]
+
+
+class Staging:
+    """The staging directory of one import."""
+
+    def __init__(
+        self,
+        directory: Path,
+        records: ImageRecords,
+        *,
+        capabilities: Capabilities,
+        limits: UnpackLimits,
+        platform: Platform,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self._directory = directory
+        self._records = records
+        self._capabilities = capabilities
+        self._limits = limits
+        self._platform = platform
+        self._checkpoint = checkpoint
+
+    def stage(self, archive: Path, name: str | None) -> list[StagedImage]:
+        """Unpack every image of the archive. Raises ArchiveError, InvalidReferenceError, ImagePinnedError, OSError."""
+        with open_archive(archive, self._directory, self._limits, self._checkpoint) as files:
+            if oci_layout.INDEX in files:
+                images = oci_layout.find_images(files, self._platform)
+            elif docker_save.MANIFEST in files or docker_save.REPOSITORIES in files:
+                images = docker_save.find_images(files, self._platform)
+            else:
+                raise ArchiveError(
+                    f"{str(archive)!r} is no image archive: expected an OCI image layout ({oci_layout.INDEX}) "
+                    f"or the output of 'docker save' ({docker_save.MANIFEST})"
+                )
+            if name is not None and len({image.id for image in images}) != 1:
+                raise ArchiveError(f"the archive holds {len(images)} images, which cannot all be named {name!r}")
+            staged = [self._stage_image(files, image, _names(image, name, archive)) for image in images]
+        _sync_file_system(self._directory)
+        return staged
+
+    def move_layers(self, images: Sequence[StagedImage]) -> None:
+        """Put the staged layers into the store. One that somebody else has put there meanwhile is as good."""
+        for layer in {path.parent.name for staged in images for path in staged.image.layers}:
+            source, target = self._directory / layer, self._records.layers_dir / layer
+            if (target / "layer.json").is_file():
+                continue
+            remove_tree(target)
+            source.rename(target)
+
+    def _stage_image(self, files: ArchiveFiles, image: ArchivedImage, names: tuple[Reference, ...]) -> StagedImage:
+        config = config_from_spec(image.spec)
+        layers = self._overlay_layers(files, image) if self._overlay else (self._flat_root(files, image),)
+        stored = StoredImage(
+            id=image.id,
+            repo_tags=(),
+            repo_digests=(),
+            size=sum(self._record(layer).content_bytes for layer in layers),
+            config=config,
+            layers=tuple(self._records.layer_path(layer) for layer in layers),
+            layer_format=self._capabilities.layer_format,
+            spec=image.spec,
+        )
+        return StagedImage(stored, names, image.digests)
+
+    @property
+    def _overlay(self) -> bool:
+        return self._capabilities.layer_format is LayerFormat.OVERLAY
+
+    def _overlay_layers(self, files: ArchiveFiles, image: ArchivedImage) -> tuple[str, ...]:
+        """Unpack each layer that neither the store nor this import has yet. Returns their names, lowest first."""
+        budget = UnpackBudget(self._limits)
+        names: list[str] = []
+        chain_id = ""
+        for layer in image.layers:
+            chain_id = _next_chain_id(chain_id, layer.diff_id)
+            name = chain_id.replace(":", "-")
+            if self._find(name) is None:
+                lower = LowerLayers([os.fspath(self._place(below) / "fs") for below in names])
+                before = budget.content_bytes
+                unpacker = self._unpacker(name, budget, lower)
+                self._apply(files, layer, unpacker)
+                self._complete(name, unpacker, budget.content_bytes - before)
+            names.append(name)
+        if not names:  # an image without layers is an empty directory
+            names.append(self._empty_layer())
+        return tuple(names)
+
+    def _flat_root(self, files: ArchiveFiles, image: ArchivedImage) -> str:
+        chain_id = ""
+        for layer in image.layers:
+            chain_id = _next_chain_id(chain_id, layer.diff_id)
+        name = "flat-" + chain_id.replace(":", "-")
+        if self._find(name) is None:
+            budget = UnpackBudget(self._limits)
+            unpacker = self._unpacker(name, budget, LowerLayers(()))
+            for layer in image.layers:
+                self._apply(files, layer, unpacker)
+            self._complete(name, unpacker, budget.content_bytes)
+        return name
+
+    def _empty_layer(self) -> str:
+        name = "empty"
+        if self._find(name) is None:
+            budget = UnpackBudget(self._limits)
+            self._complete(name, self._unpacker(name, budget, LowerLayers(())), 0)
+        return name
+
+    def _unpacker(self, name: str, budget: UnpackBudget, lower: LowerLayers) -> LayerUnpacker:
+        root = self._directory / f"{name}.part" / "fs"
+        root.mkdir(parents=True, mode=0o755)
+        return LayerUnpacker(
+            root,
+            self._capabilities.layer_format,
+            budget=budget,
+            checkpoint=self._checkpoint,
+            lower=lower,
+            privileged=self._capabilities.privileged,
+        )
+
+    def _apply(self, files: ArchiveFiles, layer: ArchivedLayer, unpacker: LayerUnpacker) -> None:
+        """Unpack one layer, and make sure that it was the one that the image's configuration means."""
+        subject = f"layer {layer.file}"
+        packed = files.open_layer(layer)
+        with broken_input_is_an_archive_error(subject):
+            plain = files.digest_reader(
+                decompressed(packed, subject=subject), subject=subject, algorithm=layer.diff_id.partition(":")[0]
+            )
+            unpacker.apply(plain, subject=subject)
+            plain.drain()
+            packed.drain()
+        if layer.digest and packed.digest != layer.digest:
+            raise ArchiveError(f"its content has the digest {packed.digest}, expected {layer.digest}", entry=layer.file)
+        if plain.digest != layer.diff_id:
+            raise ArchiveError(
+                f"unpacked it has the digest {plain.digest}; the image's configuration says {layer.diff_id}",
+                entry=layer.file,
+            )
+
+    def _complete(self, name: str, unpacker: LayerUnpacker, content_bytes: int) -> None:
+        unpacker.finish()
+        part = self._directory / f"{name}.part"
+        usage = measure(part / "fs")
+        write_layer(part, LayerRecord(content_bytes, usage.disk_bytes, usage.inodes))
+        part.rename(self._directory / name)
+
+    def _find(self, name: str) -> Path | None:
+        """A layer in the store or of this import. One without its record was not moved whole, and does not count."""
+        for parent in (self._records.layers_dir, self._directory):
+            if (parent / name / "layer.json").is_file():
+                return parent / name
+        return None
+
+    def _place(self, name: str) -> Path:
+        return self._find(name) or self._directory / name
+
+    def _record(self, name: str) -> LayerRecord:
+        return read_layer(self._place(name))
+
+
+def _names(image: ArchivedImage, name: str | None, archive: Path) -> tuple[Reference, ...]:
+    """The image's full names: the one asked for, else those of the archive.
+
+    A tag alone gets the archive's file name as its repository.
+    """
+    texts = (name,) if name is not None else image.names
+    if not texts and image.bare_tag:
+        stem = _NO_REPOSITORY_CHARACTERS.sub("-", archive.name.partition(".")[0].lower()).strip("-")
+        texts = (f"localhost/{stem or 'image'}:{image.bare_tag}",)
+    references = tuple(Reference.parse(text) for text in texts)
+    if any(reference.repository == HOST_IMAGE_NAME for reference in references):
+        raise ImagePinnedError(HOST_IMAGE_NAME)
+    return references
+
+
+def _next_chain_id(chain_id: str, diff_id: str) -> str:
+    """Name of a layer upon others (OCI image specification: ChainID)."""
+    return digest_of(f"{chain_id} {diff_id}".encode()) if chain_id else diff_id
+
+
+def _sync_file_system(directory: Path) -> None:
+    """Have the unpacked files on disk before a record speaks of them. Falls back to syncing everything."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None).syncfs(fd) != 0:
+            os.sync()
+    finally:
+        os.close(fd)

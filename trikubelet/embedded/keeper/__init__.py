@@ -1,0 +1,19 @@
+"""The keeper: one small single-threaded process that starts, owns and logs the containers of one runtime folder.
+
+It runs under `python -I -S` with nothing but the standard library, so it stays at some 10 MiB and forks in well under
+a millisecond, however large the agent has grown. It is no part of the agent's Trio world: an epoll loop
+(`event_loop.py`) that must never block, because every container's output flows through it.
+
+    server.py        the socket, the requests, and which containers exist
+    container.py     one container from fork to recorded exit
+    execution.py     one command run inside a container
+    child.py         what the forked process does until it becomes the container
+    rootfs.py        … its mounts         identity.py … its user and capabilities     reaper.py … its descendants
+    cgroups.py       resource limits, and the way to kill what got away
+    logfile.py       bytes of a pipe into lines of a CRI log
+    protocol.py      the messages, for both ends
+    linux.py         system calls that Python 3.11 lacks
+
+Rules that are easy to break: the main loop never waits; after the fork a child imports nothing, since its root is about
+to change; this process never leaves its own namespaces; every descriptor is close-on-exec.
+"""

@@ -1,0 +1,380 @@
+"""Cgroups of containers: limits where a controller is writable, and a way to kill everything inside.
+
+Three layouts occur: v2 alone, v1 alone, and v1 controllers beside a bare v2 tree ("hybrid"). Each container gets a
+group in every usable hierarchy: v2 for `cgroup.kill`, v1 controllers for limits. Groups lie beneath the group that the
+keeper itself is in (so what confines the agent confines its containers), except in v2 and systemd's own hierarchy,
+where the root is taken if it may be: a service manager that stops the agent must not take the containers with it.
+
+Files are written with `os.write`: errors that come at close would be lost otherwise.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_V1_USED = ("cpu", "cpuacct", "memory", "pids", "devices", "freezer", "cpuset")
+_V2_USED = ("cpu", "memory", "pids", "cpuset")
+# Null, zero, full, random, urandom, tty, console, ptmx and pseudo terminals: what a container's /dev holds.
+_DEVICES = ("c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm", "c 5:0 rwm", "c 5:1 rwm", "c 5:2 rwm")
+_CONFINED = "confined"
+_DEVICES_ALWAYS = ("c *:* m", "b *:* m", "c 136:* rwm", *_DEVICES)
+
+
+def write_file(path: str, text: str) -> None:
+    """Write a kernel file at once, and raise what the kernel answers."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read()
+
+
+class ContainerCgroup:
+    """The groups of one container: `unified` (v2) and `controllers` (v1, by name; several may share a folder)."""
+
+    __slots__ = ("controllers", "unified")
+
+    def __init__(self, unified: str | None, controllers: dict[str, str]) -> None:
+        self.unified = unified
+        self.controllers = controllers
+
+    def to_json(self) -> dict[str, Any]:
+        return {"unified": self.unified, "controllers": self.controllers}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ContainerCgroup:
+        return cls(data.get("unified"), dict(data.get("controllers") or {}))
+
+    def join(self, *, born_inside: bool) -> None:
+        """Move the calling process in; `born_inside` says that it is in the v2 group already.
+
+        v1's `tasks` is cheap for a process that moves itself, `cgroup.procs` costs a grace period of the kernel.
+        """
+        if self.unified and not born_inside:
+            write_file(f"{self.unified}/cgroup.procs", "0")
+        for folder in set(self.controllers.values()):
+            write_file(f"{folder}/tasks", "0")
+
+    def processes(self) -> list[int]:
+        """Pids of everything inside, in sub-groups too."""
+        folders = [self.unified] if self.unified else list(set(self.controllers.values()))[:1]
+        found: list[int] = []
+        for folder in folders:
+            for path, _, _ in os.walk(folder):
+                try:
+                    found += [int(line) for line in _read(f"{path}/cgroup.procs").split()]
+                except OSError:
+                    continue
+        return found
+
+    def can_kill(self) -> bool:
+        """Whether `kill` reaches every process for sure."""
+        return bool(self.controllers.get("freezer")) or (
+            self.unified is not None and os.path.exists(f"{self.unified}/cgroup.kill")
+        )
+
+    def kill(self) -> None:
+        """SIGKILL to all processes inside, those being forked too."""
+        if self.unified is not None:
+            try:
+                write_file(f"{self.unified}/cgroup.kill", "1")
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+            else:
+                return
+        freezer = self.controllers.get("freezer")
+        if freezer:
+            self._freeze_and_kill(freezer)
+            return
+        for pid in self.processes():
+            _kill(pid)
+
+    def _freeze_and_kill(self, folder: str) -> None:
+        try:
+            write_file(f"{folder}/freezer.state", "FROZEN")
+            deadline = time.monotonic() + 0.02
+            while _read(f"{folder}/freezer.state").strip() != "FROZEN" and time.monotonic() < deadline:
+                pass
+            for pid in self.processes():
+                _kill(pid)
+        except FileNotFoundError:
+            return
+        finally:
+            try:
+                write_file(f"{folder}/freezer.state", "THAWED")
+            except FileNotFoundError:
+                pass
+
+    def oom_killed(self) -> bool:
+        """Whether the kernel killed something inside for want of memory."""
+        memory = self.controllers.get("memory")
+        path = f"{memory}/memory.oom_control" if memory else f"{self.unified}/memory.events"
+        try:
+            lines = _read(path).splitlines()
+        except OSError:
+            return False
+        return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
+
+    def update(self, resources: dict[str, Any]) -> None:
+        """Set the limits that are there (fields of CRI's LinuxContainerResources; 0 and missing mean unchanged)."""
+        if self.controllers:
+            for controller, name, value in _v1_settings(resources):
+                if controller in self.controllers:
+                    write_file(f"{self.controllers[controller]}/{name}", value)
+        if self.unified:
+            for name, value in _v2_settings(resources):
+                path = f"{self.unified}/{name}"
+                if os.path.exists(path):
+                    write_file(path, value)
+
+    def confine_devices(self, extra: list[str]) -> None:
+        """Allow the harmless devices and `extra` ("c 1:3 rwm") only; v1 only, v2 would need a BPF program."""
+        folder = self.controllers.get("devices")
+        if folder and os.path.basename(os.path.dirname(folder)) != _CONFINED:
+            write_file(f"{folder}/devices.deny", "a")
+            descriptor = os.open(f"{folder}/devices.allow", os.O_WRONLY | os.O_CLOEXEC)
+            for rule in (*_DEVICES_ALWAYS, *extra):
+                os.write(descriptor, rule.encode())
+            os.close(descriptor)
+
+    def remove(self) -> bool:
+        """Delete the groups. False while a dying process still keeps one."""
+        gone = True
+        for folder in {*self.controllers.values(), *([self.unified] if self.unified else [])}:
+            for path, _, _ in os.walk(folder, topdown=False):
+                try:
+                    os.rmdir(path)
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    gone = False
+        return gone
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _v1_settings(resources: dict[str, Any]) -> list[tuple[str, str, str]]:
+    settings: list[tuple[str, str, str]] = []
+    for controller, name, field in (
+        ("cpu", "cpu.shares", "cpu_shares"),
+        ("cpu", "cpu.cfs_period_us", "cpu_period"),
+        ("cpu", "cpu.cfs_quota_us", "cpu_quota"),
+        ("memory", "memory.limit_in_bytes", "memory_limit_in_bytes"),
+        ("memory", "memory.memsw.limit_in_bytes", "memory_swap_limit_in_bytes"),
+        ("cpuset", "cpuset.cpus", "cpuset_cpus"),
+        ("cpuset", "cpuset.mems", "cpuset_mems"),
+    ):
+        value = resources.get(field)
+        if value:
+            settings.append((controller, name, str(value)))
+    return settings
+
+
+def _v2_settings(resources: dict[str, Any]) -> list[tuple[str, str]]:
+    settings: list[tuple[str, str]] = []
+    shares, quota = resources.get("cpu_shares"), resources.get("cpu_quota")
+    if shares:
+        settings.append(("cpu.weight", str(1 + (min(max(shares, 2), 262144) - 2) * 9999 // 262142)))
+    if quota:
+        settings.append(("cpu.max", f"{quota if quota > 0 else 'max'} {resources.get('cpu_period') or 100000}"))
+    limit, with_swap = resources.get("memory_limit_in_bytes"), resources.get("memory_swap_limit_in_bytes")
+    if limit:
+        settings.append(("memory.max", str(limit) if limit > 0 else "max"))
+    if limit and limit > 0 and with_swap:
+        settings.append(("memory.swap.max", str(max(0, with_swap - limit)) if with_swap > 0 else "max"))
+    for name, field in (("cpuset.cpus", "cpuset_cpus"), ("cpuset.mems", "cpuset_mems")):
+        if resources.get(field):
+            settings.append((name, resources[field]))
+    settings += [(name, value) for name, value in (resources.get("unified") or {}).items() if "/" not in name]
+    return settings
+
+
+class Cgroups:
+    """Which hierarchies of this machine can be used, and the groups made in them."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is the folder that holds this runtime's groups, unique on the machine."""
+        self._name = name
+        self.problems: list[str] = []
+        self._unified_mount: str | None = None
+        self.unified: str | None = None
+        self.controllers: dict[str, str] = {}
+        self._service: list[str] = []
+        self._find()
+
+    @property
+    def limits(self) -> list[str]:
+        """Controllers that can limit containers."""
+        names = set(self.controllers) - {"cpuacct", "freezer", "devices"}
+        if self.unified:
+            names |= set(_read(f"{self.unified}/cgroup.subtree_control").split())
+        return sorted(names)
+
+    def _find(self) -> None:
+        own = _own_groups()
+        for kind, mountpoint, root, options in _cgroup_mounts():
+            if kind == "cgroup2":
+                self._unified_mount = mountpoint
+                candidates = [mountpoint, mountpoint + _relative(own.get("", "/"), root)]
+                self.unified = self._usable(candidates, "v2")
+                if self.unified:
+                    self._enable_controllers(mountpoint)
+            elif "name=systemd" in options:
+                self._service.append(mountpoint)
+            else:
+                for controller in options & set(_V1_USED):
+                    folder = self._usable([mountpoint + _relative(own.get(controller, "/"), root)], controller)
+                    if folder:
+                        self.controllers[controller] = folder
+        if "devices" in self.controllers:
+            self._check_devices(self.controllers["devices"])
+        if "cpuset" in self.controllers:
+            self._fill_cpuset(self.controllers["cpuset"])
+
+    def _usable(self, parents: list[str], what: str) -> str | None:
+        problem = ""
+        for parent in parents:
+            folder = os.path.normpath(f"{parent}/{self._name}")
+            try:
+                os.makedirs(folder, exist_ok=True)
+            except OSError as error:
+                problem = f"cgroup {what}: {error}"
+                continue
+            return folder
+        self.problems.append(problem)
+        return None
+
+    def _enable_controllers(self, mountpoint: str) -> None:
+        assert self.unified is not None
+        path = mountpoint
+        steps = ["", *os.path.relpath(self.unified, mountpoint).split("/")]
+        for step in steps:
+            path = f"{path}/{step}" if step else path
+            available = set(_read(f"{path}/cgroup.controllers").split())
+            for controller in _V2_USED:
+                if controller in available and controller not in self.controllers:
+                    try:
+                        write_file(f"{path}/cgroup.subtree_control", f"+{controller}")
+                    except OSError as error:
+                        self.problems.append(f"cgroup v2 controller {controller}: {error}")
+
+    def _check_devices(self, folder: str) -> None:
+        """Make the group whose rules containers inherit. Only root of the whole machine may, whoever owns the files."""
+        confined = f"{folder}/{_CONFINED}"
+        try:
+            os.makedirs(confined, exist_ok=True)
+            ContainerCgroup(None, {"devices": confined}).confine_devices([])
+        except OSError as error:
+            self.problems.append(f"cgroup devices: {error}")
+            del self.controllers["devices"]
+            ContainerCgroup(None, {"devices": folder}).remove()
+
+    def _fill_cpuset(self, folder: str) -> None:
+        """A v1 cpuset group takes no process before it has CPUs and memory nodes."""
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            if not _read(f"{folder}/{name}").strip():
+                write_file(f"{folder}/{name}", _read(f"{os.path.dirname(folder)}/{name}").strip())
+
+    def leave_service(self) -> None:
+        """Move this process out of the group that a service manager would kill; no matter if that is not allowed."""
+        for parent in (self.unified, *(f"{mountpoint}/{self._name}" for mountpoint in self._service)):
+            if parent is None:
+                continue
+            try:
+                os.makedirs(f"{parent}/keeper", exist_ok=True)
+                write_file(f"{parent}/keeper/cgroup.procs", "0")
+            except OSError as error:
+                self.problems.append(f"stay in the service's cgroup: {error}")
+
+    def create(
+        self, container: str, parent: str, resources: dict[str, Any], *, privileged: bool, extra_devices: bool
+    ) -> ContainerCgroup:
+        """Groups for a container beneath `parent` (CRI's cgroup_parent) or this runtime's own. Raises OSError."""
+        wanted = dict(self.controllers)
+        if not (resources.get("cpuset_cpus") or resources.get("cpuset_mems")):
+            wanted.pop("cpuset", None)
+        if self.unified:
+            wanted.pop("freezer", None)
+        if privileged:
+            wanted.pop("devices", None)
+        group = ContainerCgroup(None, {})
+        if self.unified:
+            group.unified = f"{self._parent(self.unified, parent)}/{container}"
+            os.makedirs(group.unified, exist_ok=True)
+        for controller, folder in wanted.items():
+            above = self._parent(folder, parent)
+            if controller == "devices" and above == folder and not extra_devices:
+                above = f"{folder}/{_CONFINED}"
+                if not os.path.isdir(above):
+                    # Somebody deleted it; made anew without its rules it would confine nothing.
+                    self._check_devices(folder)
+            path = f"{above}/{container}"
+            os.makedirs(path, exist_ok=True)
+            group.controllers[controller] = path
+            if controller == "cpuset":
+                self._fill_cpuset(path)
+        group.update(resources)
+        return group
+
+    def _parent(self, own: str, parent: str) -> str:
+        """The kubelet's pod group, taken relative to where this runtime's own group lies."""
+        parts = [part for part in parent.split("/") if part not in ("", ".", "..")]
+        return "/".join([os.path.dirname(own), *parts]) if parts else own
+
+    def remove(self) -> None:
+        """Delete this runtime's own folders, when the last container is gone."""
+        folders = [*self.controllers.values(), *(f"{mountpoint}/{self._name}" for mountpoint in self._service)]
+        for mountpoint in (*self._service, *([self._unified_mount] if self._unified_mount else [])):
+            try:
+                write_file(f"{mountpoint}/cgroup.procs", "0")
+            except OSError:
+                continue
+        if self.unified:
+            folders.append(self.unified)
+        ContainerCgroup(None, {folder: folder for folder in folders}).remove()
+
+
+def _own_groups() -> dict[str, str]:
+    """This process's group by controller; "" is v2."""
+    groups: dict[str, str] = {}
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            groups[controller] = path
+    return groups
+
+
+def _cgroup_mounts() -> list[tuple[str, str, str, set[str]]]:
+    """(type, mount point, root within the hierarchy, super options) of each cgroup mount."""
+    found: list[tuple[str, str, str, set[str]]] = []
+    for line in _read("/proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, (kind, _, options) = left.split(), right.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            found.append((kind, fields[4], fields[3], set(options.split(","))))
+    return found
+
+
+def _relative(path: str, root: str) -> str:
+    """A group's path below a mount that shows only the hierarchy from `root` on."""
+    if root != "/" and (path == root or path.startswith(root + "/")):
+        path = path[len(root) :]
+    return "" if path == "/" or path.startswith("/..") else path

@@ -1,0 +1,291 @@
+"""What a forked process does until it has become a container, or a command inside one.
+
+It talks to the keeper through a SEQPACKET pair whose end closes on exec: first who it became, perhaps a terminal's
+descriptor, then either silence (the exec worked) or the exact error. It never returns into the keeper's loop.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import termios
+
+from trikubelet.embedded.keeper import capabilities, identity, linux, reaper, rootfs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from trikubelet.embedded.keeper.cgroups import ContainerCgroup
+
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ALL_SIGNALS = frozenset(signal.valid_signals())
+# Not in the termios module of Python 3.11.
+_TIOCSPTLCK = 0x40045431
+_TIOCGPTPEER = 0x5441
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class SetupError(Exception):
+    """A step towards the container that failed; the text goes to whoever asked for the container."""
+
+
+class Situation:
+    """What the keeper hands to the child besides the specification; descriptors are the keeper's own until the fork."""
+
+    __slots__ = (
+        "born_in_cgroup",
+        "cgroup",
+        "in_user_namespace",
+        "isolated",
+        "limits",
+        "namespaces",
+        "one_user_only",
+        "reaper_keeps_orphans",
+        "report",
+        "stage",
+        "status_channel",
+        "stderr",
+        "stdin",
+        "stdout",
+        "target",
+    )
+
+    def __init__(
+        self,
+        *,
+        report: int,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        cgroup: ContainerCgroup | None,
+        born_in_cgroup: bool,
+        namespaces: list[tuple[int, int]],
+        status_channel: int | None,
+        reaper_keeps_orphans: bool,
+        target: int | None,
+        isolated: bool,
+        in_user_namespace: bool,
+        one_user_only: bool,
+        limits: dict[int, tuple[int, int]],
+    ) -> None:
+        self.report = report
+        self.stage = "setup"
+        """What the child is at, for the text of an error."""
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self.cgroup = cgroup
+        self.born_in_cgroup = born_in_cgroup
+        self.namespaces = namespaces
+        """(descriptor, CLONE flag) of the pod's namespaces to enter."""
+        self.status_channel = status_channel
+        """Where a reaper tells the command's exit status; None: no reaper."""
+        self.reaper_keeps_orphans = reaper_keeps_orphans
+        """Whether the reaper stays for what the command leaves behind, or hands that to the container's init."""
+        self.target = target
+        """pidfd of the container whose namespaces a command enters; None: this is the container."""
+        self.isolated = isolated
+        self.in_user_namespace = in_user_namespace
+        self.one_user_only = one_user_only
+        self.limits = limits
+        """Resource limits to restore: the keeper's own are higher."""
+
+
+def run_container(spec: dict[str, Any], situation: Situation) -> NoReturn:
+    """Become the container that `spec` describes."""
+    _run(situation, lambda: _become_container(spec, situation))
+
+
+def run_command(spec: dict[str, Any], situation: Situation) -> NoReturn:
+    """Become a command inside a running container."""
+    _run(situation, lambda: _become_command(spec, situation))
+
+
+def _run(situation: Situation, become: Callable[[], None]) -> NoReturn:
+    try:
+        become()
+    except (SetupError, OSError, identity.IdentityError, capabilities.UnknownCapabilityError) as error:
+        _report(situation.report, {"error": _text(error, situation.stage)})
+    except BaseException as error:  # noqa: BLE001 - nothing may travel up into the keeper's loop
+        _report(situation.report, {"error": f"{situation.stage}: {type(error).__name__}: {error}"})
+    finally:
+        os._exit(127)
+
+
+def _text(error: BaseException, stage: str) -> str:
+    if isinstance(error, OSError):
+        text = error.strerror or str(error)
+        return f"{stage}: {text}" if error.filename is None else f"{stage}: {text}: {error.filename}"
+    return str(error)
+
+
+def _report(descriptor: int, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+    payload = json.dumps(message).encode()
+    if not descriptors:
+        os.write(descriptor, payload)
+        return
+    control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors).tobytes())]
+    with socket.socket(fileno=os.dup(descriptor)) as channel:
+        channel.sendmsg([payload], control)
+
+
+def _become_container(spec: dict[str, Any], situation: Situation) -> None:
+    _reset_signals()
+    situation.stage = "cgroup"
+    if situation.cgroup is not None:
+        situation.cgroup.join(born_inside=situation.born_in_cgroup)
+        if not spec["privileged"]:
+            situation.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
+    _set_oom_score(spec["oom_score_adj"])
+    os.setsid()
+    if situation.isolated:
+        situation.stage = "namespaces"
+        linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
+        for descriptor, flag in situation.namespaces:
+            linux.setns(descriptor, flag)
+        situation.stage = "root filesystem"
+        rootfs.RootBuilder(spec, in_user_namespace=situation.in_user_namespace).build()
+    _become_program(spec, situation)
+
+
+def _become_command(spec: dict[str, Any], situation: Situation) -> None:
+    _reset_signals()
+    # Nobody inside may look into this process before it has become the command.
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    situation.stage = "cgroup"
+    if situation.cgroup is not None:
+        situation.cgroup.join(born_inside=situation.born_in_cgroup)
+    _set_oom_score(spec["oom_score_adj"])
+    if situation.isolated:
+        assert situation.target is not None
+        situation.stage = "namespaces"
+        flags = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
+        linux.setns(situation.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
+        os.chdir("/")
+    _become_program(spec, situation)
+
+
+def _become_program(spec: dict[str, Any], situation: Situation) -> None:
+    """From the right place to the right identity, and exec."""
+    situation.stage = "user"
+    user = identity.resolve(spec["user"])
+    folder = _working_folder(spec["cwd"], situation.isolated)
+    if situation.status_channel is not None:
+        reaper.split(situation.status_channel, keeps_orphans=situation.reaper_keeps_orphans)
+    stdin, stdout, stderr = situation.stdin, situation.stdout, situation.stderr
+    if spec["tty"]:
+        stdin = stdout = stderr = _open_terminal(situation.report)
+    for target, source in enumerate((stdin, stdout, stderr)):
+        os.dup2(source, target)
+    _restore_limits(situation.limits)
+    _report(situation.report, {"uid": user.uid, "gid": user.gid, "groups": user.groups})
+    identity.assume(
+        user,
+        spec["bounding"],
+        spec["ambient"],
+        no_new_privileges=spec["no_new_privs"],
+        one_user_only=situation.one_user_only,
+    )
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        os.fchdir(folder)
+    except OSError as error:
+        raise SetupError(f'chdir to cwd ("{spec["cwd"]}"): {os.strerror(error.errno or 0).lower()}') from None
+    _execute(spec["argv"], _environment(spec["env"], user))
+
+
+def _reset_signals() -> None:
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL_SIGNALS)
+
+
+def _set_oom_score(score: int | None) -> None:
+    if score is None:
+        return
+    try:
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, str(score).encode())
+        finally:
+            os.close(descriptor)
+    except OSError:
+        # Lowering it takes CAP_SYS_RESOURCE. A container that is killed a little earlier is better than none.
+        return
+
+
+def _restore_limits(limits: dict[int, tuple[int, int]]) -> None:
+    for number, pair in limits.items():
+        resource.setrlimit(number, pair)
+
+
+def _working_folder(path: str, isolated: bool) -> int:
+    try:
+        if isolated:
+            return rootfs.open_folder(path)
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SetupError(f'working directory "{path}": {os.strerror(error.errno or 0).lower()}') from None
+
+
+def _open_terminal(report: int) -> int:
+    """A terminal of the container's own devpts as controlling terminal; the other end goes to the keeper."""
+    leader = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    fcntl.ioctl(leader, _TIOCSPTLCK, b"\0\0\0\0")
+    follower = fcntl.ioctl(leader, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
+    _report(report, {"terminal": True}, (leader,))
+    os.close(leader)
+    return follower
+
+
+def _environment(assignments: list[str], user: identity.Identity) -> dict[str, str]:
+    environment: dict[str, str] = {}
+    for assignment in assignments:
+        name, _, value = assignment.partition("=")
+        environment[name] = value
+    environment.setdefault("PATH", _DEFAULT_PATH)
+    if not environment.get("HOME"):
+        environment["HOME"] = user.home
+    return environment
+
+
+def _execute(argv: list[str], environment: dict[str, str]) -> NoReturn:
+    program = _find_program(argv[0], environment["PATH"])
+    try:
+        os.execve(program, argv, environment)
+    except OSError as error:
+        raise SetupError(f"exec {program}: {os.strerror(error.errno or 0).lower()}") from None
+
+
+def _find_program(name: str, search_path: str) -> str:
+    """The file to execute, or SetupError in the words that users of containers know."""
+    quoted = json.dumps(name)
+    if "/" in name:
+        try:
+            descriptor = linux.open_without_magic(name, os.O_PATH)
+        except OSError as error:
+            raise SetupError(f"exec: {quoted}: stat {name}: {os.strerror(error.errno or 0).lower()}") from None
+        os.close(descriptor)
+        if os.path.isdir(name):
+            raise SetupError(f"exec: {quoted}: is a directory")
+        if not os.access(name, os.X_OK, effective_ids=True):
+            raise SetupError(f"exec: {quoted}: permission denied")
+        return name
+    found_unusable = False
+    for folder in search_path.split(":"):
+        candidate = f"{folder or '.'}/{name}"
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK, effective_ids=True):
+                return candidate
+            found_unusable = True
+    if found_unusable:
+        raise SetupError(f"exec: {quoted}: permission denied")
+    raise SetupError(f"exec: {quoted}: executable file not found in $PATH")

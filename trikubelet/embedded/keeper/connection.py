@@ -1,0 +1,115 @@
+"""One agent's connection: datagrams in, datagrams out, and never a wait."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections import deque
+
+from trikubelet.embedded.keeper import event_loop, protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trikubelet.embedded.keeper.event_loop import EventLoop
+    from trikubelet.embedded.keeper.protocol import Message
+
+_MOST_WAITING = 10_000
+
+
+class Connection:
+    """`on_message(connection, message, descriptors)` for each request, `on_closed(connection)` once."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        channel: socket.socket,
+        *,
+        on_message: Callable[[Connection, Message, list[int]], None],
+        on_closed: Callable[[Connection], None],
+    ) -> None:
+        self._loop = loop
+        self._channel = channel
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._waiting: deque[tuple[bytes, int | None]] = deque()
+        self.closed = False
+        channel.setblocking(False)
+        loop.watch(channel.fileno(), self._ready)
+
+    def reply(self, request: object, content: Message) -> None:
+        self.send({"id": request, "ok": content})
+
+    def fail(self, request: object, kind: str, message: str) -> None:
+        self.send({"id": request, "error": {"kind": kind, "message": message}})
+
+    def send(self, message: Message) -> None:
+        """Send now or when the other side has read; one that stops reading for good is cut off."""
+        if self.closed:
+            return
+        self._waiting.append(protocol.encode(message))
+        if len(self._waiting) > _MOST_WAITING:
+            print("an agent does not read its messages: connection closed", file=sys.stderr, flush=True)
+            self.close()
+            return
+        self._flush()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        for _, descriptor in self._waiting:
+            if descriptor is not None:
+                os.close(descriptor)
+        self._waiting.clear()
+        self._loop.forget(self._channel.fileno())
+        self._channel.close()
+        self._on_closed(self)
+
+    def _ready(self, events: int) -> None:
+        if events & event_loop.WRITE:
+            self._flush()
+        if not self.closed and events & event_loop.READ:
+            self._receive()
+
+    def _flush(self) -> None:
+        while self._waiting:
+            payload, descriptor = self._waiting[0]
+            try:
+                self._channel.sendmsg([payload], protocol.ancillary([] if descriptor is None else [descriptor]))
+            except BlockingIOError:
+                self._loop.watch(self._channel.fileno(), self._ready, event_loop.READ_WRITE)
+                return
+            except OSError:
+                self.close()
+                return
+            self._waiting.popleft()
+            if descriptor is not None:
+                os.close(descriptor)
+        self._loop.watch(self._channel.fileno(), self._ready)
+
+    def _receive(self) -> None:
+        try:
+            payload, control, _, _ = self._channel.recvmsg(
+                protocol.LARGEST_DATAGRAM, protocol.CONTROL_SPACE, socket.MSG_CMSG_CLOEXEC
+            )
+        except BlockingIOError:
+            return
+        except OSError:
+            payload, control = b"", []
+        if not payload:
+            self.close()
+            return
+        descriptors = protocol.passed_descriptors(control)
+        try:
+            message = protocol.decode(payload, descriptors)
+            self._on_message(self, message, descriptors)
+        except protocol.ProtocolError as error:
+            print(f"bad message: {error}", file=sys.stderr, flush=True)
+            self.close()
+        finally:
+            # Whoever wanted to keep one has taken it out of the list or duplicated it.
+            for descriptor in descriptors:
+                os.close(descriptor)

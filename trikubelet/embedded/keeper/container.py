@@ -1,0 +1,333 @@
+"""One container, from fork to recorded exit.
+
+    STARTING ──exec worked──▶ RUNNING ──command ended──▶ ENDING ──nothing left of it──▶ EXITED
+        └──────exec failed, the exact error is known───────────────────────────────────────┘
+
+Two files in the container's folder say what a keeper that comes later must know: `run.json` (written before the exec:
+pid, start time, cgroups) and `exit.json` (how it ended). The second is written before anyone is told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+from trikubelet.embedded.keeper import child
+from trikubelet.embedded.keeper.cgroups import ContainerCgroup
+from trikubelet.embedded.keeper.logfile import LogFile
+from trikubelet.embedded.keeper.output import Output
+from trikubelet.embedded.keeper.process import Process, exit_code
+from trikubelet.embedded.keeper.protocol import boot_id, process_start_ticks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    from trikubelet.embedded.keeper.environment import Environment
+
+STARTING, RUNNING, ENDING, EXITED = "starting", "running", "ending", "exited"
+START_ERROR_CODE = 128
+_RETRY = 0.01
+_LONGEST_RETRY = 2.0
+_LOOK_AGAIN = 0.001
+_PATIENCE_WITH_THE_REST = 5.0
+
+
+class StartError(Exception):
+    """A container that could not be forked at all."""
+
+
+class Container:
+    """A container of this keeper. `on_started(error)` is called once, `on_exited()` once if it had started."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        spec: dict[str, Any],
+        *,
+        on_started: Callable[[str | None], None],
+        on_exited: Callable[[], None],
+    ) -> None:
+        self._environment = environment
+        self.spec = spec
+        self.id: str = spec["container"]
+        self.directory: str = spec["directory"]
+        self.state = STARTING
+        self.started_at = 0
+        self.user: dict[str, Any] = {}
+        self.exit: dict[str, Any] | None = None
+        self.cgroup: ContainerCgroup | None = None
+        self.with_reaper = spec["pid_namespace"] != "container" or not environment.isolated
+        self._on_started = on_started
+        self._on_exited = on_exited
+        self._error: str | None = None
+        self._status = 0
+        self._finished_at = 0
+        self._stdin_writer = -1
+        self.log = LogFile("", environment.stamp)
+        self._output = Output(environment.loop, self.log, environment.stamp)
+        self.process = Process(
+            environment.loop,
+            on_report=self._reported,
+            on_ready=self._ready,
+            on_end=self._ended,
+            on_gone=self._gone,
+        )
+
+    def start(self, namespaces: list[tuple[int, int]], pid_namespace: int | None) -> None:
+        """Fork it. Raises StartError with nothing left behind; later errors go to `on_started`."""
+        try:
+            self.log = LogFile(self.spec["log_path"], self._environment.stamp)
+            self._output = Output(self._environment.loop, self.log, self._environment.stamp)
+        except OSError as error:
+            raise StartError(f"open log {self.spec['log_path']}: {error.strerror or error}") from None
+        try:
+            self._make_cgroup()
+            self._fork(namespaces, pid_namespace)
+        except OSError as error:
+            self._clean_up()
+            raise StartError(str(error)) from None
+        self._write("run.json", self._run_record())
+
+    def _make_cgroup(self) -> None:
+        cgroups = self._environment.cgroups
+        if cgroups.unified or cgroups.controllers:
+            self.cgroup = cgroups.create(
+                self.id,
+                self.spec["cgroup_parent"],
+                self.spec["resources"],
+                privileged=self.spec["privileged"],
+                extra_devices=bool(self.spec["devices"]),
+            )
+
+    def _fork(self, namespaces: list[tuple[int, int]], pid_namespace: int | None) -> None:
+        stdin, stdout, stderr = self._open_streams()
+
+        def run(report: int, status_channel: int | None) -> NoReturn:
+            situation = child.Situation(
+                report=report,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                cgroup=self.cgroup,
+                born_in_cgroup=self._environment.forker.born_in_cgroup,
+                namespaces=namespaces,
+                status_channel=status_channel,
+                reaper_keeps_orphans=True,
+                target=None,
+                isolated=self._environment.isolated,
+                in_user_namespace=self._environment.in_user_namespace,
+                one_user_only=self._environment.abilities.one_user_only,
+                limits=self._environment.limits,
+            )
+            child.run_container(self.spec, situation)
+
+        try:
+            self.process.spawn(
+                self._environment.forker,
+                pid_namespace,
+                run,
+                fresh=self._environment.isolated and self.spec["pid_namespace"] == "container",
+                cgroup=self.cgroup,
+                with_reaper=self.with_reaper,
+            )
+        finally:
+            for descriptor in (stdin, stdout, stderr):
+                os.close(descriptor)
+
+    def _open_streams(self) -> tuple[int, int, int]:
+        """The child's three descriptors; the keeper's ends are watched or kept."""
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        if self.spec["tty"]:
+            return null, os.dup(null), os.dup(null)
+        stdin = null
+        if self.spec["stdin"]:
+            # Nobody attaches yet, but a program that waits for input must not see its end.
+            stdin, self._stdin_writer = os.pipe2(os.O_CLOEXEC)
+            os.close(null)
+        pipes = []
+        for stream in ("stdout", "stderr"):
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+            self._output.add(reader, stream)
+            pipes.append(writer)
+        return stdin, pipes[0], pipes[1]
+
+    # -- the way to RUNNING ------------------------------------------------------------------------------------------
+
+    def _reported(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        if "error" in message:
+            self._error = message["error"]
+        elif "terminal" in message:
+            self._output.add(descriptors.pop(), "stdout")
+        else:
+            self.user = message
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _ready(self) -> None:
+        if self._error is not None:
+            return  # told when the process is gone
+        self.state = RUNNING
+        self.started_at = time.time_ns()
+        self._write("run.json", self._run_record())
+        self._on_started(None)
+
+    # -- the way to EXITED -------------------------------------------------------------------------------------------
+
+    def send_signal(self, number: int) -> None:
+        """Signal the container's first process. Raises ProcessLookupError when it has ended."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End everything inside, now."""
+        self.process.kill()
+        if self.cgroup is not None and self.cgroup.can_kill():
+            self.cgroup.kill()
+
+    def _ended(self, status: int) -> None:
+        self._status = status
+        self._finished_at = time.time_ns()
+        if self.state is RUNNING:
+            self.state = ENDING
+        if self.with_reaper:
+            self.process.kill()
+
+    def _gone(self) -> None:
+        self._wait_for_the_rest(time.monotonic() + _PATIENCE_WITH_THE_REST)
+
+    def _wait_for_the_rest(self, deadline: float) -> None:
+        """Behind a killed reaper something may still be dying: the container has ended when its cgroup is empty.
+
+        A process that the kernel does not let go of holds this up for a while, not for good.
+        """
+        if self.cgroup is not None:
+            try:
+                self.cgroup.kill()
+            except OSError as error:
+                print(f"container {self.id}: cgroup kill: {error}", file=sys.stderr, flush=True)
+            if self.with_reaper and self.cgroup.processes() and time.monotonic() < deadline:
+                self._environment.loop.after(_LOOK_AGAIN, lambda: self._wait_for_the_rest(deadline))
+                return
+        self._finish()
+
+    def _finish(self) -> None:
+        self._output.drain()
+        self.exit = self._exit_record()
+        self.state = EXITED
+        self._clean_up()
+        self._record_exit(_RETRY)
+        if self._error is not None:
+            self._on_started(self._error)
+        else:
+            self._on_exited()
+
+    def _exit_record(self) -> dict[str, Any]:
+        record: dict[str, Any] = {"started_at": self.started_at, "finished_at": self._finished_at, "user": self.user}
+        if self._error is not None:
+            return {**record, "exit_code": START_ERROR_CODE, "reason": "StartError", "message": self._error}
+        code = exit_code(self._status)
+        oom = self.cgroup is not None and self.cgroup.oom_killed()
+        # As containerd: the reason is about the container's first process, and OOM only if that is what killed it.
+        reason = "OOMKilled" if oom and code == 128 + signal.SIGKILL else "Completed" if code == 0 else "Error"
+        return {**record, "exit_code": code, "reason": reason, "message": ""}
+
+    def _record_exit(self, retry: float) -> None:
+        """Until it is on disk, however full that is."""
+        if not os.path.isdir(self.directory):
+            return
+        if not self._write("exit.json", self.exit or {}):
+            following = min(2 * retry, _LONGEST_RETRY)
+            self._environment.loop.after(retry, lambda: self._record_exit(following))
+
+    def _clean_up(self) -> None:
+        self._output.drain()
+        self.log.close()
+        if self._stdin_writer >= 0:
+            os.close(self._stdin_writer)
+            self._stdin_writer = -1
+        if self.cgroup is not None:
+            self._remove_cgroup(_RETRY)
+
+    def _remove_cgroup(self, retry: float) -> None:
+        """A group stays busy for a moment after its last process died."""
+        if self.cgroup is not None and not self.cgroup.remove() and retry < 60:
+            self._environment.loop.after(min(retry, _LONGEST_RETRY), lambda: self._remove_cgroup(2 * retry))
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """What the agent is told."""
+        return {
+            "container": self.id,
+            "state": self.state,
+            "pid": self.process.pid,
+            "started_at": self.started_at,
+            "user": self.user,
+            "cgroup": None if self.cgroup is None else self.cgroup.to_json(),
+            "exit": self.exit,
+        }
+
+    def _run_record(self) -> dict[str, Any]:
+        return {
+            "pid": self.process.child,
+            "start_ticks": process_start_ticks(self.process.child),
+            "boot_id": boot_id(),
+            "started_at": self.started_at,
+            "cgroup": None if self.cgroup is None else self.cgroup.to_json(),
+        }
+
+    def _write(self, name: str, record: dict[str, Any]) -> bool:
+        try:
+            write_json(f"{self.directory}/{name}", record)
+        except OSError as error:
+            print(f"container {self.id}: write {name}: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
+
+
+def write_json(path: str, record: dict[str, Any]) -> None:
+    """Replace a file in one step."""
+    temporary = f"{path}.new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(record, file)
+    os.replace(temporary, path)
+
+
+def bury(directory: str) -> bool:
+    """Record the end of a container whose keeper died, and kill what is left of it. True if there was one."""
+    try:
+        with open(f"{directory}/run.json", encoding="utf-8") as file:
+            record = json.load(file)
+    except (OSError, ValueError):
+        return False
+    if os.path.exists(f"{directory}/exit.json"):
+        return False
+    if record.get("boot_id") == boot_id():
+        pid = record["pid"]
+        if process_start_ticks(pid) == record["start_ticks"] and record["start_ticks"] is not None:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if record.get("cgroup"):
+            group = ContainerCgroup.from_json(record["cgroup"])
+            group.kill()
+            deadline = time.monotonic() + 0.5
+            while not group.remove() and time.monotonic() < deadline:
+                time.sleep(0.005)
+    write_json(
+        f"{directory}/exit.json",
+        {
+            "started_at": record.get("started_at", 0),
+            "finished_at": time.time_ns(),
+            "user": {},
+            "exit_code": 255,
+            "reason": "Unknown",
+            "message": "the process that kept this container ended before it; the exit code is not known",
+        },
+    )
+    return True

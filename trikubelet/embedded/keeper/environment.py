@@ -1,0 +1,43 @@
+"""What all containers of a keeper share: the loop, the machine's abilities, and the limits to give back."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from trikubelet.embedded.keeper.cgroups import Cgroups
+    from trikubelet.embedded.keeper.event_loop import EventLoop
+    from trikubelet.embedded.keeper.logfile import Stamp
+    from trikubelet.embedded.keeper.probe import Abilities
+    from trikubelet.embedded.keeper.process import Forker
+
+
+class Environment:
+    """Handed to every container and command."""
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        loop: EventLoop,
+        stamp: Stamp,
+        cgroups: Cgroups,
+        abilities: Abilities,
+        forker: Forker,
+        limits: dict[int, tuple[int, int]],
+    ) -> None:
+        self.root = root
+        self.loop = loop
+        self.stamp = stamp
+        self.cgroups = cgroups
+        self.abilities = abilities
+        self.forker = forker
+        self.limits = limits
+
+    @property
+    def isolated(self) -> bool:
+        """Whether containers get namespaces and a root of their own."""
+        return self.abilities.mode != "plain"
+
+    @property
+    def in_user_namespace(self) -> bool:
+        return self.abilities.mode == "user-namespace"

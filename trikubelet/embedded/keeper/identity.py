@@ -1,0 +1,148 @@
+"""Who a container's process is: user, groups, capabilities. Names are looked up in the container's own files.
+
+Those files come with an image and may be anything: they are opened as regular files only, read up to a limit, and
+parsed as text, so that a FIFO, a device or a gigabyte in the place of `/etc/passwd` is an error and no trap.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from trikubelet.embedded.keeper import capabilities, linux
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LARGEST_DATABASE = 1 << 20
+
+
+class IdentityError(Exception):
+    """A user or group that the container's files do not know, or that this runtime cannot be."""
+
+
+class Identity:
+    """Numeric user and groups, and the home folder that belongs to the user."""
+
+    __slots__ = ("gid", "groups", "home", "uid")
+
+    def __init__(self, uid: int, gid: int, groups: list[int], home: str) -> None:
+        self.uid = uid
+        self.gid = gid
+        self.groups = groups
+        self.home = home
+
+
+def resolve(user: dict[str, Any]) -> Identity:
+    """The identity that a specification asks for, by the user database of the current root.
+
+    `user`: uid, gid (numbers or None), name (`user[:group]`, each by name or number), groups (supplemental), strict
+    (leave the image's own group memberships out).
+    """
+    passwd, group = _database("/etc/passwd"), _database("/etc/group")
+    name, _, group_name = user["name"].partition(":")
+    uid = user["uid"]
+    if uid is None:
+        uid, entry = _find_user(name, passwd)
+    else:
+        entry = next((line for line in passwd if len(line) > 3 and line[2] == str(uid)), None)
+        group_name = ""
+    gid = user["gid"]
+    if gid is None:
+        gid = _find_group(group_name, group) if group_name else (_number(entry[3]) or 0 if entry else 0)
+    groups = {gid, *user["groups"]}
+    if entry and not user["strict"]:
+        groups |= {
+            int(line[2]) for line in group if len(line) > 3 and entry[0] in line[3].split(",") and _is_id(line[2])
+        }
+    home = entry[5] if entry and len(entry) > 5 and entry[5] else "/"
+    return Identity(uid, gid, sorted(groups), home)
+
+
+def _find_user(name: str, passwd: list[list[str]]) -> tuple[int, list[str] | None]:
+    wanted = name or "0"
+    for line in passwd:
+        if len(line) > 3 and (line[0] == wanted or (_is_id(wanted) and line[2] == wanted)) and _is_id(line[2]):
+            return int(line[2]), line
+    if not _is_id(wanted):
+        raise IdentityError(f"unable to find user {name}: no matching entries in the container's /etc/passwd")
+    return int(wanted), None
+
+
+def _find_group(name: str, group: list[list[str]]) -> int:
+    for line in group:
+        if len(line) > 2 and line[0] == name and _is_id(line[2]):
+            return int(line[2])
+    if not _is_id(name):
+        raise IdentityError(f"unable to find group {name}: no matching entries in the container's /etc/group")
+    return int(name)
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) < 1 << 31
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _is_id(text) else None
+
+
+def _database(path: str) -> list[list[str]]:
+    """The lines of a colon-separated file; none if it is missing or no regular file."""
+    try:
+        probe = linux.open_without_magic(path, os.O_PATH)
+        try:
+            if not stat.S_ISREG(os.fstat(probe).st_mode):
+                return []
+        finally:
+            os.close(probe)
+        descriptor = linux.open_without_magic(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return []
+    try:
+        content = os.read(descriptor, min(os.fstat(descriptor).st_size, _LARGEST_DATABASE))
+    finally:
+        os.close(descriptor)
+    lines = content.decode("utf-8", "surrogateescape").splitlines()
+    return [line.split(":") for line in lines if line and not line.startswith("#")]
+
+
+def assume(identity: Identity, bounding: int, ambient: int, *, no_new_privileges: bool, one_user_only: bool) -> None:
+    """Become the user with these capabilities at most; the program to be executed gets them by the kernel's rules.
+
+    `one_user_only`: this process is not the machine's root, or root of a user namespace with a single id, and can only
+    stay who it is. Raises IdentityError if it should not.
+    """
+    if one_user_only and (identity.uid, identity.gid) != (os.getuid(), os.getgid()):
+        raise IdentityError(
+            f"cannot run as user {identity.uid}, group {identity.gid}: this runtime does not run as root, so its "
+            f"containers are user {os.getuid()}, group {os.getgid()}; run the agent as root or change runAsUser"
+        )
+    held = linux.permitted_capabilities()
+    for number in range(len(capabilities.NAMES)):
+        if held and not bounding >> number & 1:
+            try:
+                linux.prctl(linux.PR_CAPBSET_DROP, number)
+            except OSError:
+                # The kernel is older than the capability, or this root may not.
+                continue
+    if one_user_only:
+        identity.groups = os.getgroups()
+    else:
+        os.setgroups(identity.groups)
+        os.setresgid(identity.gid, identity.gid, identity.gid)
+        linux.prctl(linux.PR_SET_KEEPCAPS, 1)
+        os.setresuid(identity.uid, identity.uid, identity.uid)
+    permitted = (bounding if identity.uid == 0 else ambient) & held
+    linux.set_capabilities(permitted, permitted, ambient & permitted)
+    for number in range(len(capabilities.NAMES)):
+        if ambient & permitted & (1 << number):
+            linux.prctl(linux.PR_CAP_AMBIENT, linux.PR_CAP_AMBIENT_RAISE, number)
+    if no_new_privileges:
+        linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+
+
+def drop_everything() -> None:
+    """No capabilities at all, for a process that only has to be there."""
+    linux.prctl(linux.PR_CAP_AMBIENT, linux.PR_CAP_AMBIENT_CLEAR_ALL)
+    linux.set_capabilities(0, 0, 0)

@@ -1,0 +1,184 @@
+"""The keeper's first lines: `python -I -S keeper_main.py --root FOLDER`.
+
+The process that the agent started ends as soon as the keeper serves: exit code 0 and a line on stdout, or 1 and the
+reason on stderr. Code 3 means that another keeper serves this folder already.
+
+Before anything else the interpreter is executed once more from a read-only mount of itself that exists nowhere else: a
+container that gets hold of `/proc/…/exe` of a process on its way to exec cannot write to the host's interpreter
+through it (the hole that runc closed as CVE-2019-5736).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+
+import fcntl
+import gc
+import hashlib
+import resource
+import signal
+import socket
+import time
+
+from trikubelet.embedded.keeper import linux, protocol
+from trikubelet.embedded.keeper.cgroups import Cgroups
+from trikubelet.embedded.keeper.container import bury, write_json
+from trikubelet.embedded.keeper.environment import Environment
+from trikubelet.embedded.keeper.event_loop import EventLoop
+from trikubelet.embedded.keeper.logfile import Stamp
+from trikubelet.embedded.keeper.probe import find_abilities
+from trikubelet.embedded.keeper.process import Forker
+from trikubelet.embedded.keeper.sandbox import SHARED_MEMORY, remove_tree
+from trikubelet.embedded.keeper.server import Server
+
+ALREADY_RUNNING = 3
+_LARGEST_LOG = 1 << 20
+
+
+def main() -> None:
+    if len(sys.argv) < 3 or sys.argv[1] != "--root":
+        sys.exit("usage: keeper_main.py --root FOLDER")
+    if "--sealed" not in sys.argv:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        _execute_sealed()
+    root = os.path.abspath(sys.argv[2])
+    os.umask(0o022)
+    os.makedirs(root, exist_ok=True)
+    os.chmod(root, 0o700)
+    lock = os.open(f"{root}/keeper.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(ALREADY_RUNNING)
+    _detach(root)
+
+
+def _execute_sealed() -> None:
+    """Execute this interpreter again, through a detached read-only copy of its mount."""
+    try:
+        tree = linux.open_tree(os.path.realpath(sys.executable), recursive=False)
+        linux.set_mount_attributes("", descriptor=tree, read_only=True)
+    except OSError:
+        return  # without the privilege for this there is none to overwrite the interpreter either
+    arguments = [sys.executable, "-I", "-S", *sys.argv, "--sealed"]
+    os.execve(f"/proc/self/fd/{tree}", arguments, dict(os.environ))
+
+
+def _detach(root: str) -> None:
+    """Fork the keeper into a session of its own; the caller stays until it serves, and passes on what went wrong."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    if os.fork() == 0:
+        os.close(reader)
+        os.setsid()
+        try:
+            _serve(root, writer)
+        except BaseException as error:
+            try:
+                os.write(writer, f"{type(error).__name__}: {error}".encode())
+            except OSError:
+                pass
+            raise
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "r", encoding="utf-8") as file:
+        answer = file.read()
+    if answer != "serving":
+        sys.exit(answer or "the keeper ended before it served")
+    print("serving", flush=True)
+    os._exit(0)
+
+
+def _serve(root: str, ready: int) -> None:
+    _redirect(root)
+    os.chdir("/")
+    with open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write("trikube-keeper")
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    name = "trikubelet-" + hashlib.sha256(root.encode()).hexdigest()[:8]
+    shared_memory = f"{SHARED_MEMORY}/{name}"
+    _bury_the_dead(root)
+    remove_tree(shared_memory)
+    abilities = find_abilities(root)
+    cgroups = Cgroups(name)
+    cgroups.leave_service()
+    loop = EventLoop()
+    environment = Environment(
+        root=root,
+        loop=loop,
+        stamp=Stamp(),
+        cgroups=cgroups,
+        abilities=abilities,
+        forker=Forker(),
+        limits=_raise_limits(),
+    )
+    listener = _listen(root)
+    server = Server(environment, listener, shared_memory)
+    identity = {
+        "pid": os.getpid(),
+        "start_ticks": protocol.process_start_ticks(os.getpid()),
+        "boot_id": protocol.boot_id(),
+        "version": protocol.VERSION,
+    }
+    write_json(f"{root}/{protocol.IDENTITY_NAME}", identity)
+    gc.collect()
+    gc.freeze()
+    os.write(ready, b"serving")
+    os.close(ready)
+    loop.run()
+    for leftover in (protocol.SOCKET_NAME, protocol.IDENTITY_NAME):
+        try:
+            os.unlink(f"{root}/{leftover}")
+        except OSError:
+            continue
+    server.close()
+
+
+def _redirect(root: str) -> None:
+    null = os.open("/dev/null", os.O_RDWR)
+    path = f"{root}/keeper.log"
+    if os.path.exists(path) and os.path.getsize(path) > _LARGEST_LOG:
+        os.replace(path, f"{path}.old")
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for target, source in enumerate((null, log, log)):
+        os.dup2(source, target)
+    os.close(null)
+    os.close(log)
+    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "keeper", os.getpid(), "starts", flush=True)
+
+
+def _bury_the_dead(root: str) -> None:
+    folder = f"{root}/containers"
+    if os.path.isdir(folder):
+        for container in os.listdir(folder):
+            if bury(f"{folder}/{container}"):
+                print(f"container {container} lost its keeper", flush=True)
+
+
+def _raise_limits() -> dict[int, tuple[int, int]]:
+    """As many descriptors as allowed for the keeper; what containers get back."""
+    original = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (original[1], original[1]))
+    return {resource.RLIMIT_NOFILE: original}
+
+
+def _listen(root: str) -> socket.socket:
+    """The socket, bound by way of a descriptor: a path may be longer than a socket address."""
+    path = f"{root}/{protocol.SOCKET_NAME}"
+    if os.path.lexists(path):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.setblocking(False)
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    listener.bind(f"/proc/self/fd/{folder}/{protocol.SOCKET_NAME}")
+    os.close(folder)
+    os.chmod(path, 0o600)
+    listener.listen(16)
+    return listener
+
+
+if __name__ == "__main__":
+    main()

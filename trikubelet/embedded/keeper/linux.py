@@ -1,0 +1,254 @@
+"""System calls that Python 3.11 does not offer, each a function that raises OSError with what was tried.
+
+Everything goes through ctypes on the C library that is loaded anyway. Numbers from 424 up are the same on every
+architecture; `pivot_root` is the one older call that some C libraries do not export.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+# The same library, called without letting go of the interpreter's lock: see `fork`.
+_held_libc = ctypes.PyDLL(None, use_errno=True)
+_held_libc.syscall.restype = ctypes.c_long
+
+CLONE_PARENT = 0x00008000
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_INTO_CGROUP = 0x200000000
+
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 1 << 18
+MS_SLAVE = 1 << 19
+MS_SHARED = 1 << 20
+MS_STRICTATIME = 1 << 24
+MNT_DETACH = 2
+
+AT_FDCWD = -100
+AT_EMPTY_PATH = 0x1000
+AT_RECURSIVE = 0x8000
+OPEN_TREE_CLONE = 1
+MOVE_MOUNT_F_EMPTY_PATH = 0x4
+MOVE_MOUNT_T_EMPTY_PATH = 0x40
+MOUNT_ATTR_RDONLY = 0x1
+_MOUNT_ATTR_QUIET = 0xE
+_FSOPEN_CLOEXEC = _FSMOUNT_CLOEXEC = 1
+_FSCONFIG_CMD_CREATE = 6
+RESOLVE_NO_MAGICLINKS = 0x02
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_KEEPCAPS = 8
+PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_RAISE = 2
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+_SYS_CLONE3 = 435
+_SYS_OPEN_TREE = 428
+_SYS_MOVE_MOUNT = 429
+_SYS_FSOPEN = 430
+_SYS_FSCONFIG = 431
+_SYS_FSMOUNT = 432
+_SYS_OPENAT2 = 437
+_SYS_MOUNT_SETATTR = 442
+_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}.get(
+    os.uname().machine, -1
+)
+_CAPABILITY_VERSION_3 = 0x20080522
+_SIGCHLD = 17
+
+
+class _CloneArgs(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "flags",
+            "pidfd",
+            "child_tid",
+            "parent_tid",
+            "exit_signal",
+            "stack",
+            "stack_size",
+            "tls",
+            "set_tid",
+            "set_tid_size",
+            "cgroup",
+        )
+    ]
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = [
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    ]
+
+
+class _CapHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class _CapData(ctypes.Structure):
+    _fields_ = [("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32)]
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def _bytes(path: str | None) -> bytes | None:
+    return None if path is None else os.fsencode(path)
+
+
+def unshare(flags: int) -> None:
+    """Leave namespaces for new ones. CLONE_NEWPID takes effect for children only."""
+    _checked(_libc.unshare(ctypes.c_int(flags)), f"unshare namespaces {flags:#x}")
+
+
+def fork(flags: int, cgroup: int | None = None) -> int:
+    """Fork as `os.fork` does, with clone3's flags, the child born in the v2 cgroup behind a descriptor. 0 in the child.
+
+    Joining a cgroup later costs the kernel a grace period (5 to 15 ms measured); being born in it costs nothing.
+    Python's own fork hooks do not run: fit only for a process without threads, whose child executes a program soon.
+    """
+    arguments = _CloneArgs(flags=flags, exit_signal=0 if flags & CLONE_PARENT else _SIGCHLD)
+    if cgroup is not None:
+        arguments.flags |= CLONE_INTO_CGROUP
+        arguments.cgroup = cgroup
+    result = _held_libc.syscall(
+        ctypes.c_long(_SYS_CLONE3), ctypes.byref(arguments), ctypes.c_size_t(ctypes.sizeof(arguments))
+    )
+    return _checked(int(result), "clone3")
+
+
+def setns(descriptor: int, flags: int) -> None:
+    """Enter the namespaces of a namespace file, or those in `flags` of the process behind a pidfd."""
+    _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(flags)), f"enter namespaces {flags:#x}")
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    result = _libc.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data))
+    _checked(result, f"mount {kind or source or 'flags'} at {target}")
+
+
+def unmount(target: str, flags: int = MNT_DETACH) -> None:
+    _checked(_libc.umount2(_bytes(target), ctypes.c_int(flags)), f"unmount {target}")
+
+
+def pivot_root(new_root: str, put_old: str) -> None:
+    _checked(_libc.syscall(ctypes.c_long(_SYS_PIVOT_ROOT), _bytes(new_root), _bytes(put_old)), "pivot_root")
+
+
+def open_tree(path: str, *, recursive: bool = True) -> int:
+    """A detached copy of the mount tree at `path`, as a descriptor for `move_mount`."""
+    flags = OPEN_TREE_CLONE | os.O_CLOEXEC | (AT_RECURSIVE if recursive else 0)
+    result = _libc.syscall(ctypes.c_long(_SYS_OPEN_TREE), ctypes.c_int(AT_FDCWD), _bytes(path), ctypes.c_uint(flags))
+    return _checked(result, f"take the mount at {path}")
+
+
+def new_mount(kind: str) -> int:
+    """A detached mount of a fresh file system without options: nosuid, nodev, noexec."""
+    context = _checked(
+        int(_libc.syscall(ctypes.c_long(_SYS_FSOPEN), kind.encode(), ctypes.c_uint(_FSOPEN_CLOEXEC))), f"fsopen {kind}"
+    )
+    try:
+        create = (ctypes.c_uint(_FSCONFIG_CMD_CREATE), None, None, ctypes.c_int(0))
+        _checked(int(_libc.syscall(ctypes.c_long(_SYS_FSCONFIG), ctypes.c_int(context), *create)), f"create {kind}")
+        flags = (ctypes.c_uint(_FSMOUNT_CLOEXEC), ctypes.c_uint(_MOUNT_ATTR_QUIET))
+        return _checked(int(_libc.syscall(ctypes.c_long(_SYS_FSMOUNT), ctypes.c_int(context), *flags)), f"mount {kind}")
+    finally:
+        os.close(context)
+
+
+def move_mount(tree: int, target: int, name: str) -> None:
+    """Attach a detached tree onto the file or directory behind descriptor `target`; `name` is for the message."""
+    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_MOVE_MOUNT), ctypes.c_int(tree), b"", ctypes.c_int(target), b"", ctypes.c_uint(flags)
+    )
+    _checked(result, f"mount at {name}")
+
+
+def set_mount_attributes(
+    path: str, *, descriptor: int = AT_FDCWD, read_only: bool = False, propagation: int = 0, recursive: bool = False
+) -> None:
+    """Change the mount at `path`, or the one behind `descriptor` when the path is empty."""
+    attributes = _MountAttr(MOUNT_ATTR_RDONLY if read_only else 0, 0, propagation, 0)
+    flags = (AT_RECURSIVE if recursive else 0) | (0 if path else AT_EMPTY_PATH)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_MOUNT_SETATTR),
+        ctypes.c_int(descriptor),
+        _bytes(path),
+        ctypes.c_uint(flags),
+        ctypes.byref(attributes),
+        ctypes.c_size_t(ctypes.sizeof(attributes)),
+    )
+    _checked(result, f"set mount attributes of {path or 'a mount'}")
+
+
+def open_without_magic(path: str, flags: int, mode: int = 0) -> int:
+    """Open a path that a container may have written: links of procfs that lead out of any root are refused (ELOOP)."""
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, RESOLVE_NO_MAGICLINKS)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_OPENAT2),
+        ctypes.c_int(AT_FDCWD),
+        _bytes(path),
+        ctypes.byref(how),
+        ctypes.c_size_t(ctypes.sizeof(how)),
+    )
+    return _checked(result, f"open {path}")
+
+
+def prctl(option: int, argument: int = 0, second: int = 0) -> None:
+    _checked(_libc.prctl(option, argument, second, 0, 0), f"prctl {option}")
+
+
+def set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
+    """Replace this process's capability sets, each a bit mask."""
+    header = _CapHeader(_CAPABILITY_VERSION_3, 0)
+    data = (_CapData * 2)(
+        *(
+            _CapData(*((mask >> shift) & 0xFFFFFFFF for mask in (effective, permitted, inheritable)))
+            for shift in (0, 32)
+        )
+    )
+    _checked(_libc.capset(ctypes.byref(header), ctypes.byref(data)), "set capabilities")
+
+
+def permitted_capabilities() -> int:
+    """This process's permitted set, a bit mask."""
+    header = _CapHeader(_CAPABILITY_VERSION_3, 0)
+    data = (_CapData * 2)()
+    _checked(_libc.capget(ctypes.byref(header), ctypes.byref(data)), "get capabilities")
+    return int(data[0].permitted) | int(data[1].permitted) << 32
+
+
+def set_hostname(name: str) -> None:
+    encoded = os.fsencode(name)
+    _checked(_libc.sethostname(encoded, ctypes.c_size_t(len(encoded))), f"set hostname {name}")

@@ -1,0 +1,366 @@
+"""A container's mounts, made inside its own mount namespace so that the host never sees one.
+
+The order matters:
+
+1. Copies of the host's trees that the container needs (volumes, devices) are taken as detached mounts while the host's
+   paths still mean what they say. Bidirectional ones first: after that everything becomes a slave of the host, so that
+   mounts of the host still arrive, and none of ours leaves.
+   So is a new procfs: in a user namespace the kernel allows one only as long as the host's can be seen.
+2. The root is mounted (overlay: image layers below, this container's own changes above), `pivot_root(".", ".")` makes
+   it ours, and the old one is let go at once: it lies on top of "/", where any `..` beyond the root would find it.
+3. Everything else is mounted *within* the new root. A symlink in an image can only lead to another place in the
+   container; the magic links of procfs, which lead anywhere, are refused (`open_without_magic`).
+
+`localhost/host` is an overlay too, with `/` as its layer: the container sees the machine's files and may change its own
+view of them; the machine's stay as they are. Other file systems mounted on the host appear read-only, and the folder of
+the runtime itself is hidden.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from trikubelet.embedded.keeper import linux
+from trikubelet.embedded.keeper.protocol import read_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Spec = dict[str, Any]
+
+_PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+_LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
+_MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"))
+_QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+_PROPAGATION = {"private": linux.MS_PRIVATE, "rslave": linux.MS_SLAVE, "rshared": linux.MS_SHARED}
+# What a host-image container gets of its own instead of the host's mount at that place.
+_NOT_COPIED = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/run")
+_PSEUDO = frozenset(
+    "proc sysfs devtmpfs devpts cgroup cgroup2 mqueue debugfs tracefs securityfs pstore bpf configfs fusectl hugetlbfs "
+    "autofs binfmt_misc efivarfs rpc_pipefs nsfs".split()
+)
+
+
+class RootBuilder:
+    """Builds the root of one container in the calling process, which must be in a mount namespace of its own."""
+
+    def __init__(self, spec: Spec, *, in_user_namespace: bool) -> None:
+        self._spec = spec
+        self._in_user_namespace = in_user_namespace
+        self._targets = {_clean(mount["target"]) for mount in spec["mounts"]}
+        self._trees: list[tuple[str, int]] = []
+        self._host_trees: list[tuple[str, int]] = []
+        self._proc: int | None = None
+        self._devices: dict[str, int] = {}
+
+    def build(self) -> None:
+        """All of it. Raises OSError; the process is of no further use then."""
+        self._take_host_trees()
+        old_root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._mount_root()
+        linux.pivot_root(".", ".")
+        os.fchdir(old_root)
+        linux.unmount(".")
+        os.chdir("/")
+        os.close(old_root)
+        self._mount_kernel_files()
+        for target, tree in (*self._host_trees, *sorted(self._trees, key=lambda item: item[0].count("/"))):
+            attach(tree, target)
+        for path in self._spec["masked_paths"]:
+            _mask(path)
+        for path in self._spec["readonly_paths"]:
+            _make_read_only(path)
+        if self._spec["rootfs"]["readonly"]:
+            linux.set_mount_attributes("/", read_only=True)
+
+    # -- trees of the host ---------------------------------------------------------------------------------------
+
+    def _take_host_trees(self) -> None:
+        if "/proc" not in self._targets:
+            self._proc = linux.new_mount("proc")
+        mounts = self._spec["mounts"]
+        for mount in mounts:
+            if mount["propagation"] == "rshared":
+                self._take_volume(mount)
+        linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
+        for mount in mounts:
+            if mount["propagation"] != "rshared":
+                self._take_volume(mount)
+        if self._in_user_namespace:
+            for name in _PLAIN_DEVICES:
+                self._devices[name] = linux.open_tree(f"/dev/{name}", recursive=False)
+            if "/sys" not in self._targets:
+                # A new sysfs would need a network namespace of one's own; the host's, read-only, shows the same.
+                self._take_host("/sys")
+        if self._spec["rootfs"]["host"] and not self._in_user_namespace:
+            for path in _host_file_systems(self._spec["runtime_root"]):
+                self._take_host(path)
+
+    def _take_volume(self, mount: dict[str, Any]) -> None:
+        source = mount["source"]
+        if not os.path.exists(source):
+            os.makedirs(source, 0o755)
+        tree = linux.open_tree(source)
+        if mount["propagation"] != "rshared":
+            linux.set_mount_attributes(
+                "", descriptor=tree, propagation=_PROPAGATION[mount["propagation"]], recursive=True
+            )
+        if mount["readonly"]:
+            linux.set_mount_attributes("", descriptor=tree, read_only=True, recursive=mount["recursive_readonly"])
+        self._trees.append((_clean(mount["target"]), tree))
+
+    def _take_host(self, path: str) -> None:
+        """A mount of the host at the same place, read-only."""
+        tree = linux.open_tree(path)
+        linux.set_mount_attributes("", descriptor=tree, read_only=True, propagation=linux.MS_PRIVATE, recursive=True)
+        self._host_trees.append((path, tree))
+
+    # -- the root --------------------------------------------------------------------------------------------------
+
+    def _mount_root(self) -> None:
+        """Mount the root on the container's own empty folder, and enter it."""
+        directory, layers = self._spec["directory"], self._spec["rootfs"]["layers"]
+        target = f"{directory}/rootfs"
+        for name in ("rootfs", "upper", "work"):
+            os.makedirs(f"{directory}/{name}", exist_ok=True)
+        os.chmod(f"{directory}/upper", stat.S_IMODE(os.stat(layers[-1]).st_mode))
+        if self._spec["rootfs"]["host"] and self._in_user_namespace:
+            _mount_host_in_pieces(directory, target, overlay=self._spec["rootfs"]["overlay"])
+        elif self._spec["rootfs"]["overlay"]:
+            mount_overlay(layers, directory, target, in_user_namespace=self._in_user_namespace)
+        else:
+            linux.mount(layers[0], target, None, linux.MS_BIND | linux.MS_REC)
+            linux.set_mount_attributes(target, read_only=True)
+        os.chdir(target)
+
+    # -- what every container has ----------------------------------------------------------------------------------
+
+    def _mount_kernel_files(self) -> None:
+        if self._proc is not None:
+            attach(self._proc, "/proc")
+        if "/sys" not in self._targets and not self._in_user_namespace:
+            _mount_new("sysfs", "/sys", _QUIET | linux.MS_RDONLY)
+        if self._spec["cgroup_namespace"] and "/sys/fs/cgroup" not in self._targets:
+            _mount_new("cgroup2", "/sys/fs/cgroup", _QUIET | linux.MS_RDONLY)
+        if "/dev" not in self._targets:
+            self._mount_dev()
+        if self._spec["rootfs"]["host"]:
+            for path, mode in (("/run", "755"), ("/tmp", "1777")):
+                if path not in self._targets:
+                    _mount_new("tmpfs", path, linux.MS_NOSUID | linux.MS_NODEV, f"mode={mode}")
+            if not _below(self._spec["runtime_root"], _NOT_COPIED):
+                _mount_new("tmpfs", self._spec["runtime_root"], _QUIET | linux.MS_RDONLY, "mode=755,size=4k")
+
+    def _mount_dev(self) -> None:
+        _mount_new("tmpfs", "/dev", linux.MS_NOSUID | linux.MS_STRICTATIME, "mode=755,size=65536k")
+        for name in _PLAIN_DEVICES:
+            path = f"/dev/{name}"
+            if name in self._devices:
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+                attach(self._devices[name], path)
+            else:
+                os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(*_DEVICE_NUMBERS[name]))
+                os.chmod(path, 0o666)
+        for name, destination in (*_LINKS, *_MORE_LINKS):
+            os.symlink(destination, f"/dev/{name}")
+        for device in self._spec["devices"]:
+            make_device(device)
+        os.mkdir("/dev/pts")
+        options = "newinstance,ptmxmode=0666,mode=0620" + ("" if self._in_user_namespace else ",gid=5")
+        linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, options)
+        os.mkdir("/dev/mqueue")
+        linux.mount("mqueue", "/dev/mqueue", "mqueue", _QUIET)
+        if "/dev/shm" not in self._targets:
+            os.mkdir("/dev/shm", 0o1777)
+            linux.mount("shm", "/dev/shm", "tmpfs", _QUIET, "mode=1777,size=65536k")
+
+
+def mount_overlay(layers: list[str], directory: str, target: str, *, in_user_namespace: bool) -> None:
+    """Mount `layers` (lowest first) below the container's own changes.
+
+    Layers go in as descriptors: no path is too long or too many for the one page that mount options may take, and none
+    needs escaping.
+    """
+    held = [os.open(layer, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for layer in reversed(layers)]
+    held += [os.open(f"{directory}/{name}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("upper", "work")]
+    names = [f"/proc/self/fd/{descriptor}" for descriptor in held]
+    options = f"lowerdir={':'.join(names[:-2])},upperdir={names[-2]},workdir={names[-1]}"
+    if in_user_namespace:
+        options += ",userxattr"
+    try:
+        # A container's changes live as long as the container: no need to flush them when it ends.
+        linux.mount("overlay", target, "overlay", 0, options + ",volatile")
+    except OSError:
+        linux.mount("overlay", target, "overlay", 0, options)
+    for descriptor in held:
+        os.close(descriptor)
+
+
+def _mount_host_in_pieces(directory: str, target: str, *, overlay: bool) -> None:
+    """The host's root folder by folder, on a root of the container's own.
+
+    In a user namespace the kernel refuses `/` as an overlay's layer, since that would show what the host's other mounts
+    hide. A folder that has such a mount beneath is refused too: it is bound as it is, and stays read-only.
+    """
+    linux.mount(f"{directory}/upper", target, None, linux.MS_BIND)
+    for name in os.listdir("/"):
+        source, place = f"/{name}", f"{target}/{name}"
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), place)
+        elif os.path.isdir(source):
+            os.mkdir(place)
+            if not _below(source, _NOT_COPIED) and not (overlay and _overlay_piece(source, place, directory)):
+                linux.mount(source, place, None, linux.MS_BIND | linux.MS_REC)
+                linux.set_mount_attributes(place, read_only=True, recursive=True)
+
+
+def _overlay_piece(source: str, place: str, directory: str) -> bool:
+    own = f"{directory}/pieces{source}"
+    for name in ("upper", "work"):
+        os.makedirs(f"{own}/{name}")
+    try:
+        mount_overlay([source], own, place, in_user_namespace=True)
+    except OSError:
+        return False
+    return True
+
+
+def enter_empty_root(folder: str) -> None:
+    """Leave every file behind: an empty read-only root, mounted over `folder` in the caller's own mount namespace."""
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
+    linux.mount("tmpfs", folder, "tmpfs", _QUIET | linux.MS_RDONLY, "size=4k")
+    os.chdir(folder)
+    linux.pivot_root(".", ".")
+    linux.unmount(".")
+    os.chdir("/")
+
+
+def make_device(device: dict[str, Any]) -> None:
+    """A device node with the numbers that were read on the host."""
+    path = _clean(device["path"])
+    parent, name = os.path.split(path)
+    folder = open_folder(parent)
+    kind = stat.S_IFBLK if device["kind"] == "b" else stat.S_IFCHR
+    try:
+        os.mknod(name, kind | device["mode"], os.makedev(device["major"], device["minor"]), dir_fd=folder)
+        os.chmod(name, device["mode"], dir_fd=folder)
+    except FileExistsError:
+        pass
+    finally:
+        os.close(folder)
+
+
+def attach(tree: int, target: str) -> None:
+    """Put a detached tree at `target` within the current root, making the mount point if it is missing."""
+    is_folder = stat.S_ISDIR(os.fstat(tree).st_mode)
+    place = open_folder(target) if is_folder else _open_file(target)
+    try:
+        linux.move_mount(tree, place, target)
+    finally:
+        os.close(place)
+        os.close(tree)
+
+
+def open_folder(path: str) -> int:
+    """A descriptor (O_PATH) of a folder within the current root; missing ones are made."""
+    current = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    so_far = ""
+    for part in path.split("/"):
+        if not part:
+            continue
+        so_far = f"{so_far}/{part}"
+        try:
+            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY)
+        except FileNotFoundError:
+            _make_folder(part, current, so_far)
+            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY)
+        os.close(current)
+        current = following
+    return current
+
+
+def _make_folder(name: str, parent: int, path: str) -> None:
+    try:
+        os.mkdir(name, 0o755, dir_fd=parent)
+    except FileExistsError:
+        raise OSError(0, f"{path} is a symlink to nowhere in the container's image") from None
+
+
+def _open_file(path: str) -> int:
+    try:
+        return linux.open_without_magic(path, os.O_PATH)
+    except FileNotFoundError:
+        parent, name = os.path.split(path)
+        folder = open_folder(parent)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(name, flags, 0o644, dir_fd=folder))
+        os.close(folder)
+        return linux.open_without_magic(path, os.O_PATH)
+
+
+def _mount_new(kind: str, target: str, flags: int, data: str | None = None) -> None:
+    place = open_folder(target)
+    try:
+        # The folder itself, whatever symlinks led there: the old root's procfs is out of reach by now.
+        os.fchdir(place)
+        linux.mount(kind, ".", kind, flags, data)
+    finally:
+        os.chdir("/")
+        os.close(place)
+
+
+def _mask(path: str) -> None:
+    try:
+        place = linux.open_without_magic(path, os.O_PATH)
+    except OSError:
+        return
+    try:
+        if stat.S_ISDIR(os.fstat(place).st_mode):
+            os.fchdir(place)
+            linux.mount("tmpfs", ".", "tmpfs", linux.MS_RDONLY, "size=4k")
+        else:
+            linux.move_mount(linux.open_tree("/dev/null", recursive=False), place, path)
+    finally:
+        os.chdir("/")
+        os.close(place)
+
+
+def _make_read_only(path: str) -> None:
+    try:
+        place = linux.open_without_magic(path, os.O_PATH)
+    except OSError:
+        return
+    try:
+        tree = linux.open_tree(path)
+        linux.set_mount_attributes("", descriptor=tree, read_only=True, recursive=True)
+        linux.move_mount(tree, place, path)
+        os.close(tree)
+    finally:
+        os.close(place)
+
+
+def _clean(path: str) -> str:
+    return os.path.normpath("/" + path.lstrip("/"))
+
+
+def _host_file_systems(runtime_root: str) -> list[str]:
+    """Mount points of the host, besides its root, that hold files rather than the kernel's data."""
+    found: list[str] = []
+    for line in read_bytes("/proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(b" - ")
+        kind, path = right.partition(b" ")[0].decode(), os.fsdecode(left.split(b" ", 5)[4])
+        if path == "/" or kind in _PSEUDO:
+            continue
+        for escaped, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+            path = path.replace(escaped, character)
+        # A copy is taken with everything mounted beneath it.
+        if not _below(path, (*_NOT_COPIED, runtime_root, *found)):
+            found.append(path)
+    return found
+
+
+def _below(path: str, parents: tuple[str, ...]) -> bool:
+    return any(path == parent or path.startswith(parent + "/") for parent in parents)

@@ -1,0 +1,330 @@
+"""The keeper's requests, and the containers, commands and pod namespaces that they are about.
+
+    hello         version                        → version, pid, abilities
+    list                                         → containers, sandboxes
+    sandbox_start sandbox, hostname, sysctls, host_ipc, host_uts, shared_pid
+    sandbox_stop  sandbox                        its namespaces go; containers must have ended
+    start         a container's specification    → what `Container.to_json` says, once the exec has worked
+    signal        container, signal              kill  container          update  container, resources
+    exec          container, exec, argv; descriptors: stdout, stderr      exec_kill  exec
+    reopen_log    container                      forget  container        (its files are the agent's to delete)
+    shutdown                                     → ended: whether the keeper ends, which it does without containers
+
+Events, to every connection: `exited` (container and its exit record), `exec_ended` (to the one that asked).
+An error's `kind` is one of: unknown (no such container), exists, not_running, start (could not be started), busy,
+invalid, internal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from trikubelet.embedded.keeper import protocol
+from trikubelet.embedded.keeper.connection import Connection
+from trikubelet.embedded.keeper.container import EXITED, STARTING, Container, StartError
+from trikubelet.embedded.keeper.execution import Execution
+from trikubelet.embedded.keeper.sandbox import Sandbox, remove_tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from trikubelet.embedded.keeper.environment import Environment
+    from trikubelet.embedded.keeper.protocol import Message
+
+_LOOK_AT_ROOT_EVERY = 2.0
+_IDLE_LIMIT = 60.0
+
+
+class RequestError(Exception):
+    """A request that cannot be carried out; `kind` tells the agent which way."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Server:
+    """Everything that this keeper keeps."""
+
+    def __init__(self, environment: Environment, listener: socket.socket, shared_memory: str) -> None:
+        self._environment = environment
+        self._loop = environment.loop
+        self._listener = listener
+        self._shared_memory = shared_memory
+        self._root_descriptor = os.open(environment.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._containers: dict[str, Container] = {}
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._executions: dict[str, tuple[Execution, Connection]] = {}
+        self._connections: set[Connection] = set()
+        self._idle_for = 0.0
+        self._ending = False
+        self._handlers: dict[str, Callable[[Connection, Message, list[int]], Message | None]] = {
+            "hello": self._hello,
+            "list": self._list,
+            "sandbox_start": self._sandbox_start,
+            "sandbox_stop": self._sandbox_stop,
+            "start": self._start,
+            "signal": self._signal,
+            "kill": self._kill,
+            "update": self._update,
+            "exec": self._exec,
+            "exec_kill": self._exec_kill,
+            "reopen_log": self._reopen_log,
+            "forget": self._forget,
+            "shutdown": self._shutdown,
+        }
+        self._loop.watch(listener.fileno(), self._accept)
+        self._loop.after(_LOOK_AT_ROOT_EVERY, self._look_around)
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    def _accept(self, _events: int) -> None:
+        try:
+            channel, _ = self._listener.accept()
+        except OSError:
+            return
+        self._connections.add(
+            Connection(self._loop, channel, on_message=self._handle, on_closed=self._connection_closed)
+        )
+
+    def _connection_closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        for execution, owner in list(self._executions.values()):
+            if owner is connection:
+                execution.kill()
+
+    def _handle(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
+        request, operation = message.get("id"), message.get("op")
+        handler = self._handlers.get(str(operation))
+        try:
+            if handler is None:
+                raise RequestError("invalid", f"unknown operation {operation!r}")
+            answer = handler(connection, message, descriptors)
+        except RequestError as error:
+            connection.fail(request, error.kind, str(error))
+        except Exception as error:  # noqa: BLE001 - the agent is told, and the containers live on
+            traceback.print_exc(file=sys.stderr)
+            sys.stderr.flush()
+            connection.fail(request, "internal", f"{operation}: {type(error).__name__}: {error}")
+        else:
+            if answer is not None:
+                connection.reply(request, answer)
+
+    def _broadcast(self, event: Message) -> None:
+        for connection in list(self._connections):
+            connection.send(event)
+
+    # -- the requests; each returns its answer, or None if it answers later ------------------------------------------
+
+    def _hello(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        if message.get("version") != protocol.VERSION:
+            raise RequestError(
+                "invalid", f"the agent speaks protocol version {message.get('version')}, the keeper {protocol.VERSION}"
+            )
+        environment = self._environment
+        cgroups = environment.cgroups
+        return {
+            "version": protocol.VERSION,
+            "pid": os.getpid(),
+            "mode": environment.abilities.mode,
+            "overlay": environment.abilities.overlay,
+            "limits": cgroups.limits,
+            "cgroup_v2": cgroups.unified is not None,
+            "cgroup_v1": sorted(cgroups.controllers),
+            "devices_confined": "devices" in cgroups.controllers,
+            "problems": [*environment.abilities.problems, *cgroups.problems],
+        }
+
+    def _list(self, _connection: Connection, _message: Message, _descriptors: list[int]) -> Message:
+        return {
+            "containers": [container.to_json() for container in self._containers.values()],
+            "sandboxes": sorted(self._sandboxes),
+        }
+
+    def _sandbox_start(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        if message["sandbox"] not in self._sandboxes:
+            try:
+                self._sandboxes[message["sandbox"]] = Sandbox(self._environment, message, self._shared_memory)
+            except OSError as error:
+                raise RequestError("start", f"namespaces of the pod: {error}") from None
+        return {}
+
+    def _sandbox_stop(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        sandbox = self._sandboxes.pop(message["sandbox"], None)
+        if sandbox is not None:
+            sandbox.close()
+        return {}
+
+    def _start(self, connection: Connection, message: Message, _descriptors: list[int]) -> Message | None:
+        spec = message["spec"]
+        if spec["container"] in self._containers:
+            raise RequestError("exists", f"container {spec['container']} has been started before")
+        sandbox = self._sandboxes.get(spec["sandbox"])
+        if sandbox is None:
+            raise RequestError("unknown", f"no pod sandbox {spec['sandbox']}")
+        self._add_shared_memory(spec, sandbox)
+
+        def started(error: str | None) -> None:
+            if error is None:
+                connection.reply(message["id"], container.to_json())
+            else:
+                connection.fail(message["id"], "start", error)
+
+        container = Container(
+            self._environment, spec, on_started=started, on_exited=lambda: self._container_exited(container)
+        )
+        pid_namespace = self._pid_namespace(spec, sandbox)
+        try:
+            container.start(sandbox.namespaces, pid_namespace)
+        except StartError as error:
+            raise RequestError("start", str(error)) from None
+        self._containers[container.id] = container
+        return None
+
+    def _add_shared_memory(self, spec: Message, sandbox: Sandbox) -> None:
+        if sandbox.shared_memory and all(mount["target"].rstrip("/") != "/dev/shm" for mount in spec["mounts"]):
+            spec["mounts"].append(
+                {
+                    "source": sandbox.shared_memory,
+                    "target": "/dev/shm",
+                    "readonly": False,
+                    "recursive_readonly": False,
+                    "propagation": "private",
+                }
+            )
+
+    def _pid_namespace(self, spec: Message, sandbox: Sandbox) -> int | None:
+        """The pidfd whose PID namespace the container enters; None for a fresh one or the host's."""
+        if not self._environment.isolated or spec["pid_namespace"] in ("container", "node"):
+            return None
+        if spec["pid_namespace"] == "pod":
+            if sandbox.pid_namespace is None:
+                raise RequestError("start", "the pod's shared PID namespace is gone")
+            return sandbox.pid_namespace
+        return self._running(spec["pid_target"]).process.pidfd
+
+    def _container_exited(self, container: Container) -> None:
+        for execution, _ in list(self._executions.values()):
+            if execution.container == container.id:
+                execution.kill()
+        self._broadcast({"event": "exited", **container.to_json()})
+        self._end_if_possible()
+
+    def _signal(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        try:
+            self._running(message["container"]).send_signal(message["signal"])
+        except ProcessLookupError:
+            raise RequestError("not_running", "the container's process has ended") from None
+        return {}
+
+    def _kill(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        self._running(message["container"]).kill()
+        return {}
+
+    def _update(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        container = self._running(message["container"])
+        if container.cgroup is None:
+            raise RequestError("invalid", "resource limits need a writable cgroup hierarchy, and there is none")
+        try:
+            container.cgroup.update(message["resources"])
+        except OSError as error:
+            raise RequestError("invalid", f"set resources: {error}") from None
+        return {}
+
+    def _exec(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
+        container = self._running(message["container"])
+        name, request = message["exec"], message["id"]
+        if len(descriptors) != 2:
+            raise RequestError("invalid", f"exec needs 2 descriptors, got {len(descriptors)}")
+
+        def started(error: str | None) -> None:
+            if error is None:
+                connection.reply(request, {})
+            else:
+                connection.fail(request, "start", error)
+
+        def ended(code: int) -> None:
+            connection.send({"event": "exec_ended", "exec": name, "exit_code": code})
+
+        def gone() -> None:
+            self._executions.pop(name, None)
+
+        execution = Execution(
+            self._environment,
+            container,
+            on_started=started,
+            on_ended=ended,
+            on_gone=gone,
+        )
+        try:
+            execution.start(message["argv"], descriptors[0], descriptors[1])
+        except OSError as error:
+            raise RequestError("start", str(error)) from None
+        self._executions[name] = (execution, connection)
+
+    def _exec_kill(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        known = self._executions.get(message["exec"])
+        if known is not None:
+            known[0].kill()
+        return {}
+
+    def _reopen_log(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        try:
+            self._running(message["container"]).log.reopen()
+        except OSError as error:
+            raise RequestError("internal", f"reopen log: {error.strerror or error}") from None
+        return {}
+
+    def _forget(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        container = self._containers.get(message["container"])
+        if container is not None and container.state is not EXITED:
+            raise RequestError("busy", f"container {container.id} is {container.state}")
+        self._containers.pop(message["container"], None)
+        return {}
+
+    def _shutdown(self, connection: Connection, message: Message, _descriptors: list[int]) -> None:
+        self._ending = not self._alive()
+        connection.reply(message["id"], {"ended": self._ending})
+        self._end_if_possible()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _running(self, container_id: str) -> Container:
+        container = self._containers.get(container_id)
+        if container is None:
+            raise RequestError("unknown", f"no container {container_id}")
+        if container.state in (EXITED, STARTING):
+            raise RequestError("not_running", f"container {container_id} is {container.state}")
+        return container
+
+    def _alive(self) -> list[Container]:
+        return [container for container in self._containers.values() if container.state is not EXITED]
+
+    def _end_if_possible(self) -> None:
+        if self._ending and not self._alive():
+            self._loop.stop()
+
+    def _look_around(self) -> None:
+        """End when the runtime's folder is gone, or when nobody has needed this process for a while."""
+        self._loop.after(_LOOK_AT_ROOT_EVERY, self._look_around)
+        if os.fstat(self._root_descriptor).st_nlink == 0:
+            print("the runtime's folder was deleted: ending all containers", file=sys.stderr, flush=True)
+            self._ending = True
+            for container in self._alive():
+                container.kill()
+            self._end_if_possible()
+        needed = self._connections or self._sandboxes or self._alive()
+        self._idle_for = 0.0 if needed else self._idle_for + _LOOK_AT_ROOT_EVERY
+        if self._idle_for >= _IDLE_LIMIT:
+            self._loop.stop()
+
+    def close(self) -> None:
+        """After the loop: give back what outlives a process."""
+        for sandbox in self._sandboxes.values():
+            sandbox.close()
+        remove_tree(self._shared_memory)
+        self._environment.cgroups.remove()

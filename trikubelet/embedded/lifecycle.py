@@ -1,0 +1,300 @@
+"""What happens to sandboxes and containers: starting, stopping and removing them, and hearing how they end.
+
+This is the owner of the inventory. The keeper says what runs and what ended (`connected`, `event`); the calls of the
+runtime service change the rest. Every change of a record is followed by its CRI event.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from trikubelet.cri import v1
+from trikubelet.embedded import messages
+from trikubelet.embedded.event_stream import ContainerEvents
+from trikubelet.embedded.exec_sync import Commands
+from trikubelet.embedded.inventory import Inventory
+from trikubelet.embedded.keeper_client import KeeperAbilities, KeeperClient, KeeperError, KeeperLostError
+from trikubelet.embedded.records import ContainerRecord, Exit, Phase, RecordStore, SandboxRecord, delete_tree
+from trikubelet.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trikubelet.clock import WallClock
+
+log = get_logger("embedded")
+
+_KILLED_WITHIN: Final = 10.0
+_CLEANUP_DEADLINE: Final = 60.0
+_SIGKILL: Final = 9
+
+
+class WrongStateError(Exception):
+    """A container or sandbox that is not in the state that a call needs."""
+
+
+class NotEndedError(Exception):
+    """A container whose processes did not end although they were killed (uninterruptible sleep in the kernel)."""
+
+    def __init__(self, container_id: str) -> None:
+        super().__init__(
+            f"container {container_id}: its processes were killed, but have not ended after {_KILLED_WITHIN:g} s"
+        )
+        self.container_id = container_id
+
+
+class StartFailedError(Exception):
+    """A container that could not become what it was asked to be; the text is the exact reason."""
+
+
+class Lifecycle:
+    """Sandboxes and containers of one runtime folder."""
+
+    def __init__(self, store: RecordStore, *, clock: WallClock, address: Callable[[], str]) -> None:
+        self.inventory = Inventory()
+        self.events = ContainerEvents()
+        self.abilities: KeeperAbilities | None = None
+        self.keeper = KeeperClient(store.root, self)
+        self.commands = Commands(self.keeper)
+        self._store = store
+        self._clock = clock
+        self._address = address
+        self._unwanted: list[tuple[str, dict[str, Any]]] = []
+        self._deletions = trio.CapacityLimiter(2)
+        self._load()
+
+    def now(self) -> int:
+        """Nanoseconds since the epoch, for the wire."""
+        return int(self._clock.now().timestamp() * 1_000_000) * 1000
+
+    def _load(self) -> None:
+        for sandbox in self._store.load_sandboxes():
+            self.inventory.sandboxes[sandbox.id] = sandbox
+        for container in self._store.load_containers():
+            if container.sandbox_id in self.inventory.sandboxes:
+                self.inventory.containers[container.id] = container
+            else:
+                self._store.set_aside(self._store.container_folder(container.id))
+
+    # -- what the keeper says ----------------------------------------------------------------------------------------
+
+    def connected(self, abilities: KeeperAbilities, listing: dict[str, Any]) -> None:
+        """A keeper is there: its list is the truth about what runs."""
+        self.abilities = abilities
+        self.commands.keeper_lost()
+        held = {entry["container"]: entry for entry in listing["containers"]}
+        for record in self.inventory.containers.values():
+            self._settle(record, held.pop(record.id, None))
+        sandboxes = set(listing["sandboxes"])
+        for sandbox in self.inventory.sandboxes.values():
+            sandbox.ready = sandbox.id in sandboxes
+        self._unwanted = [("kill", {"container": container}) for container in held]
+        for unknown in sandboxes - self.inventory.sandboxes.keys():
+            self._unwanted.append(("sandbox_stop", {"sandbox": unknown}))
+
+    def _settle(self, record: ContainerRecord, entry: dict[str, Any] | None) -> None:
+        """Bring a record to what the keeper, or what an earlier one wrote down, says."""
+        if record.phase is Phase.EXITED:
+            return
+        if entry is not None and entry["exit"] is None:
+            self._running(record, entry)
+            return
+        outcome = Exit.from_json(entry["exit"]) if entry is not None else self._store.recorded_exit(record.id)
+        if outcome is None and self._store.was_started(record.id):
+            outcome = Exit(255, "Unknown", "the record of its end was lost", record.started_at, self.now())
+        if outcome is not None:
+            record.set_exit(outcome)
+            self._emit(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
+
+    def _running(self, record: ContainerRecord, entry: dict[str, Any]) -> None:
+        record.phase = Phase.RUNNING
+        record.pid = entry["pid"]
+        record.started_at = entry["started_at"]
+        record.user = entry["user"]
+        record.cgroup = entry["cgroup"]
+
+    def event(self, message: dict[str, Any]) -> None:
+        """Something ended."""
+        if message["event"] == "exec_ended":
+            self.commands.ended(message)
+            return
+        record = self.inventory.containers.get(message["container"])
+        if record is not None and record.phase is not Phase.EXITED:
+            if record.phase is Phase.CREATED:
+                # It ended before the task that started it could run again.
+                self._running(record, message)
+                self._emit(record, v1.ContainerEventType.CONTAINER_STARTED_EVENT)
+            record.set_exit(Exit.from_json(message["exit"]))
+            self._emit(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
+
+    async def tidy(self) -> None:
+        """Once after the start: end what no record knows, delete what earlier removals left."""
+        for operation, fields in self._unwanted:
+            log.warning("the keeper holds something without a record", operation=operation, **fields)
+            try:
+                await self.keeper.request(operation, **fields)
+            except (KeeperError, KeeperLostError) as error:
+                log.warning("cannot end it", error=str(error), **fields)
+        for folder in self._store.leftovers():
+            await trio.to_thread.run_sync(delete_tree, folder, limiter=self._deletions)
+
+    # -- sandboxes ---------------------------------------------------------------------------------------------------
+
+    async def run_sandbox(self, record: SandboxRecord, request: dict[str, Any]) -> None:
+        """Make the pod's namespaces and record it. Raises KeeperError, KeeperLostError; then nothing stays."""
+        self.inventory.sandboxes[record.id] = record
+        try:
+            with trio.CancelScope(shield=True):  # bounded: a request has a deadline
+                await self.keeper.request("sandbox_start", **request)
+            self._store.save_sandbox(record)
+        except BaseException:
+            del self.inventory.sandboxes[record.id]
+            self._store.set_aside(self._store.sandbox_folder(record.id))
+            raise
+        record.ready = True
+        self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_CREATED_EVENT)
+        self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_STARTED_EVENT)
+
+    async def stop_sandbox(self, record: SandboxRecord) -> None:
+        """Kill what runs in it, and let its namespaces go. Raises NotEndedError, KeeperError, KeeperLostError."""
+        failures: list[NotEndedError | KeeperError | KeeperLostError] = []
+
+        async def kill(container: ContainerRecord) -> None:
+            try:
+                await self.stop_container(container, 0.0)
+            except (NotEndedError, KeeperError, KeeperLostError) as error:
+                failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for container in self.inventory.containers_of(record.id):
+                nursery.start_soon(kill, container)
+        if failures:
+            raise failures[0]
+        await self.keeper.request("sandbox_stop", sandbox=record.id)
+        if record.ready:
+            record.ready = False
+            self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
+
+    async def remove_sandbox(self, record: SandboxRecord) -> None:
+        """Stop it, and delete it with its containers."""
+        await self.stop_sandbox(record)
+        for container in self.inventory.containers_of(record.id):
+            await self.remove_container(container)
+        if self.inventory.sandboxes.pop(record.id, None) is None:
+            return
+        self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_DELETED_EVENT)
+        await self._delete(self._store.sandbox_folder(record.id))
+
+    # -- containers --------------------------------------------------------------------------------------------------
+
+    def create_container(self, record: ContainerRecord) -> None:
+        """Record it. Raises OSError."""
+        self._store.save_container(record)
+        self.inventory.containers[record.id] = record
+        self._emit(record, v1.ContainerEventType.CONTAINER_CREATED_EVENT)
+
+    async def start_container(self, record: ContainerRecord) -> None:
+        """Start it. Raises WrongStateError, StartFailedError, KeeperLostError.
+
+        Once begun it is not cancelled: a container must not run that nobody knows to run.
+        """
+        async with record.changing:
+            if record.phase is not Phase.CREATED:
+                raise WrongStateError(f"container {record.id} is {record.phase.value}, expected created")
+            if not self.inventory.sandboxes[record.sandbox_id].ready:
+                raise WrongStateError(f"sandbox {record.sandbox_id} is not ready")
+            if record.spec["log_path"]:
+                Path(record.spec["log_path"]).parent.mkdir(parents=True, exist_ok=True)
+            with trio.CancelScope(shield=True):  # bounded: a request has a deadline
+                try:
+                    entry = await self.keeper.request("start", spec=record.spec)
+                except KeeperError as error:
+                    now = self.now()
+                    record.set_exit(
+                        self._store.recorded_exit(record.id) or Exit(128, "StartError", str(error), now, now)
+                    )
+                    self._emit(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
+                    raise StartFailedError(f"unable to start container process: {error}") from None
+            if record.phase is Phase.CREATED:
+                self._running(record, entry)
+                self._emit(record, v1.ContainerEventType.CONTAINER_STARTED_EVENT)
+
+    async def stop_container(self, record: ContainerRecord, timeout: float) -> None:
+        """Ask it to end, and kill it after `timeout` seconds (0: at once). Returns when nothing of it is left.
+
+        Several calls may wait at once, each with its own timeout; the container is asked once. Cancelled, it stays
+        asked, but is not killed. Raises NotEndedError, KeeperLostError.
+        """
+        if record.phase is not Phase.RUNNING:
+            return
+        if timeout > 0:
+            if not record.stop_signalled:
+                record.stop_signalled = True
+                await self._tell(record, "signal", signal=record.stop_signal)
+            with trio.move_on_after(timeout):
+                await record.exited.wait()
+                return
+        await self._tell(record, "kill")
+        with trio.move_on_after(_KILLED_WITHIN):
+            await record.exited.wait()
+            return
+        raise NotEndedError(record.id)
+
+    async def remove_container(self, record: ContainerRecord) -> None:
+        """Kill it if it runs, and delete it. Raises NotEndedError, KeeperLostError."""
+        async with record.changing:
+            if self.inventory.containers.get(record.id) is not record:
+                return
+            await self.stop_container(record, 0.0)
+            try:
+                await self.keeper.request("forget", container=record.id)
+            except KeeperError as error:
+                raise WrongStateError(f"container {record.id} cannot be removed: {error}") from None
+            self._emit(record, v1.ContainerEventType.CONTAINER_DELETED_EVENT, without=record)
+            del self.inventory.containers[record.id]
+            await self._delete(self._store.container_folder(record.id))
+
+    async def _tell(self, record: ContainerRecord, operation: str, **fields: Any) -> None:
+        try:
+            await self.keeper.request(operation, container=record.id, **fields)
+        except KeeperError as error:
+            if error.kind not in ("not_running", "unknown"):
+                raise
+
+    async def _delete(self, folder: Path) -> None:
+        """Set aside at once; the deletion may take its time, and the next start finishes an interrupted one."""
+        aside = self._store.set_aside(folder)
+        if aside is not None:
+            with trio.move_on_after(_CLEANUP_DEADLINE, shield=True):
+                await trio.to_thread.run_sync(delete_tree, aside, limiter=self._deletions)
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _emit(
+        self, record: ContainerRecord, kind: v1.ContainerEventType, without: ContainerRecord | None = None
+    ) -> None:
+        sandbox = self.inventory.sandboxes.get(record.sandbox_id)
+        if sandbox is not None:
+            self._publish(record.id, kind, sandbox, without)
+
+    def _emit_sandbox(self, sandbox: SandboxRecord, kind: v1.ContainerEventType) -> None:
+        self._publish(sandbox.id, kind, sandbox, None)
+
+    def _publish(
+        self, subject: str, kind: v1.ContainerEventType, sandbox: SandboxRecord, without: ContainerRecord | None
+    ) -> None:
+        if not self.events.wanted:
+            return
+        containers = [record for record in self.inventory.containers_of(sandbox.id) if record is not without]
+        self.events.publish(
+            v1.ContainerEventResponse(
+                container_id=subject,
+                container_event_type=kind,
+                created_at=self.now(),
+                pod_sandbox_status=messages.sandbox_status(sandbox, self._address()),
+                containers_statuses=[messages.container_status(record) for record in containers],
+            )
+        )

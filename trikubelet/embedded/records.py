@@ -1,0 +1,267 @@
+"""Pod sandboxes and containers as values, and the files that they live in.
+
+    sandboxes/<id>/sandbox.json      what the pod asked for, and resolv.conf, hostname, hosts beside it
+    containers/<id>/container.json   what was asked for, and the specification made of it
+    containers/<id>/run.json         written by the keeper at the start
+    containers/<id>/exit.json        written by the keeper at the end
+    containers/<id>/upper            the container's own changes to its image
+
+Each file has one writer and is replaced in one step. What runs and how it ended is the keeper's knowledge: the agent's
+files never say so, and so cannot be wrong about it. A file that cannot be read is moved to `corrupt/` and reported; it
+costs that one container, not the runtime.
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import json
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+import trio
+
+from trikubelet.cri import v1
+from trikubelet.embedded.images.trees import remove_tree
+from trikubelet.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+log = get_logger("embedded")
+
+_VERSION = 1
+T = TypeVar("T")
+
+
+class Phase(enum.Enum):
+    """Where a container is in its life."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    EXITED = "exited"
+
+
+@attrs.frozen
+class ContainerImage:
+    """The image a container was made of, as it was called and as it is known."""
+
+    name: str
+    reference: str
+    id: str
+
+
+@attrs.frozen
+class Exit:
+    """How a container ended. Times are nanoseconds since the epoch."""
+
+    code: int
+    reason: str
+    message: str
+    started_at: int
+    finished_at: int
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Exit:
+        return cls(
+            code=int(record["exit_code"]),
+            reason=str(record["reason"]),
+            message=str(record["message"]),
+            started_at=int(record["started_at"]),
+            finished_at=int(record["finished_at"]),
+        )
+
+
+@attrs.define(eq=False)
+class ContainerRecord:
+    """One container. The first six fields are on disk and fixed; the others are what the keeper last said."""
+
+    id: str
+    sandbox_id: str
+    config: v1.ContainerConfig
+    image: ContainerImage
+    spec: dict[str, Any]
+    """What the keeper gets, but for what it adds itself; see `container_spec.py`."""
+    created_at: int
+    stop_signal: int = 15
+    phase: Phase = Phase.CREATED
+    pid: int = 0
+    started_at: int = 0
+    user: dict[str, Any] = attrs.field(factory=dict)
+    cgroup: dict[str, Any] | None = None
+    exit: Exit | None = None
+    resources: v1.LinuxContainerResources | None = None
+    """Set by UpdateContainerResources; forgotten by an agent that restarts."""
+    exited: trio.Event = attrs.field(factory=trio.Event)
+    changing: trio.Lock = attrs.field(factory=trio.Lock)
+    """Held while it is started or removed."""
+    stop_signalled: bool = False
+
+    def set_exit(self, outcome: Exit) -> None:
+        self.phase, self.exit, self.pid = Phase.EXITED, outcome, 0
+        self.started_at = outcome.started_at
+        self.exited.set()
+
+
+@attrs.define(eq=False)
+class SandboxRecord:
+    """One pod sandbox. Ready means that the keeper holds its namespaces."""
+
+    id: str
+    config: v1.PodSandboxConfig
+    created_at: int
+    runtime_handler: str = ""
+    ready: bool = False
+
+
+class RecordStore:
+    """The files of one runtime folder. All methods do small synchronous file work, except `delete_tree`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("sandboxes", "containers", "removing"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        root.chmod(0o700)
+
+    def sandbox_folder(self, sandbox_id: str) -> Path:
+        return self.root / "sandboxes" / sandbox_id
+
+    def container_folder(self, container_id: str) -> Path:
+        return self.root / "containers" / container_id
+
+    def load_sandboxes(self) -> Iterator[SandboxRecord]:
+        yield from self._load("sandboxes", "sandbox.json", self._read_sandbox)
+
+    def load_containers(self) -> Iterator[ContainerRecord]:
+        yield from self._load("containers", "container.json", self._read_container)
+
+    def save_sandbox(self, record: SandboxRecord) -> None:
+        folder = self.sandbox_folder(record.id)
+        folder.mkdir(exist_ok=True)
+        document = {
+            "version": _VERSION,
+            "id": record.id,
+            "name": record.config.metadata.name,
+            "namespace": record.config.metadata.namespace,
+            "created_at": record.created_at,
+            "runtime_handler": record.runtime_handler,
+            "config": _encode(record.config),
+        }
+        write_document(folder / "sandbox.json", document)
+
+    def save_container(self, record: ContainerRecord) -> None:
+        folder = self.container_folder(record.id)
+        folder.mkdir(exist_ok=True)
+        document = {
+            "version": _VERSION,
+            "id": record.id,
+            "sandbox": record.sandbox_id,
+            "name": record.config.metadata.name,
+            "created_at": record.created_at,
+            "stop_signal": record.stop_signal,
+            "image": attrs.asdict(record.image),
+            "spec": record.spec,
+            "config": _encode(record.config),
+        }
+        write_document(folder / "container.json", document)
+
+    def recorded_exit(self, container_id: str) -> Exit | None:
+        """What the keeper wrote at the container's end, if it ended."""
+        path = self.container_folder(container_id) / "exit.json"
+        try:
+            return Exit.from_json(json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("unreadable exit record", path=str(path), error=str(error))
+            return Exit(255, "Unknown", f"the record of its end cannot be read: {error}", 0, 0)
+
+    def was_started(self, container_id: str) -> bool:
+        return (self.container_folder(container_id) / "run.json").exists()
+
+    def set_aside(self, folder: Path) -> Path | None:
+        """Take a folder out of the records at once; `delete_tree` then may take its time. None if it is not there."""
+        target = self.root / "removing" / f"{folder.name}-{os.urandom(4).hex()}"
+        try:
+            folder.rename(target)
+        except FileNotFoundError:
+            return None
+        return target
+
+    def leftovers(self) -> list[Path]:
+        """What an interrupted removal left."""
+        return list((self.root / "removing").iterdir())
+
+    def _load(self, kind: str, name: str, read: Callable[[Path], T]) -> Iterator[T]:
+        for folder in sorted((self.root / kind).iterdir()):
+            try:
+                yield read(folder / name)
+            except FileNotFoundError:
+                self.set_aside(folder)
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                kept = self._move_to_corrupt(folder)
+                log.warning("unreadable record moved aside", path=str(folder / name), now=str(kept), error=str(error))
+
+    def _move_to_corrupt(self, folder: Path) -> Path:
+        corrupt = self.root / "corrupt"
+        corrupt.mkdir(exist_ok=True)
+        target = corrupt / f"{folder.name}-{os.urandom(4).hex()}"
+        folder.rename(target)
+        return target
+
+    def _read_sandbox(self, path: Path) -> SandboxRecord:
+        document = _read_document(path)
+        return SandboxRecord(
+            id=str(document["id"]),
+            config=v1.PodSandboxConfig.FromString(_decode(document["config"])),
+            created_at=int(document["created_at"]),
+            runtime_handler=str(document["runtime_handler"]),
+        )
+
+    def _read_container(self, path: Path) -> ContainerRecord:
+        document = _read_document(path)
+        if not isinstance(document["spec"], dict):
+            raise ValueError(f"expected an object as spec, got {type(document['spec']).__name__}")
+        return ContainerRecord(
+            id=str(document["id"]),
+            sandbox_id=str(document["sandbox"]),
+            config=v1.ContainerConfig.FromString(_decode(document["config"])),
+            image=ContainerImage(**document["image"]),
+            spec=document["spec"],
+            created_at=int(document["created_at"]),
+            stop_signal=int(document["stop_signal"]),
+        )
+
+
+def write_document(path: Path, document: dict[str, Any]) -> None:
+    """Replace a file in one step."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(json.dumps(document), encoding="utf-8")
+    temporary.replace(path)
+
+
+def delete_tree(folder: Path) -> None:
+    """Delete a folder and all below it, following no link. Blocking. What cannot be deleted stays, with a warning."""
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        log.warning("cannot delete", path=str(folder), error=str(error))
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(document, dict):
+        raise ValueError(f"expected an object, got {type(document).__name__}")
+    if document["version"] != _VERSION:
+        raise ValueError(f"expected version {_VERSION}, got {document['version']!r}")
+    return document
+
+
+def _encode(message: Any) -> str:
+    return base64.b64encode(bytes(message)).decode("ascii")
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

@@ -1,0 +1,128 @@
+"""The embedded runtime as a whole: records, keeper and image store behind the two CRI services.
+
+In the agent's own process (the default):
+
+    runtime = EmbeddedRuntime(root, clock=SystemClock())
+    await nursery.start(runtime.run)
+    server = grpc.Server(runtime.handlers)          # and serve one end of a memory stream pair
+
+Or alone, for any CRI client: `await serve(root, "/run/trikubelet/cri.sock", clock=…)`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from trikubelet.embedded.image_service import EmbeddedImageService
+from trikubelet.embedded.images.store import ImageStore
+from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError
+from trikubelet.embedded.lifecycle import Lifecycle
+from trikubelet.embedded.records import RecordStore
+from trikubelet.embedded.runtime_service import EmbeddedRuntimeService
+from trikubelet.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.clock import WallClock
+    from trikubelet.grpc.server import Servable
+
+log = get_logger("embedded")
+
+# Documentation addresses: nothing is sent, the kernel only says which of its own it would use.
+_SOMEWHERE: Final = ("192.0.2.1", 9)
+
+
+class EmbeddedRuntime:
+    """A CRI runtime on a folder. `images_root` is where images lie, `root/images` unless given.
+
+    The folder is made with mode 0700. Raises OSError where it cannot be.
+    """
+
+    def __init__(self, root: Path, *, clock: WallClock, images_root: Path | None = None, node_ip: str = "") -> None:
+        self.root = root.absolute()
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.images = ImageStore(images_root or self.root / "images", clock=clock)
+        self._node_ip = node_ip
+        self._records = RecordStore(self.root)
+        self._lifecycle = Lifecycle(self._records, clock=clock, address=self._address)
+        self.runtime_service = EmbeddedRuntimeService(
+            self._lifecycle, self._records, self.images, address=self._address
+        )
+        self.image_service = EmbeddedImageService(
+            self.images,
+            clock=clock,
+            users=self._lifecycle.inventory.users_of_image,
+            containers_root=self.root / "containers",
+        )
+
+    @property
+    def handlers(self) -> Sequence[Servable]:
+        """The two services, for a gRPC server."""
+        return [self.runtime_service, self.image_service]
+
+    def capabilities(self) -> dict[str, Any]:
+        """What this machine lets the runtime do; empty until `run` has started."""
+        return self.runtime_service.capabilities()
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Find the keeper or start one, adopt its containers, and serve until cancelled.
+
+        Cancelling leaves the keeper and the containers as they are. Raises KeeperStartError if none can be started.
+        """
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._lifecycle.keeper.run)
+            nursery.start_soon(self._tidy)
+            task_status.started()
+
+    async def shutdown(self) -> bool:
+        """End the keeper, if no container is left. Returns whether it ends."""
+        try:
+            return await self._lifecycle.keeper.shutdown()
+        except (KeeperError, KeeperLostError, trio.TooSlowError) as error:
+            log.warning("the container keeper was not ended", error=str(error))
+            return False
+
+    async def _tidy(self) -> None:
+        await self._lifecycle.tidy()
+        await self.images.collect_garbage()
+
+    def _address(self) -> str:
+        """The address that pods are reached at: the node's."""
+        if not self._node_ip:
+            self._node_ip = _own_address()
+        return self._node_ip
+
+
+async def serve(
+    root: Path,
+    path: str,
+    *,
+    clock: WallClock,
+    images_root: Path | None = None,
+    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the runtime of `root` on a unix socket until cancelled. The containers live on."""
+    from trikubelet.grpc import Server
+
+    runtime = EmbeddedRuntime(root, clock=clock, images_root=images_root)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(runtime.run)
+        await nursery.start(Server(runtime.handlers).serve_unix, path)
+        task_status.started()
+
+
+def _own_address() -> str:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(_SOMEWHERE)
+            return str(ipaddress.ip_address(probe.getsockname()[0]))
+    except OSError:
+        return "127.0.0.1"

@@ -1,0 +1,424 @@
+"""CRI's RuntimeService on the embedded runtime: requests in, messages out. What happens is in `lifecycle.py`.
+
+Idempotent where the CRI says so: stopping what has stopped and removing what is gone succeed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import trio
+from grpclib import GRPCError
+from grpclib.const import Status
+
+from trikubelet import __version__
+from trikubelet.cri import v1
+from trikubelet.embedded import messages
+from trikubelet.embedded.container_spec import (
+    SpecError,
+    Surroundings,
+    container_spec,
+    resources_to_json,
+    stop_signal,
+)
+from trikubelet.embedded.exec_sync import CommandTimeoutError
+from trikubelet.embedded.inventory import UnknownIdError
+from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError
+from trikubelet.embedded.lifecycle import Lifecycle, NotEndedError, StartFailedError, WrongStateError
+from trikubelet.embedded.records import ContainerImage, ContainerRecord, Phase, RecordStore, SandboxRecord
+from trikubelet.embedded.sandbox_files import SandboxConfigError, sandbox_request, write_sandbox_files
+from trikubelet.embedded.usage_messages import UsageMessages
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from trikubelet.embedded.images.model import StoredImage
+
+RUNTIME_NAME: Final = "trikubelet-embedded"
+_ITEMS_PER_MESSAGE: Final = 100
+_NETWORK_NOTE: Final = "pods share the node's network: no addresses or port mappings of their own"
+
+T = TypeVar("T")
+
+
+class ImageResolver(Protocol):
+    """What the runtime needs of the image store."""
+
+    def resolve(self, reference: str) -> StoredImage | None:
+        """The image of a name, digest or id; None where there is none."""
+        ...
+
+
+class EmbeddedRuntimeService(v1.RuntimeServiceBase):
+    """Serves one runtime folder."""
+
+    def __init__(
+        self, lifecycle: Lifecycle, store: RecordStore, images: ImageResolver, *, address: Callable[[], str]
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._inventory = lifecycle.inventory
+        self._store = store
+        self._images = images
+        self._address = address
+        self._usage = UsageMessages(lifecycle, store)
+
+    # -- the runtime itself ------------------------------------------------------------------------------------------
+
+    async def version(self, version_request: v1.VersionRequest) -> v1.VersionResponse:
+        return v1.VersionResponse(
+            version="0.1.0",
+            runtime_name=RUNTIME_NAME,
+            runtime_version=__version__,
+            runtime_api_version="v1",
+        )
+
+    async def status(self, status_request: v1.StatusRequest) -> v1.StatusResponse:
+        abilities = self._lifecycle.abilities
+        ready = abilities is not None
+        conditions = [
+            v1.RuntimeCondition(
+                type="RuntimeReady", status=ready, reason="" if ready else "NoKeeper",
+                message="" if ready else "the process that keeps the containers is not there",
+            ),
+            v1.RuntimeCondition(type="NetworkReady", status=True, reason="HostNetwork", message=_NETWORK_NOTE),
+        ]  # fmt: skip
+        response = v1.StatusResponse(
+            status=v1.RuntimeStatus(conditions=conditions),
+            runtime_handlers=[
+                v1.RuntimeHandler(
+                    name="",
+                    features=v1.RuntimeHandlerFeatures(recursive_read_only_mounts=ready),
+                )
+            ],
+            features=v1.RuntimeFeatures(supplemental_groups_policy=True),
+        )
+        if status_request.verbose:
+            response.info = {"config": json.dumps(self.capabilities())}
+        return response
+
+    def capabilities(self) -> dict[str, Any]:
+        """What this machine lets the runtime do, for `Status` and for people. Empty before the keeper is there."""
+        abilities = self._lifecycle.abilities
+        if abilities is None:
+            return {}
+        return {
+            "mode": abilities.mode,
+            "namespaces": ["pid", "mount", "uts", "ipc"] if abilities.isolated else [],
+            "rootfs": "overlay" if abilities.overlay else "read-only" if abilities.isolated else "host",
+            "limits": list(abilities.limits),
+            "notIsolated": [
+                _NETWORK_NOTE,
+                "no seccomp, AppArmor or SELinux confinement",
+                *([] if abilities.limits else ["no resource limits: no writable cgroup hierarchy"]),
+                *([] if abilities.isolated else ["processes, files and host names: containers are plain processes"]),
+            ],
+            "problems": list(abilities.problems),
+            "keeperPid": abilities.pid,
+        }
+
+    async def runtime_config(self, runtime_config_request: v1.RuntimeConfigRequest) -> v1.RuntimeConfigResponse:
+        return v1.RuntimeConfigResponse(linux=v1.LinuxRuntimeConfiguration(cgroup_driver=v1.CgroupDriver.CGROUPFS))
+
+    async def update_runtime_config(
+        self, update_runtime_config_request: v1.UpdateRuntimeConfigRequest
+    ) -> v1.UpdateRuntimeConfigResponse:
+        """Accepted without effect: the pod CIDR means nothing where pods have no addresses of their own."""
+        return v1.UpdateRuntimeConfigResponse()
+
+    # -- sandboxes ---------------------------------------------------------------------------------------------------
+
+    async def run_pod_sandbox(self, run_pod_sandbox_request: v1.RunPodSandboxRequest) -> v1.RunPodSandboxResponse:
+        config, handler = run_pod_sandbox_request.config, run_pod_sandbox_request.runtime_handler
+        if handler:
+            raise GRPCError(Status.INVALID_ARGUMENT, f'no runtime for "{handler}" is configured')
+        self._reserve_sandbox_name(config)
+        record = SandboxRecord(secrets.token_hex(32), config, self._lifecycle.now())
+        with _errors():
+            request = sandbox_request(record.id, config)
+            write_sandbox_files(self._store.sandbox_folder(record.id), config)
+            await self._lifecycle.run_sandbox(record, request)
+        return v1.RunPodSandboxResponse(pod_sandbox_id=record.id)
+
+    def _reserve_sandbox_name(self, config: v1.PodSandboxConfig) -> None:
+        for other in self._inventory.sandboxes.values():
+            if other.config.metadata == config.metadata:
+                raise GRPCError(
+                    Status.ALREADY_EXISTS,
+                    f"pod {config.metadata.namespace}/{config.metadata.name}, attempt {config.metadata.attempt}: "
+                    f"its sandbox exists already: {other.id}",
+                )
+
+    async def stop_pod_sandbox(self, stop_pod_sandbox_request: v1.StopPodSandboxRequest) -> v1.StopPodSandboxResponse:
+        try:
+            record = self._inventory.sandbox(stop_pod_sandbox_request.pod_sandbox_id)
+        except UnknownIdError:
+            return v1.StopPodSandboxResponse()
+        with _errors():
+            await self._lifecycle.stop_sandbox(record)
+        return v1.StopPodSandboxResponse()
+
+    async def remove_pod_sandbox(
+        self, remove_pod_sandbox_request: v1.RemovePodSandboxRequest
+    ) -> v1.RemovePodSandboxResponse:
+        try:
+            record = self._inventory.sandbox(remove_pod_sandbox_request.pod_sandbox_id)
+        except UnknownIdError:
+            return v1.RemovePodSandboxResponse()
+        with _errors():
+            await self._lifecycle.remove_sandbox(record)
+        return v1.RemovePodSandboxResponse()
+
+    async def pod_sandbox_status(
+        self, pod_sandbox_status_request: v1.PodSandboxStatusRequest
+    ) -> v1.PodSandboxStatusResponse:
+        with _errors():
+            record = self._inventory.sandbox(pod_sandbox_status_request.pod_sandbox_id)
+        response = v1.PodSandboxStatusResponse(
+            status=messages.sandbox_status(record, self._address()),
+            containers_statuses=[
+                messages.container_status(container) for container in self._inventory.containers_of(record.id)
+            ],
+            timestamp=self._lifecycle.now(),
+        )
+        if pod_sandbox_status_request.verbose:
+            response.info = {"info": json.dumps({"pid": 0, "runtimeType": "embedded", "network": _NETWORK_NOTE})}
+        return response
+
+    async def list_pod_sandbox(self, list_pod_sandbox_request: v1.ListPodSandboxRequest) -> v1.ListPodSandboxResponse:
+        found = self._inventory.filter_sandboxes(list_pod_sandbox_request.filter)
+        return v1.ListPodSandboxResponse(items=[messages.sandbox_item(record) for record in found])
+
+    async def stream_pod_sandboxes(
+        self, stream_pod_sandboxes_request: v1.StreamPodSandboxesRequest
+    ) -> AsyncIterator[v1.StreamPodSandboxesResponse]:
+        for part in _parts(self._inventory.filter_sandboxes(stream_pod_sandboxes_request.filter)):
+            yield v1.StreamPodSandboxesResponse(pod_sandboxes=[messages.sandbox_item(record) for record in part])
+
+    # -- containers --------------------------------------------------------------------------------------------------
+
+    async def create_container(self, create_container_request: v1.CreateContainerRequest) -> v1.CreateContainerResponse:
+        config = create_container_request.config
+        with _errors():
+            sandbox = self._inventory.sandbox(create_container_request.pod_sandbox_id)
+            if not sandbox.ready:
+                raise WrongStateError(f"sandbox {sandbox.id} is not ready")
+            self._reserve_container_name(sandbox, config)
+            image = self._image(config)
+            record = self._new_container(sandbox, config, image)
+            self._lifecycle.create_container(record)
+        return v1.CreateContainerResponse(container_id=record.id)
+
+    def _reserve_container_name(self, sandbox: SandboxRecord, config: v1.ContainerConfig) -> None:
+        for other in self._inventory.containers_of(sandbox.id):
+            if other.config.metadata == config.metadata:
+                raise GRPCError(
+                    Status.ALREADY_EXISTS,
+                    f"container {config.metadata.name}, attempt {config.metadata.attempt}, exists already: {other.id}",
+                )
+
+    def _image(self, config: v1.ContainerConfig) -> StoredImage:
+        image = self._images.resolve(config.image.image)
+        if image is None:
+            raise GRPCError(Status.NOT_FOUND, f'image "{config.image.image}": not found')
+        return image
+
+    def _new_container(self, sandbox: SandboxRecord, config: v1.ContainerConfig, image: StoredImage) -> ContainerRecord:
+        abilities = self._lifecycle.abilities
+        if abilities is None:
+            raise KeeperLostError("create")
+        container_id = secrets.token_hex(32)
+        around = Surroundings(
+            container_id=container_id,
+            directory=self._store.container_folder(container_id),
+            runtime_root=self._store.root,
+            sandbox_id=sandbox.id,
+            sandbox_folder=self._store.sandbox_folder(sandbox.id),
+            sandbox=sandbox.config,
+            hostname=sandbox.config.hostname or os.uname().nodename,
+            abilities=abilities,
+        )
+        return ContainerRecord(
+            id=container_id,
+            sandbox_id=sandbox.id,
+            config=config,
+            image=ContainerImage(
+                name=config.image.user_specified_image or image.name,
+                reference=next(iter(image.repo_digests), image.id),
+                id=image.id,
+            ),
+            spec=container_spec(around, config, image),
+            created_at=self._lifecycle.now(),
+            stop_signal=stop_signal(config, image),
+        )
+
+    async def start_container(self, start_container_request: v1.StartContainerRequest) -> v1.StartContainerResponse:
+        with _errors():
+            await self._lifecycle.start_container(self._inventory.container(start_container_request.container_id))
+        return v1.StartContainerResponse()
+
+    async def stop_container(self, stop_container_request: v1.StopContainerRequest) -> v1.StopContainerResponse:
+        try:
+            record = self._inventory.container(stop_container_request.container_id)
+        except UnknownIdError:
+            return v1.StopContainerResponse()
+        with _errors():
+            await self._lifecycle.stop_container(record, max(0, stop_container_request.timeout))
+        return v1.StopContainerResponse()
+
+    async def remove_container(self, remove_container_request: v1.RemoveContainerRequest) -> v1.RemoveContainerResponse:
+        try:
+            record = self._inventory.container(remove_container_request.container_id)
+        except UnknownIdError:
+            return v1.RemoveContainerResponse()
+        with _errors():
+            await self._lifecycle.remove_container(record)
+        return v1.RemoveContainerResponse()
+
+    async def list_containers(self, list_containers_request: v1.ListContainersRequest) -> v1.ListContainersResponse:
+        found = self._inventory.filter_containers(list_containers_request.filter)
+        return v1.ListContainersResponse(containers=[messages.container_item(record) for record in found])
+
+    async def stream_containers(
+        self, stream_containers_request: v1.StreamContainersRequest
+    ) -> AsyncIterator[v1.StreamContainersResponse]:
+        for part in _parts(self._inventory.filter_containers(stream_containers_request.filter)):
+            yield v1.StreamContainersResponse(containers=[messages.container_item(record) for record in part])
+
+    async def container_status(self, container_status_request: v1.ContainerStatusRequest) -> v1.ContainerStatusResponse:
+        with _errors():
+            record = self._inventory.container(container_status_request.container_id)
+        response = v1.ContainerStatusResponse(status=messages.container_status(record))
+        if container_status_request.verbose:
+            response.info = messages.container_info(record)
+        return response
+
+    async def update_container_resources(
+        self, update_container_resources_request: v1.UpdateContainerResourcesRequest
+    ) -> v1.UpdateContainerResourcesResponse:
+        wanted = update_container_resources_request.linux
+        with _errors():
+            record = self._inventory.container(update_container_resources_request.container_id)
+            if record.phase is Phase.EXITED:
+                raise WrongStateError(f"container {record.id} has ended")
+            limits = resources_to_json(wanted)
+            if record.phase is Phase.RUNNING:
+                await self._lifecycle.keeper.request("update", container=record.id, resources=limits)
+            else:
+                record.spec["resources"] = {**record.spec["resources"], **limits}
+                self._store.save_container(record)
+        record.resources = wanted
+        return v1.UpdateContainerResourcesResponse()
+
+    async def reopen_container_log(
+        self, reopen_container_log_request: v1.ReopenContainerLogRequest
+    ) -> v1.ReopenContainerLogResponse:
+        with _errors():
+            record = self._inventory.container(reopen_container_log_request.container_id)
+            await self._lifecycle.keeper.request("reopen_log", container=record.id)
+        return v1.ReopenContainerLogResponse()
+
+    # -- commands and streams ----------------------------------------------------------------------------------------
+
+    async def exec_sync(self, exec_sync_request: v1.ExecSyncRequest) -> v1.ExecSyncResponse:
+        if not exec_sync_request.cmd:
+            raise GRPCError(Status.INVALID_ARGUMENT, "exec: no command")
+        with _errors():
+            record = self._inventory.container(exec_sync_request.container_id)
+            if record.phase is not Phase.RUNNING:
+                raise WrongStateError(f"container {record.id} is {record.phase.value}, expected running")
+            result = await self._lifecycle.commands.run(
+                record.id, exec_sync_request.cmd, max(0, exec_sync_request.timeout)
+            )
+        return v1.ExecSyncResponse(stdout=result.stdout, stderr=result.stderr, exit_code=result.exit_code)
+
+    async def exec(self, exec_request: v1.ExecRequest) -> v1.ExecResponse:
+        raise _unimplemented("Exec", "ExecSync runs commands without a terminal")
+
+    async def attach(self, attach_request: v1.AttachRequest) -> v1.AttachResponse:
+        raise _unimplemented("Attach", "the container's output is in its log")
+
+    async def port_forward(self, port_forward_request: v1.PortForwardRequest) -> v1.PortForwardResponse:
+        raise _unimplemented("PortForward", "pods share the node's network: connect to the node's own port")
+
+    async def checkpoint_container(
+        self, checkpoint_container_request: v1.CheckpointContainerRequest
+    ) -> v1.CheckpointContainerResponse:
+        raise _unimplemented("CheckpointContainer", "it needs a runtime with CRIU")
+
+    async def get_container_events(
+        self, get_events_request: v1.GetEventsRequest
+    ) -> AsyncIterator[v1.ContainerEventResponse]:
+        async for event in self._lifecycle.events.subscribe():
+            yield event
+
+    # -- usage -------------------------------------------------------------------------------------------------------
+
+    async def container_stats(self, container_stats_request: v1.ContainerStatsRequest) -> v1.ContainerStatsResponse:
+        with _errors():
+            record = self._inventory.container(container_stats_request.container_id)
+            return v1.ContainerStatsResponse(stats=await self._usage.container(record))
+
+    async def list_container_stats(
+        self, list_container_stats_request: v1.ListContainerStatsRequest
+    ) -> v1.ListContainerStatsResponse:
+        return v1.ListContainerStatsResponse(stats=await self._usage.containers(list_container_stats_request.filter))
+
+    async def stream_container_stats(
+        self, stream_container_stats_request: v1.StreamContainerStatsRequest
+    ) -> AsyncIterator[v1.StreamContainerStatsResponse]:
+        for part in _parts(await self._usage.containers(stream_container_stats_request.filter)):
+            yield v1.StreamContainerStatsResponse(container_stats=list(part))
+
+    async def pod_sandbox_stats(
+        self, pod_sandbox_stats_request: v1.PodSandboxStatsRequest
+    ) -> v1.PodSandboxStatsResponse:
+        with _errors():
+            record = self._inventory.sandbox(pod_sandbox_stats_request.pod_sandbox_id)
+            return v1.PodSandboxStatsResponse(stats=await self._usage.sandbox(record))
+
+    async def list_pod_sandbox_stats(
+        self, list_pod_sandbox_stats_request: v1.ListPodSandboxStatsRequest
+    ) -> v1.ListPodSandboxStatsResponse:
+        return v1.ListPodSandboxStatsResponse(stats=await self._usage.sandboxes(list_pod_sandbox_stats_request.filter))
+
+    async def stream_pod_sandbox_stats(
+        self, stream_pod_sandbox_stats_request: v1.StreamPodSandboxStatsRequest
+    ) -> AsyncIterator[v1.StreamPodSandboxStatsResponse]:
+        for part in _parts(await self._usage.sandboxes(stream_pod_sandbox_stats_request.filter)):
+            yield v1.StreamPodSandboxStatsResponse(pod_sandbox_stats=list(part))
+
+
+def _parts(records: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(records), _ITEMS_PER_MESSAGE):
+        yield records[start : start + _ITEMS_PER_MESSAGE]
+
+
+def _unimplemented(call: str, instead: str) -> GRPCError:
+    return GRPCError(Status.UNIMPLEMENTED, f"{call}: the embedded runtime does not have it; {instead}")
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """What can go wrong, as the status codes that CRI clients expect."""
+    try:
+        yield
+    except UnknownIdError as error:
+        raise GRPCError(Status.NOT_FOUND, str(error)) from None
+    except (SpecError, SandboxConfigError) as error:
+        raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from None
+    except WrongStateError as error:
+        raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from None
+    except (StartFailedError, KeeperError) as error:
+        raise GRPCError(Status.UNKNOWN, str(error)) from None
+    except (CommandTimeoutError, NotEndedError) as error:
+        raise GRPCError(Status.DEADLINE_EXCEEDED, str(error)) from None
+    except KeeperLostError as error:
+        raise GRPCError(Status.UNAVAILABLE, str(error)) from None
+    except trio.TooSlowError:
+        raise GRPCError(Status.DEADLINE_EXCEEDED, "the container keeper did not answer in time") from None
+    except OSError as error:
+        raise GRPCError(Status.INTERNAL, f"{error.strerror}: {error.filename}") from None

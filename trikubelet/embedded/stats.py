@@ -1,0 +1,156 @@
+"""CPU and memory of containers, from their cgroups, or from procfs where there are none.
+
+Functions here read small kernel files and block for some tens of microseconds. Counters are cumulative; rates are left
+to the reader, who knows when he last looked.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_PROC: Final = Path("/proc")
+
+
+@attrs.frozen
+class Usage:
+    """Of one container. None where this machine does not tell."""
+
+    cpu_nanoseconds: int | None = None
+    memory_bytes: int | None = None
+    working_set_bytes: int | None = None
+    rss_bytes: int | None = None
+    page_faults: int | None = None
+    major_page_faults: int | None = None
+    processes: int | None = None
+
+
+def read_usage(pid: int, cgroup: Mapping[str, Any] | None) -> Usage:
+    """What the container whose first process is `pid` has used and uses."""
+    controllers: Mapping[str, str] = (cgroup or {}).get("controllers") or {}
+    unified: str | None = (cgroup or {}).get("unified")
+    usage = Usage()
+    if controllers.get("memory"):
+        usage = _memory_v1(Path(controllers["memory"]))
+    elif unified and (Path(unified) / "memory.current").exists():
+        usage = _memory_v2(Path(unified))
+    cpu = _cpu(controllers.get("cpuacct"), unified)
+    if cpu is not None and usage.memory_bytes is not None:
+        return attrs.evolve(usage, cpu_nanoseconds=cpu, processes=len(list(_descendants(pid))))
+    measured = _from_processes(pid)
+    return measured if cpu is None else attrs.evolve(measured, cpu_nanoseconds=cpu)
+
+
+def disk_usage(folder: Path) -> tuple[int, int]:
+    """Bytes on disk and inodes below a folder. Blocking, and as slow as the folder is large."""
+    used = inodes = 0
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    used += status.st_blocks * 512
+                    inodes += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+        except OSError:
+            continue  # deleted while we looked
+    return used, inodes
+
+
+def _cpu(cpuacct: str | None, unified: str | None) -> int | None:
+    if cpuacct:
+        return _number(Path(cpuacct) / "cpuacct.usage")
+    if unified:
+        usage = _table(Path(unified) / "cpu.stat").get("usage_usec")
+        return None if usage is None else usage * 1000
+    return None
+
+
+def _memory_v1(folder: Path) -> Usage:
+    used, table = _number(folder / "memory.usage_in_bytes"), _table(folder / "memory.stat")
+    return Usage(
+        memory_bytes=used,
+        working_set_bytes=_working_set(used, table.get("total_inactive_file", 0)),
+        rss_bytes=table.get("total_rss"),
+        page_faults=table.get("total_pgfault"),
+        major_page_faults=table.get("total_pgmajfault"),
+    )
+
+
+def _memory_v2(folder: Path) -> Usage:
+    used, table = _number(folder / "memory.current"), _table(folder / "memory.stat")
+    return Usage(
+        memory_bytes=used,
+        working_set_bytes=_working_set(used, table.get("inactive_file", 0)),
+        rss_bytes=table.get("anon"),
+        page_faults=table.get("pgfault"),
+        major_page_faults=table.get("pgmajfault"),
+    )
+
+
+def _working_set(used: int | None, inactive_file: int) -> int | None:
+    return None if used is None else max(0, used - inactive_file)
+
+
+def _from_processes(pid: int) -> Usage:
+    """Sums over the container's process tree. What has ended counts as far as its parent has waited for it."""
+    ticks = resident = faults = major_faults = processes = 0
+    for process in _descendants(pid):
+        try:
+            fields = (_PROC / str(process) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        processes += 1
+        faults += int(fields[7]) + int(fields[8])
+        major_faults += int(fields[9]) + int(fields[10])
+        ticks += sum(int(field) for field in fields[11:15])
+        resident += int(fields[21]) * _PAGE
+    if processes == 0:
+        return Usage()
+    return Usage(
+        cpu_nanoseconds=ticks * 1_000_000_000 // _TICKS,
+        memory_bytes=resident,
+        working_set_bytes=resident,
+        rss_bytes=resident,
+        page_faults=faults,
+        major_page_faults=major_faults,
+        processes=processes,
+    )
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    waiting = [pid]
+    while waiting:
+        process = waiting.pop()
+        yield process
+        try:
+            for task in (_PROC / str(process) / "task").iterdir():
+                waiting += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            continue
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _table(path: Path) -> dict[str, int]:
+    """`name value` lines."""
+    try:
+        lines = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {line[0]: int(line[1]) for line in lines if len(line) == 2 and line[1].isdigit()}
