@@ -29,6 +29,8 @@ from trikubelet.status.manager import StatusManager
 from trikubelet.volumes import PodMounts, VolumeError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from trikubelet.api import Pod, PodStatus
     from trikubelet.pods.types import PodStatusFn, SyncPodType
     from trikubelet.runtime.model import PodRuntimeStatus, RunningPod
@@ -150,4 +152,10 @@ class AgentPodSyncer:
             host_ips=self.host_ips,
             eviction=Eviction(active_deadline.REASON, active_deadline.MESSAGE) if late else None,
         )
+        # An agent that finds a pod running counts from the pod's start, not from its own.
+        status = attrs.evolve(status, start_time=_oldest_sandbox(observed))
         return self.statuses.set_pod_status(pod, status if change is None else change(status))
+
+
+def _oldest_sandbox(observed: PodRuntimeStatus) -> datetime | None:
+    return min((sandbox.created_at for sandbox in observed.sandbox_statuses if sandbox.created_at), default=None)

@@ -24,13 +24,13 @@ from trikubelet.agent import EMBEDDED, Agent, AgentOptions
 from trikubelet.agent_view import LocalView
 from trikubelet.clock import SystemClock
 from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.grpc import Channel, Server, UnixStream, open_unix_channel
+from trikubelet.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
 from trikubelet.logs import configure_logging, get_logger
 from trikubelet.server.http import HttpServer
 from trikubelet.server.local_api import local_api
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 log = get_logger("agent")
 
@@ -38,8 +38,13 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 START_PATIENCE: Final = 5.0
 """Seconds that an agent asked to end its pods may still take to start: before, it does not know them."""
 EXIT_PODS_LEFT: Final = 1
+EXIT_CANNOT_START: Final = 1
 EXIT_SECOND_SIGNAL: Final = 130
 EXIT_IN_USE: Final = 2
+
+
+class StartError(Exception):
+    """Something that the agent needs could not be started. The text says what, and what to do."""
 
 
 class RootFolderInUseError(Exception):
@@ -56,7 +61,23 @@ def run_agent(options: AgentOptions) -> int:
         except RootFolderInUseError as error:
             log.error(str(error))
             return EXIT_IN_USE
-        return trio.run(_run, options)
+        try:
+            return trio.run(_run, options)
+        except BaseExceptionGroup as group:
+            expected, unexpected = group.split((StartError, SocketInUseError))
+            if expected is None or unexpected is not None:
+                raise
+            for leaf in _leaves(expected):
+                log.error(str(leaf))
+            return EXIT_CANNOT_START
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 def lock_root_folder(root_dir: Path, stack: ExitStack) -> None:
@@ -169,11 +190,15 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
 
     After a drain the keeper ends with it; otherwise it goes on with its containers, and the next agent finds it.
     """
+    from trikubelet.embedded.keeper_client import KeeperStartError
     from trikubelet.embedded.runtime import EmbeddedRuntime
 
     runtime = EmbeddedRuntime(options.root_dir / "runtime", clock=SystemClock(), node_ip=options.host_ips[0])
     async with trio.open_nursery() as nursery:
-        await nursery.start(runtime.run)
+        try:
+            await nursery.start(runtime.run)
+        except KeeperStartError as error:
+            raise StartError(f"{error}: `trikubelet check` tells what this machine lacks") from error
         server = Server(runtime.handlers)
 
         async def connect() -> UnixStream:

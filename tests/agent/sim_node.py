@@ -117,7 +117,7 @@ async def sim_node(
 ) -> AsyncIterator[SimNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`."""
     if sim is None:
-        sim = SimulatedRuntime(seed=1)
+        sim = SimulatedRuntime(seed=1, clock=TrioClock())
         sim.delays["*"] = CALL_SECONDS
     source = source or TestSource()
     options = AgentOptions(
@@ -127,7 +127,7 @@ async def sim_node(
         runtime_endpoint="unix:///simulated",
     )
     async with sim.connect() as channel, trio.open_nursery() as nursery:
-        agent = Agent(options, RuntimeClient(channel), ImageClient(channel), clock=TrioClock(), sources=[source])
+        agent = Agent(options, RuntimeClient(channel), ImageClient(channel), clock=sim.machine._clock, sources=[source])
         await nursery.start(agent.run)
         yield SimNode(agent, sim, source)
         nursery.cancel_scope.cancel()

@@ -160,6 +160,10 @@ async def test_the_next_agent_adopts_what_runs(mock_clock: MockClock, tmp_path: 
     async with sim_node(tmp_path, sim, source) as node:
         for pod in pods:
             await node.until_running(pod)
+        started = node.status(pods[0]).start_time
+        assert started is not None
+        age = node.agent.clock.now() - started
+        assert age.total_seconds() > 9, "its age is the pod's, not the agent's"
         await trio.sleep(120)
         assert len(sim.runs()) == starts, "none is restarted, none doubled"
         assert len(sim.running_containers()) == len(pods)

@@ -274,15 +274,18 @@ class KeeperClient:
         """Start a keeper. Returns when it serves, or when another one holds the folder's lock."""
         command = [sys.executable, "-I", "-S", str(_MAIN), "--root", str(self._root)]
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
-        result = await trio.run_process(
-            command,
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-            start_new_session=True,
-            env=environment,
-            cwd="/",
-        )
+        try:
+            result = await trio.run_process(
+                command,
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                start_new_session=True,
+                env=environment,
+                cwd="/",
+            )
+        except OSError as error:
+            raise KeeperStartError(self._root, f"{sys.executable}: {error.strerror}") from error
         if result.returncode == _ALREADY_RUNNING:
             # It has not written its name yet, or it is about to end.
             await trio.sleep(0.02)

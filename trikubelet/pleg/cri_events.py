@@ -46,7 +46,7 @@ class CriEventSource:
                     pleg.inspect_soon(event.pod_sandbox_status.metadata.uid)
             except CRIError as error:
                 if error.status is Status.UNIMPLEMENTED:
-                    log.info("the runtime has no container events: relisting only")
+                    log.info("the runtime has no container events: watching processes and relisting")
                     return
                 log.warning("container events broke off", error=str(error), retry_in=retry)
             finally:
