@@ -8,7 +8,7 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.find_pod import find_pod
-from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def describe() -> None:
 @describe.command()
 @click.argument("name")
 @click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
-@root_dir_option
+@agent_root_dir_option
 def pod(name: str, namespace: str | None, root_dir: Path) -> None:
     """Show everything about the pod NAME, and what happened to it."""
     from trikubelet.cli.pod_description import describe_pod

@@ -9,7 +9,7 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.output import print_table
-from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.cli.root_dir import agent_root_dir_option
 
 
 @click.group(short_help="List and import images.")
@@ -18,7 +18,7 @@ def images() -> None:
 
 
 @images.command("list")
-@root_dir_option
+@agent_root_dir_option
 def list_images(root_dir: Path) -> None:
     """List the images of the agent's runtime."""
     answer = AgentClient(root_dir).get("/images")
@@ -27,7 +27,7 @@ def list_images(root_dir: Path) -> None:
 
 @images.command("import")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@root_dir_option
+@agent_root_dir_option
 def import_images(file: Path, root_dir: Path) -> None:
     """Import an OCI or docker archive (plain or compressed) into the embedded runtime's images."""
     answer = AgentClient(root_dir).post("/images/import", {"path": str(file.resolve())})

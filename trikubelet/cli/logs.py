@@ -10,7 +10,7 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.find_pod import find_pod
-from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.cli.root_dir import agent_root_dir_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ class _Since(click.ParamType[int]):
 @click.option("--since", type=_Since(), help="Only what is newer than this, e.g. 5m.")
 @click.option("-p", "--previous", is_flag=True, help="Of the instance before the last restart.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
-@root_dir_option
+@agent_root_dir_option
 def logs(
     pod: str,
     container: str | None,

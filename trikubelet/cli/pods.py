@@ -10,7 +10,7 @@ import click
 
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.output import column_widths, format_row, print_json, print_table, print_yaml
-from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _STATUS_COLUMN = 3
 @click.command(short_help="List pods.")
 @click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="More columns, or whole objects.")
 @click.option("-w", "--watch", is_flag=True, help="Go on, and print every change.")
-@root_dir_option
+@agent_root_dir_option
 def pods(output: str | None, watch: bool, root_dir: Path) -> None:
     """List the pods of the agent with what they are doing."""
     client = AgentClient(root_dir)

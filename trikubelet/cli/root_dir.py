@@ -19,20 +19,39 @@ def default_root_dir(environ: Mapping[str, str] = os.environ, *, uid: int | None
     """`/var/lib/trikubelet` for root, else a folder in the user's state directory (XDG)."""
     if (os.geteuid() if uid is None else uid) == 0:
         return Path("/var/lib/trikubelet")
+    return _user_root_dir(environ)
+
+
+def running_agent_root_dir(default: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """`default`, or, when no agent listens there, the folder in the user's state directory if one does there.
+
+    That is where `make run` puts an agent, also root's.
+    """
+    candidates = [path for path in (default, _user_root_dir(environ)) if (path / SOCKET_NAME).is_socket()]
+    return candidates[0] if candidates else default
+
+
+def root_dir_option(function: F) -> F:
+    """Adds `--root-dir` of the agent to be; the command gets `root_dir: Path`, absolute."""
+    return _option(default_root_dir, "default: /var/lib/trikubelet as root, else ~/.local/state/trikubelet")(function)
+
+
+def agent_root_dir_option(function: F) -> F:
+    """Adds `--root-dir` of a running agent; the command gets `root_dir: Path`, absolute."""
+    return _option(lambda: running_agent_root_dir(default_root_dir()), "default: where an agent runs")(function)
+
+
+def _user_root_dir(environ: Mapping[str, str]) -> Path:
     state = environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
     return base / "trikubelet"
 
 
-def root_dir_option(function: F) -> F:
-    """Adds `--root-dir`; the command gets `root_dir: Path`, absolute."""
-    option = click.option(
+def _option(default: Callable[[], Path], default_text: str) -> Callable[[F], F]:
+    return click.option(
         "--root-dir",
         type=click.Path(path_type=Path),
         envvar=ENVIRONMENT,
-        callback=lambda _context, _parameter, value: Path.cwd() / value if value else default_root_dir(),
-        help=f"The agent's state folder. [env: {ENVIRONMENT}; default: /var/lib/trikubelet as root, else "
-        "~/.local/state/trikubelet]",
+        callback=lambda _context, _parameter, value: Path.cwd() / value if value else default(),
+        help=f"The agent's state folder. [env: {ENVIRONMENT}; {default_text}]",
     )
-    decorated: F = option(function)
-    return decorated

@@ -1,0 +1,39 @@
+"""Where the commands look for the agent."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from trikubelet.cli.root_dir import SOCKET_NAME, default_root_dir, running_agent_root_dir
+
+
+@pytest.mark.parametrize(
+    ("uid", "environ", "expected"),
+    [
+        (0, {"HOME": "/root"}, "/var/lib/trikubelet"),
+        (1000, {"HOME": "/home/me"}, "/home/me/.local/state/trikubelet"),
+        (1000, {"HOME": "/home/me", "XDG_STATE_HOME": "/state"}, "/state/trikubelet"),
+        (1000, {"HOME": "/home/me", "XDG_STATE_HOME": "relative"}, "/home/me/.local/state/trikubelet"),
+    ],
+)
+def test_the_default_folder(uid: int, environ: dict[str, str], expected: str) -> None:
+    assert default_root_dir(environ, uid=uid) == Path(expected)
+
+
+def listen(folder: Path) -> socket.socket:
+    folder.mkdir(parents=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / SOCKET_NAME))
+    return listener
+
+
+def test_an_agent_in_the_users_state_directory_is_found(tmp_path: Path) -> None:
+    default, environ = tmp_path / "default", {"XDG_STATE_HOME": str(tmp_path / "state")}
+    assert running_agent_root_dir(default, environ) == default, "nobody listens anywhere"
+    with listen(tmp_path / "state" / "trikubelet"):
+        assert running_agent_root_dir(default, environ) == tmp_path / "state" / "trikubelet"
+        with listen(default):
+            assert running_agent_root_dir(default, environ) == default, "the default comes first"
