@@ -36,6 +36,7 @@ from trikubelet.pod_syncer import AgentPodSyncer
 from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.manager import PodManager
 from trikubelet.pods.workers import PodWorkers
+from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.options import MachineFacts, RuntimeOptions
 from trikubelet.status.manager import StatusManager
@@ -62,6 +63,8 @@ CONNECT_RETRY: Final = 1.0
 CONNECT_RETRY_LONGEST: Final = 10.0
 SETTLE_PATIENCE: Final = 5.0
 """Seconds that draining waits until the pods of an earlier agent are known."""
+REMOVAL_PATIENCE: Final = 30.0
+REMOVAL_RETRY: Final = 0.1
 DRAIN_MARGIN: Final = 60.0
 """Seconds beyond the longest grace period that draining may take."""
 
@@ -206,12 +209,24 @@ class Agent:
             await self.sync_loop.settled.wait()
         self.sync_loop.stop_starting()
         graces = [pod.spec.termination_grace_period_seconds or 0 for pod in self.pods.pods()]
+        graces += self.workers.states.grace_periods()
         left = await self.workers.drain(max(graces, default=0) + DRAIN_MARGIN)
         if not left:
-            with trio.move_on_after(DRAIN_MARGIN):
-                await self.runtime.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: True)
-                await self.housekeeping.remove_pod_directories(await self.mounts.pod_uids())
+            await self._remove_everything()
         return left
+
+    async def _remove_everything(self) -> None:
+        """Until nothing is left of any pod, or for as long as a drained agent may take."""
+        with trio.move_on_after(REMOVAL_PATIENCE) as scope:
+            while True:
+                try:
+                    if await self.housekeeping.remove_everything():
+                        return
+                except (CRIError, KillPodError, GarbageCollectionError, OSError) as error:
+                    log.warning("what the pods left cannot be removed yet", error=str(error))
+                await trio.sleep(REMOVAL_RETRY)
+        if scope.cancelled_caught:
+            log.error("the runtime keeps containers or sandboxes of pods that have ended")
 
     async def _connect(self) -> None:
         """Wait until the runtime answers."""
@@ -252,6 +267,8 @@ class Agent:
             listener(uid)
 
     def _past_active_deadline(self, pod: Pod) -> bool:
+        if pod.spec.active_deadline_seconds is None:
+            return False
         reported = self.statuses.get_pod_status(pod.metadata.uid)
         start_time = None if reported is None else reported.start_time
         return is_past_active_deadline(pod, start_time, self.clock.now())

@@ -76,12 +76,18 @@ class Housekeeping:
         self._cache = cache
         self._sources_ready = sources_ready
         self._send_died, self._died = trio.open_memory_channel[tuple[str, str]](math.inf)
+        self._send_gone, self._gone = trio.open_memory_channel[str](math.inf)
+        self._going: set[str] = set()
+        """UIDs whose folders are to be removed."""
         self._collection_wanted = trio.Event()
+        self._removing = trio.Lock()
+        """A runtime refuses to remove what it is removing already."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Remove what has ended until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._remove_died)
+            nursery.start_soon(self._remove_gone)
             nursery.start_soon(self._collect_periodically)
             task_status.started()
 
@@ -95,25 +101,43 @@ class Housekeeping:
 
     async def collect(self) -> None:
         """Remove containers, sandboxes and logs of pods that are gone (kubelet: `containerGC`)."""
-        await self._runtime.garbage_collect(
-            all_sources_ready=self._sources_ready(),
-            is_pod_removed=self._workers.states.should_pod_content_be_removed,
-        )
+        async with self._removing:
+            await self._runtime.garbage_collect(
+                all_sources_ready=self._sources_ready(),
+                is_pod_removed=self._workers.states.should_pod_content_be_removed,
+            )
+
+    async def remove_everything(self) -> bool:
+        """Remove what is left when every pod has ended. Returns whether nothing is; raises what `look` raises.
+
+        A call to the runtime that was cancelled may have made something all the same: that is ended too.
+        """
+        async with self._removing:
+            for running in await self._runtime.get_pods():
+                await self._runtime.kill_pod(running, None, None)
+            await self._runtime.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: True)
+        await self._remove_pod_directories(await self._mounts.pod_uids())
+        return not await self._runtime.get_pods(all=True)
 
     def compare_workers(self) -> None:
         """End the workers of pods that nobody wants, and forget those that have finished."""
-        self._workers.sync_known_pods(self._pods.pods())
+        before = set(self._workers.states.phases())
+        desired = self._pods.pods_and_mirror_pods()
+        workers = self._workers.sync_known_pods(desired.pods)
+        # A forgotten pod that is still wanted begins anew: what was reported of its last life is not about this one.
+        wanted = {pod.metadata.uid for pod in (*desired.pods, *desired.mirror_pods)} - (before - workers.keys())
+        self._statuses.remove_orphaned(wanted | workers.keys())
 
     async def look(self) -> NodeContents:
         """What the node holds now. Raises CRIError."""
         running = await self._runtime.get_pods()
         return NodeContents(tuple(running), frozenset(await self._mounts.pod_uids()))
 
-    async def clean_up(self, found: NodeContents) -> None:
+    def clean_up(self, found: NodeContents) -> None:
         """The rest of a round (kubelet: `HandlePodCleanups`). The workers get nothing else meanwhile.
 
-        `found` is newer than the last `compare_workers`, so that a pod that was forgotten then and runs all the same
-        is an orphan; pods that became known since are none.
+        What takes long is left to `run`. `found` is newer than the last `compare_workers`, so that a pod that was
+        forgotten then and runs all the same is an orphan; pods that became known since are none.
         """
         desired = self._pods.pods_and_mirror_pods()
         workers = self._workers.summaries(desired.pods)
@@ -130,7 +154,7 @@ class Housekeeping:
         if plan is None:
             return
         for action in plan.actions:
-            await self._carry_out(action)
+            self._carry_out(action)
         # What is still being ended is still being reported of.
         self._statuses.remove_orphaned(plan.statuses_to_keep | workers.keys())
 
@@ -138,20 +162,22 @@ class Housekeeping:
         statuses = {pod.metadata.uid: self._statuses.get_pod_status(pod.metadata.uid) for pod in pods}
         return {uid: status.phase for uid, status in statuses.items() if status is not None}
 
-    async def _carry_out(self, action: CleanupAction) -> None:
+    def _carry_out(self, action: CleanupAction) -> None:
         match action:
             case RestartPod() | FinishRejectedPod() | KillOrphan():
                 log.debug("housekeeping", action=type(action).__name__)
                 self._workers.update_pod(action.request(trio.current_time()))
             case RemovePodDirectory():
-                await self.remove_pod_directories((action.uid,))
+                if action.uid not in self._going:
+                    self._going.add(action.uid)
+                    self._send_gone.send_nowait(action.uid)
             case DeleteMirrorPod():
                 # Mirror pods come from the API server; without one there are none.
                 log.debug("orphaned mirror pod", pod=action.full_name)
             case _:
                 assert_never(action)
 
-    async def remove_pod_directories(self, uids: Iterable[str]) -> None:
+    async def _remove_pod_directories(self, uids: Iterable[str]) -> None:
         """Unmount and remove what pods that are gone have left on disk. What cannot be removed is logged."""
         for uid in uids:
             try:
@@ -159,16 +185,29 @@ class Housekeeping:
             except OSError as error:
                 log.warning("cannot remove the directory of a pod that is gone", uid=uid, error=str(error))
 
+    async def _remove_gone(self) -> None:
+        async for uid in self._gone:
+            self._going.discard(uid)
+            # A pod with this UID may have come meanwhile.
+            if self._pods.pod_by_uid(uid) is None and self._workers.states.phase(uid) is None:
+                await self._remove_pod_directories((uid,))
+
     async def _remove_died(self) -> None:
         async for uid, container_id in self._died:
             status = self._cache.last_seen(uid)
             if status is None:
                 continue
-            if self._workers.states.should_pod_content_be_removed(uid):
-                await self._runtime.remove_pod_containers(status, keep=0)
+            gone = self._workers.states.should_pod_content_be_removed(uid)
+            try:
+                async with self._removing:
+                    if gone:
+                        await self._runtime.remove_pod_containers(status, keep=0)
+                    else:
+                        await self._runtime.remove_pod_containers(status, container_id=container_id, keep=1)
+            except Exception as error:  # noqa: BLE001 - garbage collection comes back to it
+                log.warning("ended containers could not be removed", uid=uid, error=str(error))
+            if gone:
                 self.collect_soon()
-            else:
-                await self._runtime.remove_pod_containers(status, container_id=container_id, keep=1)
 
     async def _collect_periodically(self) -> None:
         while True:

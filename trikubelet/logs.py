@@ -7,6 +7,7 @@ import of the agent's modules. A logger made before the configuration follows it
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any, Literal
 
 LogFormat = Literal["text", "json"]
@@ -67,7 +68,9 @@ class Logger:
     def _emit(self, level: str, event: str, fields: dict[str, object]) -> None:
         import structlog
 
-        getattr(structlog.get_logger(), level)(event, logger=self._name, **{**self._fields, **fields})
+        # Where nobody reads the log any more, or the disk is full, the pods matter more than the line.
+        with suppress(OSError):
+            getattr(structlog.get_logger(), level)(event, logger=self._name, **{**self._fields, **fields})
 
 
 def get_logger(name: str) -> Logger:

@@ -147,7 +147,8 @@ class AgentPodSyncer:
             pod,
             observed,
             previous=previous,
-            waiting_reasons=self.runtime.waiting_reasons(uid),
+            # What has ended waits for nothing: its last exit code is to be seen.
+            waiting_reasons={} if ended else self.runtime.waiting_reasons(uid),
             terminal=ended,
             host_ips=self.host_ips,
             eviction=Eviction(active_deadline.REASON, active_deadline.MESSAGE) if late else None,

@@ -10,6 +10,7 @@ import fcntl
 import os
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -41,6 +42,7 @@ EXIT_PODS_LEFT: Final = 1
 EXIT_CANNOT_START: Final = 1
 EXIT_SECOND_SIGNAL: Final = 130
 EXIT_IN_USE: Final = 2
+HANGING_THREADS_PATIENCE: Final = 1.0
 
 
 class StartError(Exception):
@@ -54,13 +56,16 @@ class RootFolderInUseError(Exception):
 def run_agent(options: AgentOptions) -> int:
     """Run an agent until a signal ends it. Returns the exit code."""
     configure_logging(options.log_format, options.verbosity)
-    options.root_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
+            options.root_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
             lock_root_folder(options.root_dir, stack)
         except RootFolderInUseError as error:
             log.error(str(error))
             return EXIT_IN_USE
+        except OSError as error:
+            log.error(f"cannot use {options.root_dir} as root folder: {error}: give another --root-dir")
+            return EXIT_CANNOT_START
         try:
             return trio.run(_run, options)
         except BaseExceptionGroup as group:
@@ -103,31 +108,52 @@ async def _run(options: AgentOptions) -> int:
     for warning in options.warnings:
         log.warning(warning)
     log.info("starting", version=__version__, node=options.node_name, root_dir=str(options.root_dir))
-    asked_to_end = trio.Event()
-    exit_code = EXIT_SECOND_SIGNAL
+    ending = _Ending()
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch_signals, signals, asked_to_end, nursery.cancel_scope)
-            exit_code = await _run_until(options, asked_to_end)
+            nursery.start_soon(_watch_signals, signals, ending, nursery.cancel_scope)
+            ending.exit_code = await _run_until(options, ending)
             nursery.cancel_scope.cancel()
-    log.info("ended", exit_code=exit_code)
-    return exit_code
+    log.info("ended", exit_code=ending.exit_code)
+    return ending.exit_code
 
 
-async def _watch_signals(signals: AsyncIterator[int], asked_to_end: trio.Event, everything: trio.CancelScope) -> None:
+@attrs.define
+class _Ending:
+    """How far the agent is, for whoever is asked to end it."""
+
+    asked: trio.Event = attrs.field(factory=trio.Event)
+    runtime_started: bool = False
+    exit_code: int = 0
+
+
+async def _watch_signals(signals: AsyncIterator[int], ending: _Ending, everything: trio.CancelScope) -> None:
     async for number in signals:
         name = signal.Signals(number).name
-        if asked_to_end.is_set():
+        if not ending.asked.is_set():
+            log.info("asked to end", signal=name)
+            ending.asked.set()
+            if not ending.runtime_started:
+                everything.cancel()
+        else:
             log.warning("second signal: ending at once", signal=name)
+            ending.exit_code = EXIT_SECOND_SIGNAL
+            trio.lowlevel.spawn_system_task(_exit_soon)
             everything.cancel()
             return
-        log.info("asked to end", signal=name)
-        asked_to_end.set()
 
 
-async def _run_until(options: AgentOptions, asked_to_end: trio.Event) -> int:
+async def _exit_soon() -> None:
+    """A thread that hangs in the kernel cannot be cancelled, and must not keep the agent from ending."""
+    await trio.sleep(HANGING_THREADS_PATIENCE)
+    sys.stderr.flush()
+    os._exit(EXIT_SECOND_SIGNAL)
+
+
+async def _run_until(options: AgentOptions, ending: _Ending) -> int:
     clock = SystemClock()
     async with _connected_runtime(options) as runtime, trio.open_nursery() as nursery:
+        ending.runtime_started = True
         timeout = options.configuration.runtime_request_timeout.total_seconds()
         agent = Agent(
             options,
@@ -139,12 +165,13 @@ async def _run_until(options: AgentOptions, asked_to_end: trio.Event) -> int:
         await nursery.start(view.run)
         await nursery.start(HttpServer(local_api(view, clock)).serve_unix, options.socket)
         starting = trio.CancelScope()
-        nursery.start_soon(_cancel_when, asked_to_end, starting, START_PATIENCE if options.drains else 0)
+        nursery.start_soon(_cancel_when, ending.asked, starting, START_PATIENCE if options.drains else 0)
         with starting:
             await nursery.start(agent.run)
             sd_notify.notify("READY=1")
-            nursery.start_soon(sd_notify.watchdog, lambda: not any(view.health().values()))
-            await asked_to_end.wait()
+            # A runtime that is away is no reason to restart the agent: only its own loop counts.
+            nursery.start_soon(sd_notify.watchdog, lambda: view.health()["syncloop"] is None)
+            await ending.asked.wait()
         sd_notify.notify("STOPPING=1")
         started = not starting.cancelled_caught
         left = await agent.drain() if options.drains and started else frozenset()

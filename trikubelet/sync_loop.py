@@ -77,7 +77,7 @@ class Housekeeper(Protocol):
         """What the node holds now. It may take long, so the loop does not wait for it."""
         ...
 
-    async def clean_up(self, found: NodeContents) -> None:
+    def clean_up(self, found: NodeContents) -> None:
         """Compare what was found, after the workers were compared, with what is wanted and known now."""
         ...
 
@@ -140,7 +140,10 @@ class SyncLoop:
             task_status.started()
             async for event in self._receive:
                 self.entered_at = trio.current_time()
-                await self._handle(event)
+                try:
+                    self._handle(event)
+                except Exception as error:
+                    log.error("an event could not be handled", kind=type(event).__name__, exc_info=error)
 
     async def send_probe_result(self, uid: str) -> None:
         """Sync a pod since a probe of it has a new result."""
@@ -184,7 +187,7 @@ class SyncLoop:
             log.warning("housekeeping took longer than expected", expected=HOUSEKEEPING_WARNING, actual=took)
         await self._send.send(CleanUp(found))
 
-    async def _handle(self, event: LoopEvent) -> None:
+    def _handle(self, event: LoopEvent) -> None:
         match event:
             case PodUpdate():
                 if not self._draining:
@@ -199,7 +202,7 @@ class SyncLoop:
                 event.done.set()
             case CleanUp():
                 if not self._draining:
-                    await self._clean_up(event.found)
+                    self._housekeeper.clean_up(event.found)
                     self.settled.set()
             case ProbeResult():
                 pod = self._pods.pod_by_uid(event.uid)
@@ -281,12 +284,6 @@ class SyncLoop:
     def _sync_pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             self._update_worker(pod, self._pods.mirror_pod_of(pod), SyncPodType.SYNC)
-
-    async def _clean_up(self, found: NodeContents) -> None:
-        try:
-            await self._housekeeper.clean_up(found)
-        except Exception as error:  # noqa: BLE001 - housekeeping comes again in two seconds
-            log.warning("housekeeping failed", error=str(error))
 
     def _update_worker(self, pod: Pod, mirror_pod: Pod | None, update_type: SyncPodType) -> None:
         self._workers.update_pod(

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.agent.sim_node import SimNode, TestSource, sim_node, static_pod
-from trikubelet.sim import Program
+from trikubelet.sim import Life, Program
 from trikubelet.sim.faults import Fault, FaultKind
 
 if TYPE_CHECKING:
@@ -121,9 +121,13 @@ async def test_an_edited_pod_starts_only_after_the_old_one_has_ended(mock_clock:
         assert first.ended_at <= second.started_at
 
 
-async def test_a_pod_removed_and_put_back_with_its_uid_runs_again(mock_clock: MockClock, tmp_path: Path) -> None:
+@pytest.mark.parametrize("exit_code", [0, 137])
+async def test_a_pod_removed_and_put_back_with_its_uid_runs_again(
+    mock_clock: MockClock, tmp_path: Path, exit_code: int
+) -> None:
     pod = static_pod("again", terminationGracePeriodSeconds=3)
     async with sim_node(tmp_path) as node:
+        node.sim.program(Program((Life(sigterm=1, sigterm_exit_code=exit_code),)), container="main")
         node.source.put(pod)
         await node.until_running(pod)
         node.source.remove(pod)

@@ -272,3 +272,17 @@ def test_a_sub_path_is_made_in_its_volume_and_not_outside(tmp_path: Path) -> Non
     assert (tmp_path / "a/b").is_dir()
     with pytest.raises(ValueError, match="leads out"):
         mounts.resolve_subpath(tmp_path, "link/passwd")
+
+
+async def test_a_pod_that_comes_back_waits_until_its_old_folder_is_gone(tmp_path: Path) -> None:
+    mounts, pod = PodMounts(tmp_path), pod_with({"name": "scratch", "emptyDir": {}})
+    await mounts.prepare(pod)
+    old = prepared(mounts, pod, "scratch")
+    for number in range(2000):
+        (old / f"file-{number}").write_text("")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mounts.remove, "uid-1")
+        nursery.start_soon(mounts.remove, "uid-1")
+        await trio.testing.wait_all_tasks_blocked()
+        await mounts.prepare(pod)
+    assert list(prepared(mounts, pod, "scratch").iterdir()) == []

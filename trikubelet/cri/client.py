@@ -27,7 +27,7 @@ from trikubelet.cri.list_cache import CacheStatistics, EntryCache, RawReply, T
 from trikubelet.cri.required_fields import missing_in_container_status, missing_in_sandbox_status, missing_in_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 __all__ = ["DEFAULT_TIMEOUT", "CRIError", "ImageClient", "RuntimeClient"]
 
@@ -188,7 +188,7 @@ class RuntimeClient:
         """Prepare connections into the sandbox; returns the URL of the runtime's streaming server."""
         return (await self._call("PortForward", self._stub.port_forward, request)).url
 
-    async def container_events(self) -> AsyncIterator[v1.ContainerEventResponse]:
+    async def container_events(self) -> AsyncGenerator[v1.ContainerEventResponse, None]:
         """Container events as they happen, until the runtime ends the stream. Has no deadline.
 
         Read it within `contextlib.aclosing`, so that leaving the loop resets the call. A broken connection raises

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.cri.errors import CRIError
 from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class RuntimeState:
         before = self.conditions
         try:
             reply = await self._client.status()
-        except CRIError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the runtime did not answer as it should
             self.conditions = attrs.evolve(before, runtime_problem=f"container runtime is down: {error}")
         else:
             problems = {

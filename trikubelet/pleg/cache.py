@@ -52,11 +52,13 @@ class PodStatusCache:
         """A status observed at or after `min_time` (Trio time).
 
         Returns at once when there is one; a pod that a complete list, begun since, did not hold has an empty one.
-        Else asks for an inspection and waits for it. Raises the inspection's error. May be cancelled freely.
+        Else asks for an inspection and waits for it, also when the last one failed. Raises the inspection's error. May
+        be cancelled freely.
         """
+        began = trio.current_time()
         while True:
             entry = self._entries.get(uid)
-            if entry is not None and entry.observed_at >= min_time:
+            if entry is not None and entry.observed_at >= max(min_time, began if entry.error is not None else min_time):
                 return self.get(uid)
             if entry is None and self._listed_at is not None and self._listed_at >= min_time:
                 return self.get(uid)

@@ -6,6 +6,7 @@ relists carry on alone. After every gap a relist finds what was missed.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -41,9 +42,10 @@ class CriEventSource:
         retry = FIRST_RETRY
         while True:
             try:
-                async for event in self._client.container_events():
-                    self._healthy, retry = True, FIRST_RETRY
-                    pleg.inspect_soon(event.pod_sandbox_status.metadata.uid)
+                async with aclosing(self._client.container_events()) as events:
+                    async for event in events:
+                        self._healthy, retry = True, FIRST_RETRY
+                        pleg.inspect_soon(event.pod_sandbox_status.metadata.uid)
             except CRIError as error:
                 if error.status is Status.UNIMPLEMENTED:
                     log.info("the runtime has no container events: watching processes and relisting")

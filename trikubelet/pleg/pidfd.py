@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.cri.client import CRIError
 from trikubelet.logs import get_logger
 from trikubelet.runtime.model import ContainerState
 
@@ -50,8 +49,11 @@ class PidfdWatchers:
         self._pleg = pleg
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            task_status.started()
-            await trio.sleep_forever()
+            try:
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     def watch(self, status: PodRuntimeStatus) -> None:
         """Called with every observed status: containers that run and have no watcher get one."""
@@ -76,7 +78,7 @@ class PidfdWatchers:
             finally:
                 os.close(pidfd)
             await self._until_runtime_knows(uid, container_id)
-        except (CRIError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - without a watcher, relists and events tell of the death
             log.debug("cannot watch process", container=container_id, error=str(error))
         finally:
             self._watched.discard(container_id)

@@ -88,10 +88,10 @@ class Relist:
         changed |= self._pleg.failed_inspections()
         changed |= self._gone(records)
         self._records, self._pods, self._began_at = records, pods, began
-        for uid in changed:
+        for uid in sorted(changed):
             self._pleg.inspect_soon(uid)
         # Pods in the list that were never inspected must not be taken for absent, so they are waited for.
-        for uid in changed:
+        for uid in sorted(changed):
             if self._pleg.cache.last_seen(uid) is None and uid in records:
                 await self._inspected(uid)
         self._pleg.cache.note_complete_list(began)

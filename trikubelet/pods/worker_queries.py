@@ -51,6 +51,11 @@ class PodStates:
     def count_by_phase(self) -> dict[type[Phase], int]:
         return dict(Counter(type(state) for state in self._phases.values()))
 
+    def grace_periods(self) -> list[int]:
+        """Of all pods that are being ended, in seconds; also of those that nobody wants any more."""
+        ending = (TerminationRequested, Terminating)
+        return [state.kill.grace_period for state in self._phases.values() if isinstance(state, ending)]
+
     def status_fn(self, uid: str) -> PodStatusFn | None:
         """What the last kill wants done to the pod's status; asked at each attempt to end it."""
         state = self._phases.get(uid)

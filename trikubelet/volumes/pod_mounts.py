@@ -42,6 +42,7 @@ class PodMounts:
         self._root = root
         self._prepared: dict[str, dict[str, Path]] = {}
         self._own_threads = trio.CapacityLimiter(MAX_THREADS)
+        self._removals: dict[str, trio.Event] = {}
         self._host_threads = trio.CapacityLimiter(MAX_THREADS)
 
     async def prepare(self, pod: Pod) -> None:
@@ -51,6 +52,7 @@ class PodMounts:
         abandoned then, a mount is waited for.
         """
         uid = pod.metadata.uid
+        await self._removed(uid)
         if uid in self._prepared:
             return
         try:
@@ -80,8 +82,15 @@ class PodMounts:
             folder = layout.pod_directory(self._root.resolve(), uid)
         except ValueError:
             return  # `prepare` refused it
-        if folder.exists():
+        await self._removed(uid)
+        if not folder.exists():
+            return
+        done = self._removals[uid] = trio.Event()
+        try:
             await trio.to_thread.run_sync(_remove, folder, limiter=self._own_threads)
+        finally:
+            del self._removals[uid]
+            done.set()
 
     async def pod_uids(self) -> set[str]:
         """The UIDs of all pods that have a folder."""
@@ -91,6 +100,12 @@ class PodMounts:
                 return {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
         except FileNotFoundError:
             return set()
+
+    async def _removed(self, uid: str) -> None:
+        """Wait until nobody removes the pod's folder: another pod may have come with its UID."""
+        await trio.lowlevel.checkpoint()
+        while uid in self._removals:
+            await self._removals[uid].wait()
 
     async def _prepare_volume(self, pod: Pod, volume: Volume) -> Path:
         if volume.host_path is not None:
