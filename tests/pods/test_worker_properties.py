@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.pods.factories import CREATE, KILL, SYNC, UPDATE, make_pod, request, running, runtime_status
 from tests.pods.pure_node import PureNode
 from trikubelet.api import Pod
-from trikubelet.pods.termination import asks_to_end
 from trikubelet.pods.types import KillPodOptions, UpdatePodOptions
 from trikubelet.pods.worker_messages import (
     Cancelled,
@@ -51,7 +50,8 @@ class Life:
 
     asked_to_end: bool = False
     latest: Pod | None = None
-    grace: int | None = None
+    grace: int = 10**6
+    """The shortest that was asked for or given so far."""
     rank: int = 0
     restart_asked: bool = False
     started: bool = False
@@ -75,7 +75,15 @@ class PodWorkersMachine(RuleBasedStateMachine):
         annotations = {**pod.metadata.annotations, "version": str(self.version)}
         return attrs.evolve(pod, metadata=attrs.evolve(pod.metadata, annotations=annotations))
 
-    def send(self, uid: str, options: UpdatePodOptions, *, nothing_runs: bool = True) -> None:
+    def send(
+        self,
+        uid: str,
+        options: UpdatePodOptions,
+        *,
+        asks_to_end: bool = False,
+        grace: int | None = None,
+        nothing_runs: bool = True,
+    ) -> None:
         life = self.lives.setdefault(uid, Life())
         known = self.node.registry.phase(uid)
         ignored = isinstance(known, Finished) or (life.asked_to_end and options.update_type is CREATE)
@@ -83,8 +91,11 @@ class PodWorkersMachine(RuleBasedStateMachine):
             life.restart_asked = True
         if options.pod is not None and not ignored:
             life.latest = options.pod
-        life.runs |= known is None and not nothing_runs
-        life.asked_to_end |= asks_to_end(options)
+        if not nothing_runs and not isinstance(known, Terminated | Finished):
+            life.runs |= known is None or options.pod is None
+        if grace is not None and not ignored:
+            life.grace = min(life.grace, max(1, grace))
+        life.asked_to_end |= asks_to_end
         self.node.update(options, runtime_status(uid, containers=not nothing_runs))
 
     @rule(uid=uids, update_type=st.sampled_from([CREATE, UPDATE, SYNC]))
@@ -93,22 +104,23 @@ class PodWorkersMachine(RuleBasedStateMachine):
 
     @rule(uid=uids, grace=st.integers(0, 40))
     def deletion(self, uid: str, grace: int) -> None:
-        self.send(uid, request(UPDATE, self.pod(uid, deletion_grace=grace)))
+        self.send(uid, request(UPDATE, self.pod(uid, deletion_grace=grace)), asks_to_end=True, grace=grace)
 
     @rule(uid=uids, nothing_runs=st.booleans())
     def terminal_phase(self, uid: str, nothing_runs: bool) -> None:
-        self.send(uid, request(UPDATE, self.pod(uid, phase="Failed")), nothing_runs=nothing_runs)
+        failed = request(UPDATE, self.pod(uid, phase="Failed"))
+        self.send(uid, failed, asks_to_end=True, nothing_runs=nothing_runs)
 
     @rule(uid=uids, grace=graces, evict=st.booleans())
     def kill(self, uid: str, grace: int | None, evict: bool) -> None:
         killer = len(self.killers_told)
         self.killers_told.append(0)
         options = KillPodOptions(on_completed=lambda: self._tell(uid, killer), evict=evict, grace_period_override=grace)
-        self.send(uid, request(KILL, self.pod(uid), kill=options))
+        self.send(uid, request(KILL, self.pod(uid), kill=options), asks_to_end=True, grace=grace)
 
     @rule(uid=uids)
     def runtime_kill(self, uid: str) -> None:
-        self.send(uid, request(KILL, running_pod=running(uid)))
+        self.send(uid, request(KILL, running_pod=running(uid)), asks_to_end=True, nothing_runs=False)
 
     @rule(uid=uids)
     def retry_due(self, uid: str) -> None:
@@ -124,10 +136,41 @@ class PodWorkersMachine(RuleBasedStateMachine):
         known = self.node.sync_known_pods(*desired)
         for uid in list(self.lives):
             if uid not in known:
-                assert uid not in desired or self.lives[uid].restart_asked
+                assert uid not in desired or self.lives[uid].restart_asked, "a pod that is desired was forgotten"
                 self._forget(uid)
+            elif isinstance(self.node.registry.phase(uid), Finished):
+                assert uid in desired, "a pod that nobody wants was kept"
+                assert not self.lives[uid].restart_asked, "a pod that was asked for anew was kept"
         for uid in desired - known.keys():
             self.send(uid, request(CREATE, self.pod(uid)))
+
+    # Half of the rules are about work: else most pods would be asked to end before their first sync.
+
+    @precondition(lambda self: self.node.woken - self.node.busy.keys())
+    @rule()
+    def all_free_workers_begin(self) -> None:
+        for uid in sorted(self.node.woken - self.node.busy.keys()):
+            self._begin(uid)
+
+    @precondition(lambda self: self.node.busy)
+    @rule()
+    def all_work_succeeds(self) -> None:
+        for uid in sorted(self.node.busy):
+            self._done(uid, Completed())
+
+    @precondition(lambda self: self._syncing())
+    @rule(data=st.data())
+    def sync_finds_the_pod_terminal(self, data: st.DataObject) -> None:
+        self._done(data.draw(st.sampled_from(self._syncing())), Completed(terminal=True))
+
+    @precondition(lambda self: self._syncing())
+    @rule(data=st.data())
+    def newer_version_during_a_sync(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(self._syncing()))
+        self.send(uid, request(UPDATE, self.pod(uid)))
+
+    def _syncing(self) -> list[str]:
+        return sorted(uid for uid, work in self.node.busy.items() if isinstance(work, SyncPod))
 
     @precondition(lambda self: self.node.woken - self.node.busy.keys())
     @rule(data=st.data())
@@ -145,20 +188,28 @@ class PodWorkersMachine(RuleBasedStateMachine):
     # --- What each piece of work must look like ----------------------------------------------------------------------
 
     def _begin(self, uid: str) -> None:
-        work = self.node.begin(uid)
         life = self.lives[uid]
+        next_in_line = self._next_in_line()
+        work = self.node.begin(uid)
         match work:
             case None:
                 return
             case SyncPod():
                 assert not life.asked_to_end, "a sync began after the pod was asked to end"
+                if uid.startswith("static") and not life.started:
+                    assert uid == next_in_line, "a static pod started before one that had come earlier"
                 life.started = life.runs = True
             case TerminatePod():
                 assert life.asked_to_end
-                assert 1 <= work.grace_period <= (life.grace or 10**6), "the grace period grew"
+                assert 1 <= work.grace_period <= life.grace, "the grace period grew"
                 life.grace = work.grace_period
         if isinstance(work.update, ConfigUpdate) and life.latest is not None:
             assert work.update.pod == life.latest, "an update was lost"
+
+    def _next_in_line(self) -> str | None:
+        """The static pod that has waited longest; the lives are in the order of their arrival."""
+        waiting = (uid for uid in self.lives if isinstance(self.node.registry.phase(uid), WaitingToStart))
+        return next((uid for uid in waiting if uid.startswith("static")), None)
 
     def _done(self, uid: str, outcome: Outcome) -> None:
         work = self.node.busy[uid]
@@ -237,6 +288,7 @@ class PodWorkersMachine(RuleBasedStateMachine):
         for uid, life in self.lives.items():
             assert not (life.runs and self.node.registry.is_pod_known_terminated(uid))
             assert not life.runs or self.node.registry.could_have_running_containers(uid)
+            assert not (life.runs and self.node.registry.should_pod_runtime_be_removed(uid))
 
     @invariant()
     def what_stands_in_the_way_of_the_end_is_called_off(self) -> None:

@@ -745,6 +745,17 @@ def test_a_killed_pod_that_then_leaves_the_config_counts_as_deleted(node: PureNo
     assert node.registry.should_pod_content_be_removed("1")
 
 
+def test_what_containers_need_stays_until_they_have_ended(node: PureNode) -> None:
+    started(node, make_pod("1"))
+    node.update(request(KILL, make_pod("1")))
+    node.begin("1")
+    assert not node.registry.should_pod_runtime_be_removed("1")
+    assert node.registry.could_have_running_containers("1")
+    node.done("1")
+    assert node.registry.should_pod_runtime_be_removed("1")
+    assert not node.registry.should_pod_be_finished("1"), "its cleanup is still to be done"
+
+
 def test_a_deletion_after_the_end_makes_the_content_removable(node: PureNode) -> None:
     started(node, make_pod("1"))
     node.update(request(KILL, make_pod("1")))
