@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.root_dir import SOCKET_NAME
+from trikubelet.socket_address import socket_address
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,8 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(TIMEOUT_SECONDS)
-        self.sock.connect(str(self._path))
+        with socket_address(str(self._path)) as address:
+            self.sock.connect(address)
         self.sock.settimeout(self._timeout)
 
 

@@ -3,10 +3,15 @@
 `run` holds the connection for as long as the agent lives. If the keeper dies, whatever is being asked fails with
 KeeperLostError, a new keeper is started (it records the containers that died with the old one), and the listener is
 told what there is now. Requests made in between wait for that.
+
+Only the first keeper must be found within START_DEADLINE. Later on nothing that a keeper does or does not do ends
+`run`: it is logged and tried again, ever more seldom until a keeper answers. Errors leave `run` as they are, never in
+groups: each is carried out of the nursery that it happened in.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -19,6 +24,7 @@ import trio
 
 from trikubelet.embedded.keeper import protocol
 from trikubelet.logs import get_logger
+from trikubelet.socket_address import socket_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +35,11 @@ log = get_logger("embedded")
 
 START_DEADLINE: Final = 20.0
 REQUEST_DEADLINE: Final = 60.0
+END_PATIENCE: Final = 2.0
+"""Seconds in which a keeper that closed its connection has ended."""
+FIRST_RETRY: Final = 0.05
 LONGEST_RETRY: Final = 10.0
+LONGEST_RETRY_AT_START: Final = 1.0
 _ALREADY_RUNNING: Final = 3
 _MAIN: Final = Path(__file__).parent / "keeper" / "keeper_main.py"
 
@@ -123,22 +133,43 @@ class KeeperClient:
         self._channel: trio.socket.SocketType | None = None
         self._available = trio.Event()
         self._sending = trio.Lock()
+        self._started = False
         self._ended = False
+        self._over = trio.Event()
+        """Set at the session's end, with the keeper's process gone too."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the connection until cancelled or shut down. Raises KeeperStartError if the first attempt fails."""
-        started = False
-        retry = 0.05
+        """Hold the connection until cancelled or shut down. Raises KeeperStartError if there is no keeper at first."""
+        give_up_at = trio.current_time() + START_DEADLINE
+        retry = FIRST_RETRY
         while not self._ended:
+            deadline = trio.current_time() + START_DEADLINE if self._started else give_up_at
             try:
-                await self._session(task_status if not started else trio.TASK_STATUS_IGNORED)
-                started, retry = True, 0.05
+                await self._session(deadline, task_status)
+                retry = FIRST_RETRY
             except (KeeperStartError, KeeperLostError, KeeperError) as error:
-                if not started:
-                    raise
-                log.error("no container keeper", error=str(error), retry_in=retry)
+                if self._started:
+                    log.error("no container keeper", error=str(error), retry_in=retry)
+                else:
+                    self._raise_if_final(error, give_up_at)
+            if not self._ended:
                 await trio.sleep(retry)
-                retry = min(2 * retry, LONGEST_RETRY)
+                retry = min(2 * retry, LONGEST_RETRY if self._started else LONGEST_RETRY_AT_START)
+
+    def _raise_if_final(self, error: Exception, give_up_at: float) -> None:
+        """Before the first answer a keeper may only end too early, until `give_up_at`."""
+        if isinstance(error, KeeperStartError):
+            raise error
+        if isinstance(error, KeeperError):
+            cure = f"use the version that started it, or end it and its containers: {self._kill_command()}"
+            raise KeeperStartError(self._root, f"{error}; {cure}") from error
+        if trio.current_time() + LONGEST_RETRY_AT_START >= give_up_at:
+            raise KeeperStartError(
+                self._root, f"it ended again and again before it answered (see {self._root / 'keeper.log'})"
+            ) from error
+
+    def _kill_command(self) -> str:
+        return f"`kill -9 {self._keeper_pid() or 'its pid'}`"
 
     async def request(self, operation: str, descriptors: Sequence[int] = (), **fields: Any) -> dict[str, Any]:
         """Ask, and wait for the answer.
@@ -151,32 +182,73 @@ class KeeperClient:
             return await self._ask(operation, descriptors, fields)
 
     async def shutdown(self) -> bool:
-        """Let the keeper end, if no container is left. Returns whether it ends."""
+        """Let the keeper end, if no container is left. Returns whether it ends.
+
+        Then it has ended when this returns, or END_PATIENCE is over.
+        """
         answer = await self.request("shutdown")
-        self._ended = self._ended or bool(answer["ended"])
+        if answer["ended"]:
+            self._ended = True
+            with trio.move_on_after(2 * END_PATIENCE):
+                await self._over.wait()
         return bool(answer["ended"])
 
     # -- one connection ----------------------------------------------------------------------------------------------
 
-    async def _session(self, task_status: TaskStatus[None]) -> None:
-        """From connecting to the keeper's end."""
-        self._channel = await self._connect_or_start()
+    async def _session(self, deadline: float, task_status: TaskStatus[None]) -> None:
+        """From finding the keeper to its end. `deadline` is for its first answers.
+
+        Raises KeeperStartError, KeeperLostError, KeeperError: then it has not answered as it should.
+        """
+        channel = self._channel = await self._connect_or_start(deadline)
+        failure: KeeperStartError | KeeperLostError | KeeperError | None = None
+        keeper = -1
+        self._over = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._read, self._channel, nursery.cancel_scope)
-                with trio.fail_after(START_DEADLINE):
-                    hello = await self._ask("hello", (), {"version": protocol.VERSION})
-                    listing = await self._ask("list", (), {})
-                self._listener.connected(KeeperAbilities.from_hello(hello), listing)
-                self._available.set()
-                task_status.started()
+                nursery.start_soon(self._read, channel)
+                try:
+                    abilities, listing = await self._greet(deadline)
+                except (KeeperStartError, KeeperLostError, KeeperError) as error:
+                    failure = error
+                    nursery.cancel_scope.cancel()
+                else:
+                    keeper = _open_process(abilities.pid)
+                    self._listener.connected(abilities, listing)
+                    self._available.set()
+                    if not self._started:
+                        self._started = True
+                        task_status.started()
         finally:
             self._available = trio.Event()
-            self._channel.close()
             self._channel = None
-            pending, self._pending = self._pending, {}
-            for waiting in pending.values():
-                waiting.done.set()
+            channel.close()
+            self._fail_pending()
+            try:
+                await _reap(keeper)
+            finally:
+                self._over.set()
+        if failure is not None:
+            raise failure
+
+    async def _greet(self, deadline: float) -> tuple[KeeperAbilities, dict[str, Any]]:
+        try:
+            with trio.fail_at(deadline):
+                hello = await self._ask("hello", (), {"version": protocol.VERSION})
+                listing = await self._ask("list", (), {})
+            return KeeperAbilities.from_hello(hello), listing
+        except trio.TooSlowError:
+            pid = self._keeper_pid() or "its pid"
+            raise KeeperStartError(
+                self._root,
+                f"the running one (pid {pid}) does not answer; if it is stopped, let it go on: `kill -CONT {pid}`, "
+                f"else end it and its containers: {self._kill_command()}",
+            ) from None
+
+    def _fail_pending(self) -> None:
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
+            waiting.done.set()
 
     async def _ask(self, operation: str, descriptors: Sequence[int], fields: dict[str, Any]) -> dict[str, Any]:
         channel = self._channel
@@ -209,8 +281,8 @@ class KeeperClient:
             if carrier is not None:
                 os.close(carrier)
 
-    async def _read(self, channel: trio.socket.SocketType, session: trio.CancelScope) -> None:
-        """Hand out answers and events until the keeper's end is closed, then end the session."""
+    async def _read(self, channel: trio.socket.SocketType) -> None:
+        """Hand out answers and events until the keeper's end is closed; whoever waits for an answer then hears that."""
         while True:
             try:
                 payload, control, _, _ = await channel.recvmsg(
@@ -220,8 +292,11 @@ class KeeperClient:
                 break
             if not payload:
                 break
-            descriptors = protocol.passed_descriptors(control)
-            message = protocol.decode(payload, descriptors)
+            try:
+                message = protocol.decode(payload, protocol.passed_descriptors(control))
+            except protocol.ProtocolError as error:
+                log.error("the container keeper does not keep to the protocol", error=str(error))
+                break
             if "event" in message:
                 self._listener.event(message)
             elif (pending := self._pending.get(message["id"])) is not None:
@@ -229,46 +304,51 @@ class KeeperClient:
                 pending.done.set()
         if not self._ended:
             log.warning("the container keeper is gone", root=str(self._root))
-        session.cancel()
+        self._channel = None
+        self._fail_pending()
 
     # -- finding or starting the keeper ------------------------------------------------------------------------------
 
-    async def _connect_or_start(self) -> trio.socket.SocketType:
-        with trio.move_on_after(START_DEADLINE):
+    async def _connect_or_start(self, deadline: float) -> trio.socket.SocketType:
+        with trio.move_on_at(deadline):
             while True:
                 channel = await self._connect()
                 if channel is not None:
                     return channel
                 await self._start()
-        raise KeeperStartError(self._root, f"none answered within {START_DEADLINE:g} s (see keeper.log there)")
+        raise KeeperStartError(
+            self._root, f"none answered within {START_DEADLINE:g} s (see {self._root / 'keeper.log'})"
+        )
 
     async def _connect(self) -> trio.socket.SocketType | None:
         """A connection to the keeper that lives, or None if there is none."""
         if not self._keeper_lives():
             return None
         channel = trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        folder = os.open(self._root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # By way of a descriptor: a folder's path may be longer than a socket address.
-            await channel.connect(f"/proc/self/fd/{folder}/{protocol.SOCKET_NAME}")
+            with socket_address(str(self._root / protocol.SOCKET_NAME)) as address:
+                await channel.connect(address)
         except OSError:
             channel.close()
             return None
         except BaseException:
             channel.close()
             raise
-        finally:
-            os.close(folder)
         return channel
 
     def _keeper_lives(self) -> bool:
+        return self._keeper_pid() is not None
+
+    def _keeper_pid(self) -> int | None:
+        """Of the keeper that wrote its name here, if that process lives."""
         try:
             identity = json.loads((self._root / protocol.IDENTITY_NAME).read_text())
             same_boot = identity["boot_id"] == protocol.boot_id()
             ticks = protocol.process_start_ticks(identity["pid"])
-            return same_boot and ticks is not None and bool(ticks == identity["start_ticks"])
+            lives = same_boot and ticks is not None and ticks == identity["start_ticks"]
+            return int(identity["pid"]) if lives else None
         except (OSError, ValueError, KeyError, TypeError):
-            return False
+            return None
 
     async def _start(self) -> None:
         """Start a keeper. Returns when it serves, or when another one holds the folder's lock."""
@@ -294,3 +374,28 @@ class KeeperClient:
             raise KeeperStartError(self._root, reason.splitlines()[-1] if reason else f"exit code {result.returncode}")
         else:
             log.info("container keeper started", root=str(self._root))
+
+
+def _open_process(pid: int) -> int:
+    """A descriptor of the process, -1 if it is gone already."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
+
+
+async def _reap(process: int) -> None:
+    """Wait for the end of a keeper that is going. Collect it if it is our child, as it is when the agent is init.
+
+    Closes the descriptor. When the connection broke for another reason, or this is cancelled, the keeper lives on.
+    """
+    if process < 0:
+        return
+    try:
+        with trio.move_on_after(END_PATIENCE):
+            await trio.lowlevel.wait_readable(process)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, process, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222  (it does not block)
+    finally:
+        trio.lowlevel.notify_closing(process)
+        os.close(process)

@@ -29,7 +29,6 @@ log = get_logger("embedded")
 
 _KILLED_WITHIN: Final = 10.0
 _CLEANUP_DEADLINE: Final = 60.0
-_SIGKILL: Final = 9
 
 
 class WrongStateError(Exception):
@@ -131,13 +130,16 @@ class Lifecycle:
             self._emit(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
 
     async def tidy(self) -> None:
-        """Once after the start: end what no record knows, delete what earlier removals left."""
+        """Once after the start: end what no record knows, delete what earlier removals left.
+
+        Raises OSError where it cannot even be listed.
+        """
         for operation, fields in self._unwanted:
             log.warning("the keeper holds something without a record", operation=operation, **fields)
             try:
                 await self.keeper.request(operation, **fields)
-            except (KeeperError, KeeperLostError) as error:
-                log.warning("cannot end it", error=str(error), **fields)
+            except (KeeperError, KeeperLostError, trio.TooSlowError) as error:
+                log.warning("cannot end it", error=str(error) or "no answer", **fields)
         for folder in self._store.leftovers():
             await trio.to_thread.run_sync(delete_tree, folder, limiter=self._deletions)
 
@@ -160,12 +162,12 @@ class Lifecycle:
 
     async def stop_sandbox(self, record: SandboxRecord) -> None:
         """Kill what runs in it, and let its namespaces go. Raises NotEndedError, KeeperError, KeeperLostError."""
-        failures: list[NotEndedError | KeeperError | KeeperLostError] = []
+        failures: list[NotEndedError | KeeperError | KeeperLostError | trio.TooSlowError] = []
 
         async def kill(container: ContainerRecord) -> None:
             try:
                 await self.stop_container(container, 0.0)
-            except (NotEndedError, KeeperError, KeeperLostError) as error:
+            except (NotEndedError, KeeperError, KeeperLostError, trio.TooSlowError) as error:
                 failures.append(error)
 
         async with trio.open_nursery() as nursery:

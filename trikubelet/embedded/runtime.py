@@ -19,7 +19,7 @@ import trio
 
 from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.store import ImageStore
-from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError
+from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError, KeeperStartError
 from trikubelet.embedded.lifecycle import Lifecycle
 from trikubelet.embedded.records import RecordStore
 from trikubelet.embedded.runtime_service import EmbeddedRuntimeService
@@ -77,10 +77,17 @@ class EmbeddedRuntime:
 
         Cancelling leaves the keeper and the containers as they are. Raises KeeperStartError if none can be started.
         """
+        failure: KeeperStartError | None = None
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._lifecycle.keeper.run)
-            nursery.start_soon(self._tidy)
-            task_status.started()
+            try:
+                await nursery.start(self._lifecycle.keeper.run)
+            except KeeperStartError as error:
+                failure = error  # raised below: here the nursery would wrap it
+            else:
+                nursery.start_soon(self._tidy)
+                task_status.started()
+        if failure is not None:
+            raise failure
 
     async def shutdown(self) -> bool:
         """End the keeper, if no container is left. Returns whether it ends."""
@@ -91,8 +98,12 @@ class EmbeddedRuntime:
             return False
 
     async def _tidy(self) -> None:
-        await self._lifecycle.tidy()
-        await self.images.collect_garbage()
+        """Once after the start. What cannot be tidied is left for the next start, and ends nothing."""
+        try:
+            await self._lifecycle.tidy()
+            await self.images.collect_garbage()
+        except OSError as error:
+            log.warning("not all that earlier runs left could be removed", root=str(self.root), error=str(error))
 
     def _address(self) -> str:
         """The address that pods are reached at: the node's."""

@@ -11,11 +11,6 @@ import trio
 class Deadline(grpclib.metadata.Deadline):
     """grpclib's `Deadline`, told by Trio's clock, so that it follows a `MockClock`."""
 
-    @classmethod
-    def from_timeout(cls, timeout: float) -> Deadline:
-        """The moment `timeout` seconds from now."""
-        return cls(_timestamp=trio.current_time() + timeout)
-
     def time_remaining(self) -> float:
         """Seconds until the deadline, at least 0."""
         return max(0.0, self._timestamp - trio.current_time())

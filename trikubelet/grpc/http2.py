@@ -25,7 +25,6 @@ from hyperframe.frame import Frame, GoAwayFrame
 STREAM_WINDOW = 4 * 2**20
 CONNECTION_WINDOW = 64 * 2**20
 MAX_FRAME_SIZE = 256 * 2**10
-LARGEST_STREAM_ID = 2**31 - 1
 
 _INITIAL_CONNECTION_WINDOW = 65_535
 

@@ -17,6 +17,8 @@ from pathlib import Path
 import attrs
 import trio
 
+from trikubelet.socket_address import socket_address
+
 _BACKLOG = 128
 _BUSY_RETRY = 0.01
 _DEFAULT_READ = 64 * 2**10
@@ -99,7 +101,8 @@ async def connect_unix(path: str | Path) -> UnixStream:
     try:
         while True:
             try:
-                sock.connect(str(path))
+                with socket_address(str(path)) as address:
+                    sock.connect(address)
             except BlockingIOError:
                 # A Unix socket is never "in progress": the queue is full, and nothing tells when it is not.
                 await trio.sleep(_BUSY_RETRY)
@@ -164,7 +167,8 @@ def listen_unix(path: str | Path, mode: int = 0o600) -> UnixListener:
     _remove_stale(name)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        sock.bind(name)
+        with socket_address(name) as address:
+            sock.bind(address)
         # Before `listen` nobody can connect, whatever the umask was.
         Path(name).chmod(mode)
         sock.listen(_BACKLOG)
@@ -183,7 +187,8 @@ def _remove_stale(path: str) -> None:
         raise SocketInUseError(path, "something that is not a socket lies there")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
-            probe.connect(path)
+            with socket_address(path) as address:
+                probe.connect(address)
         except ConnectionRefusedError:
             Path(path).unlink()
             return

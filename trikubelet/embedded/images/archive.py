@@ -11,14 +11,15 @@ import json
 import posixpath
 import tarfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import attrs
 
 from trikubelet.embedded.images.entry_path import split_entry_name
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.reference import is_digest
+from trikubelet.embedded.images.regular_file import WatchedFile, open_regular_file
 from trikubelet.embedded.images.tar_stream import (
     CHUNK,
     Checkpoint,
@@ -183,24 +184,34 @@ def diff_ids_of(spec: Mapping[str, Any], entry: str, expected: int) -> list[str]
 def open_archive(path: Path, scratch: Path, limits: UnpackLimits, checkpoint: Checkpoint) -> Iterator[ArchiveFiles]:
     """Open an archive file. A compressed one is first decompressed into `scratch`, as its files are read in any order.
 
-    Raises ArchiveError for what is no tar archive, OSError for what cannot be read.
+    Every read of the file asks `checkpoint`. Raises ArchiveError for what is no file or no tar archive, OSError for
+    what cannot be read.
     """
     subject = f"archive {str(path)!r}"
-    with broken_input_is_an_archive_error(subject):
-        with path.open("rb") as source:
-            is_plain = source.read(262)[257:] == b"ustar"
+    with ExitStack() as files, broken_input_is_an_archive_error(subject):
+        source = WatchedFile(files.enter_context(open_regular_file(path)), checkpoint)
+        is_plain = source.read(262)[257:] == b"ustar"
+        source.seek(0)
         if not is_plain:
-            path = _decompress(path, scratch, limits, checkpoint, subject)
-        with tarfile.open(path, "r:", tarinfo=GuardedTarInfo, encoding="utf-8", errors="surrogateescape") as tar:
+            plain = files.enter_context((scratch / "archive.tar").open("w+b"))
+            _decompress(source, plain, limits, checkpoint, subject)
+            source = WatchedFile(plain, checkpoint)
+            source.seek(0)
+        with tarfile.open(
+            fileobj=cast("IO[bytes]", source),
+            mode="r:",
+            tarinfo=GuardedTarInfo,
+            encoding="utf-8",
+            errors="surrogateescape",
+        ) as tar:
             yield ArchiveFiles(tar, limits, checkpoint)
 
 
-def _decompress(path: Path, scratch: Path, limits: UnpackLimits, checkpoint: Checkpoint, subject: str) -> Path:
-    plain = scratch / "archive.tar"
-    with path.open("rb") as source, plain.open("wb") as target:
-        stream = DigestReader(
-            decompressed(source, subject=subject), limit=limits.max_bytes, subject=subject, checkpoint=checkpoint
-        )
-        while chunk := stream.read(CHUNK):
-            target.write(chunk)
-    return plain
+def _decompress(
+    source: Readable, target: IO[bytes], limits: UnpackLimits, checkpoint: Checkpoint, subject: str
+) -> None:
+    stream = DigestReader(
+        decompressed(source, subject=subject), limit=limits.max_bytes, subject=subject, checkpoint=checkpoint
+    )
+    while chunk := stream.read(CHUNK):
+        target.write(chunk)

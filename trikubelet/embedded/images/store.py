@@ -175,12 +175,18 @@ class ImageStore:
     async def collect_garbage(self) -> int:
         """Delete layers that no image names, and what interrupted imports left. Returns how many directories went.
 
-        Does nothing while an import is at work, here or in another process. To be called once at start.
+        Does nothing while an import is at work, here or in another process. To be called once at start. A directory
+        that cannot be deleted is logged, and tried again the next time. Raises OSError where they cannot be listed.
         """
         garbage = await trio.to_thread.run_sync(self._set_garbage_aside, limiter=self._limiter)
+        removed = 0
         for directory in garbage:
-            await trio.to_thread.run_sync(remove_tree, directory, limiter=self._limiter)
-        return len(garbage)
+            try:
+                await trio.to_thread.run_sync(remove_tree, directory, limiter=self._limiter)
+                removed += 1
+            except OSError as error:
+                log.warning("cannot delete", path=str(directory), error=str(error))
+        return removed
 
     def usage(self) -> StoreUsage:
         """What all layers take on disk, as measured when they were unpacked."""

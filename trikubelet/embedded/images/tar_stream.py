@@ -137,7 +137,8 @@ def broken_input_is_an_archive_error(subject: str) -> Iterator[None]:
     """Turn what tarfile and the decompressors raise for broken input into an ArchiveError that names the subject."""
     try:
         yield
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, IndexError) as error:
+        # IndexError is tarfile's own for a sparse file's map that is cut short.
         raise ArchiveError(f"{subject} is damaged or not a tar archive: {error}") from error
     except RecursionError as error:
         raise ArchiveError(f"{subject} nests its headers too deep") from error
