@@ -22,6 +22,7 @@ import trio
 
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.config.sources.file import FileSource
+from trikubelet.config.sources.manifests import display_path
 from trikubelet.config.sources.mux import SourceMux
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventRecorder, EventType, PodEvent
@@ -310,6 +311,6 @@ def _warn_of_duplicate(source: str, pod: Pod) -> None:
 
 def _report_manifest_problems(path: Path, problems: tuple[ManifestProblem, ...]) -> None:
     if not problems:
-        log.info("manifest is well again", file=str(path))
+        log.info("manifest is well again", file=display_path(path))
     for problem in problems:
         log.warning(str(problem))

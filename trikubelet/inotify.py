@@ -91,7 +91,10 @@ class Inotify:
 
     def watch(self, path: Path, mask: Mask) -> int:
         """Watch a path, or change what is watched of it. Raises OSError (ENOSPC: fs.inotify.max_user_watches)."""
-        descriptor: int = _libc().inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask))
+        name = os.fsencode(path)
+        if b"\0" in name:  # the kernel would watch what is named before it
+            raise OSError(errno.EINVAL, "null byte in the path", str(path))
+        descriptor: int = _libc().inotify_add_watch(self._fd, name, ctypes.c_uint32(mask))
         if descriptor < 0:
             raise _os_error(str(path))
         return descriptor
@@ -123,7 +126,7 @@ def _parse(data: bytes) -> Iterator[FileEvent]:
 def _os_error(what: str) -> OSError:
     number = ctypes.get_errno()
     hints = {
-        errno.EMFILE: "; raise the sysctl fs.inotify.max_user_instances",
+        errno.EMFILE: "; raise the sysctl fs.inotify.max_user_instances, or the limit of open files",
         errno.ENOSPC: "; raise the sysctl fs.inotify.max_user_watches",
     }
     return OSError(number, os.strerror(number) + hints.get(number, ""), what)

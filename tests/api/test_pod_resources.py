@@ -24,6 +24,7 @@ def one(name: str, cpu: str, *, sidecar: bool = False) -> dict[str, Any]:
         ([one("s", "1", sidecar=True)], [one("a", "1")], "2"),
         ([one("s", "1", sidecar=True), one("i", "5")], [one("a", "1")], "6"),
         ([one("i", "5"), one("s", "1", sidecar=True)], [one("a", "1")], "5"),
+        ([one("i", "5"), one("s", "2", sidecar=True), one("j", "4")], [one("a", "1")], "6"),
     ],
 )
 def test_requests_of_containers_add_up(init: list[Any], regular: list[Any], expected: str) -> None:
@@ -35,6 +36,7 @@ def test_overhead_comes_on_top_of_requests_and_of_limits_that_exist() -> None:
     pod = pod_from_dict({"spec": {"containers": [one("a", "1")], "overhead": {"cpu": "250m", "memory": "1Mi"}}})
     assert pod_requests(pod) == {"cpu": Quantity("1250m"), "memory": Quantity("1Mi")}
     assert pod_limits(pod) == {"cpu": Quantity("1250m")}
+    assert pod_requests(pod, overhead=False) == pod_limits(pod, overhead=False) == {"cpu": Quantity("1")}
 
 
 def test_pod_level_resources_win_over_the_containers() -> None:

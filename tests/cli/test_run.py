@@ -56,6 +56,12 @@ def test_flags_say_what_to_run(started: list[AgentOptions], tmp_path: Path, monk
     assert options.warnings == ()
 
 
+@pytest.mark.parametrize("flag", [("-v=4",), ("-v4",), ("-v", "4"), ("--v=4",)])
+def test_the_verbosity_is_written_as_for_the_kubelet(started: list[AgentOptions], flag: tuple[str, ...]) -> None:
+    run_command("run", *flag)
+    assert started[0].verbosity == 4
+
+
 def test_the_file_is_read_and_flags_win(started: list[AgentOptions], tmp_path: Path) -> None:
     file = tmp_path / "kubelet.yaml"
     file.write_text(

@@ -145,3 +145,20 @@ def test_json_is_read_as_json(data: dict[str, object], escaped: bool) -> None:
         return
     text = json.dumps(data, ensure_ascii=True, indent="\t" if escaped else None)
     assert read_documents(text.encode())[0].data() == data
+
+
+@pytest.mark.parametrize("escape", [r"\ud800", r"\udfff", r"\U00110000"])
+@pytest.mark.parametrize("parser", ["C", "Python"])
+def test_characters_that_do_not_exist_are_refused_by_either_parser(
+    monkeypatch: pytest.MonkeyPatch, parser: str, escape: str
+) -> None:
+    if parser == "Python":
+        monkeypatch.delattr("yaml.CSafeLoader")
+    with pytest.raises(YamlError) as caught:
+        one(f'a: 1\nb: "{escape}"\n')
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize("text", ["1e999", "-1.0e999"])
+def test_a_number_beyond_all_bounds_is_a_string(text: str) -> None:
+    assert one(text) == text

@@ -17,7 +17,6 @@ from trikubelet.pods.cleanup import (
     KillOrphan,
     RemovePodDirectory,
     RestartPod,
-    WorkingPods,
     is_inactive,
     plan_cleanup,
 )
@@ -75,8 +74,6 @@ def test_a_running_pod_that_nobody_knows_is_killed_with_one_second() -> None:
     node = PureNode()
     plan = round_of(node, [], [running("1")])
     assert plan.actions == (KillOrphan(running("1")),)
-    assert plan.possibly_running == {"1"}
-    assert plan.counts == {WorkingPods(TERMINATING, "runtime_only", static=False): 1}
     options = plan.actions[0].request(4.0)
     assert options.kill_options == KillPodOptions(grace_period_override=1)
     node.settle()
@@ -101,7 +98,6 @@ def test_a_pod_whose_kill_failed_and_that_left_the_config_is_driven_on() -> None
     node.settle(Failed())
     plan = round_of(node, [], [running("1")])
     assert plan.actions == ()
-    assert plan.counts == {WorkingPods(TERMINATING, "orphan", static=False): 1}
     node.settle()
     assert node.records["1"] == [("sync", "create"), ("terminate", 2), ("terminate", 2), ("clean up",)]
 
@@ -112,7 +108,6 @@ def test_a_desired_pod_without_a_worker_is_started() -> None:
     plan = plan_for(pod, mirror)
     assert plan.actions == (RestartPod(pod, mirror),)
     assert plan.actions[0].request(3.0) == request(CREATE, pod, mirror_pod=mirror, start_time=3.0)
-    assert plan.counts == {WorkingPods(SYNC, "desired", static=True): 1}
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -220,15 +215,6 @@ def test_directories_stay_while_anybody_may_need_them() -> None:
     assert [action for action in plan.actions if not isinstance(action, KillOrphan)] == [
         RemovePodDirectory("gone"),
     ]
-
-
-def test_probes_stay_for_everything_that_may_run() -> None:
-    known = {
-        "a": WorkerSummary(SYNC, has_config=True),
-        "b": WorkerSummary(TERMINATING, has_config=True),
-        "c": WorkerSummary(TERMINATED, has_config=True),
-    }
-    assert plan_for(workers=known).possibly_running == {"a", "b"}
 
 
 @pytest.mark.parametrize(

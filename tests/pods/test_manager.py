@@ -8,14 +8,12 @@ STATIC = make_pod("static-uid", "static", static=True)
 MIRROR = make_mirror(STATIC, "mirror-uid")
 
 
-def test_pods_are_found_by_uid_by_name_and_by_full_name() -> None:
+def test_pods_are_found_by_uid_and_by_their_mirror() -> None:
     manager = PodManager([NORMAL, STATIC, MIRROR])
     assert manager.pods() == (NORMAL, STATIC)
     assert manager.pod_by_uid("static-uid") is STATIC
     assert manager.pod_by_uid("mirror-uid") is None
-    assert manager.pod_by_full_name("static_ns") is STATIC
-    assert manager.pod_by_name("ns", "normal") is NORMAL
-    assert manager.pod_by_name("other", "normal") is None
+    assert manager.pod_of_mirror(MIRROR) is STATIC
 
 
 def test_a_static_pod_and_its_mirror_find_each_other_in_either_order() -> None:
@@ -26,13 +24,11 @@ def test_a_static_pod_and_its_mirror_find_each_other_in_either_order() -> None:
         assert manager.mirror_pod_of(STATIC) is MIRROR
         assert manager.pod_of_mirror(MIRROR) is STATIC
         assert manager.resolve_uid("mirror-uid") == "static-uid"
-        assert manager.uid_translations() == ({"static-uid": "mirror-uid"}, {"mirror-uid": "static-uid"})
 
 
 def test_uids_that_are_no_mirrors_stay() -> None:
     manager = PodManager([NORMAL, STATIC])
     assert [manager.resolve_uid(uid) for uid in ("normal-uid", "unknown", "")] == ["normal-uid", "unknown", ""]
-    assert manager.uid_translations() == ({"static-uid": ""}, {})
 
 
 def test_a_pair_is_a_pod_with_its_counterpart() -> None:
@@ -65,7 +61,7 @@ def test_an_update_replaces_the_pod() -> None:
     newer = make_pod("normal-uid", "normal", phase="Running")
     manager.update_pod(newer)
     assert manager.pods() == (newer,)
-    assert manager.pod_by_full_name("normal_ns") is newer
+    assert manager.pod_by_uid("normal-uid") is newer
 
 
 def test_the_removal_of_an_older_pod_leaves_the_newer_one_of_its_name() -> None:
@@ -73,7 +69,7 @@ def test_the_removal_of_an_older_pod_leaves_the_newer_one_of_its_name() -> None:
     manager = PodManager([STATIC, MIRROR])
     manager.add_pod(edited)
     manager.remove_pod(STATIC)
-    assert manager.pod_by_full_name("static_ns") is edited
+    assert manager.pod_of_mirror(MIRROR) is edited
     assert manager.resolve_uid("mirror-uid") == "edited-uid"
     assert manager.pods_and_mirror_pods().orphaned_mirror_full_names == ()
 
@@ -90,4 +86,3 @@ def test_what_is_wanted_of_a_uid_now() -> None:
     assert manager.desired("static-uid") == (STATIC, MIRROR)
     assert manager.desired("normal-uid") == (NORMAL, None)
     assert manager.desired("mirror-uid") is None
-    assert manager.static_pods_with_mirrors() == [(STATIC, MIRROR)]

@@ -114,6 +114,7 @@ from trikubelet.api.objects import ConfigMap, Event, EventSeries, EventSource, L
 from trikubelet.api.pod_resources import (
     aggregate_container_limits,
     aggregate_container_requests,
+    is_huge_page_resource,
     is_sidecar,
     pod_limits,
     pod_requests,
@@ -445,6 +446,7 @@ __all__ = [
     "aggregate_container_requests",
     "compute_qos_class",
     "from_dict",
+    "is_huge_page_resource",
     "is_sidecar",
     "pod_from_dict",
     "pod_limits",

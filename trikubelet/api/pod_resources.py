@@ -36,23 +36,28 @@ def aggregate_container_limits(pod: Pod) -> ResourceList:
     return _aggregate(pod, lambda container: container.resources.limits)
 
 
-def pod_requests(pod: Pod) -> ResourceList:
-    """What the pod requests: pod-level requests where they are set, else the containers', and its overhead on top."""
+def pod_requests(pod: Pod, *, overhead: bool = True) -> ResourceList:
+    """What the pod requests: pod-level requests where they are set, else the containers', and its overhead on top.
+
+    Without `overhead` it is what the containers share, as a runtime is told of a sandbox.
+    """
     requests = aggregate_container_requests(pod)
     if pod.spec.resources is not None:
         requests |= {
             name: amount for name, amount in pod.spec.resources.requests.items() if is_pod_level_resource(name)
         }
-    add(requests, pod.spec.overhead)
+    if overhead:
+        add(requests, pod.spec.overhead)
     return requests
 
 
-def pod_limits(pod: Pod) -> ResourceList:
-    """What the pod may use at most: overhead is added to limits that exist."""
+def pod_limits(pod: Pod, *, overhead: bool = True) -> ResourceList:
+    """What the pod may use at most: overhead is added to limits that exist, unless it is not to count."""
     limits = aggregate_container_limits(pod)
     if pod.spec.resources is not None:
         limits |= {name: amount for name, amount in pod.spec.resources.limits.items() if is_pod_level_resource(name)}
-    add(limits, {name: amount for name, amount in pod.spec.overhead.items() if name in limits})
+    if overhead:
+        add(limits, {name: amount for name, amount in pod.spec.overhead.items() if name in limits})
     return limits
 
 

@@ -25,6 +25,14 @@ _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 _PREFIX: Final = "config_flag_"
 
 
+class _Verbosity(click.IntRange):
+    """Also `-v=2`, as people write it for the kubelet."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text: Any = value.removeprefix("=") if isinstance(value, str) else value
+        return super().convert(text, param, ctx)
+
+
 def _deprecated_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the kubelet's configuration flags, hidden from the help: the file is the place for them."""
     for flag in CONFIG_FLAGS:
@@ -50,9 +58,7 @@ def _option(flag: ConfigFlag) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
 )
-@click.option(
-    "-v", "--v", "verbosity", type=click.IntRange(0, 10), default=0, help="Log verbosity, as the kubelet's -v."
-)
+@click.option("-v", "--v", "verbosity", type=_Verbosity(0, 10), default=0, help="Log verbosity, as the kubelet's -v.")
 @click.option(
     "--drain-on-exit/--no-drain-on-exit",
     default=None,

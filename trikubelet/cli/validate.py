@@ -20,7 +20,7 @@ def validate(files: tuple[Path, ...], node_name: str | None) -> int:
     Prints every problem as FILE:LINE: FIELD: MESSAGE, and exits 1 when there is one.
     """
     from trikubelet.cli.run import check_node_name
-    from trikubelet.config.sources.manifests import read_manifest
+    from trikubelet.config.sources.manifests import display_path, read_manifest
 
     node = check_node_name(node_name)
     owners: dict[str, Path] = {}
@@ -34,7 +34,7 @@ def validate(files: tuple[Path, ...], node_name: str | None) -> int:
             click.echo(problem)
         if not problems:
             names = ", ".join(f"{entry.pod.metadata.namespace}/{entry.pod.metadata.name}" for entry in manifest.pods)
-            click.echo(f"{file}: ok: {names}")
+            click.echo(f"{display_path(file)}: ok: {names}")
         failed = failed or bool(problems)
     return 1 if failed else 0
 
@@ -43,19 +43,26 @@ def _manifest_files(files: tuple[Path, ...]) -> list[Path]:
     """Folders stand for their files, in the agent's order and without hidden ones."""
     listed: list[Path] = []
     for file in files:
-        if file.is_dir():
-            listed.extend(sorted(entry for entry in file.iterdir() if not entry.name.startswith(".")))
-        else:
+        try:
+            entries = sorted(file.iterdir())
+        except OSError:
+            # A file, or something that reading it will give the reason for.
             listed.append(file)
+        else:
+            listed.extend(entry for entry in entries if not entry.name.startswith("."))
     return listed
 
 
 def _taken(manifest: Manifest, file: Path, owners: dict[str, Path]) -> list[str]:
     """Pods whose name an earlier file has."""
+    from trikubelet.config.sources.manifests import display_path
+
     problems = []
     for entry in manifest.pods:
         name = entry.pod.full_name
         owner = owners.setdefault(name, file)
         if owner != file:
-            problems.append(f"{file}:{entry.line}: metadata: the pod {name} is taken by {owner}")
+            problems.append(
+                f"{display_path(file)}:{entry.line}: metadata: the pod {name} is taken by {display_path(owner)}"
+            )
     return problems

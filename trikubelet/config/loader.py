@@ -189,12 +189,19 @@ def _drop_ins(folder: Path | None, problems: list[ConfigurationProblem], warning
         return
     for entry in entries:
         path = Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
+        if _is_folder(entry):
             yield from _drop_ins(path, problems, warnings)
         elif path.suffix == DROP_IN_SUFFIX:
             yield path
         else:
             warnings.append(f"{path}: ignored, drop-ins are called *{DROP_IN_SUFFIX}")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False  # then reading it tells why
 
 
 def _resolve_paths(data: dict[str, Any], root: Path) -> dict[str, Any]:

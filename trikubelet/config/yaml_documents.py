@@ -11,6 +11,7 @@ dates and `12:30:00` stay strings, since JSON has no such values.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -123,6 +124,8 @@ class _Builder:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self._events: Iterator[Any] = yaml.parse(text, Loader=loader)
         self._count = 0
+        self._line = 1
+        """Of the value that was read last."""
         self._anchors: dict[str, Node] = {}
         self._duplicates: list[DuplicateKey] = []
 
@@ -145,9 +148,12 @@ class _Builder:
             context = getattr(error, "context", None)
             message = f"{problem} ({context})" if context else str(problem)
             raise YamlError(mark.line + 1 if mark else 1, message) from None
+        except ValueError:  # PyYAML's own parser, of an escape beyond U+10FFFF
+            raise YamlError(self._line, "found invalid Unicode character escape code") from None
 
     def _node(self, event: Any, path: str, depth: int) -> Node:
         yaml, line = self._yaml, event.start_mark.line + 1
+        self._line = line
         self._count += 1
         if self._count > MAX_NODES:
             raise YamlError(line, f"more than {MAX_NODES} values in one file")
@@ -248,8 +254,13 @@ _NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _SCALAR_TAGS: Final = {f"tag:yaml.org,2002:{kind}": kind for kind in ("str", "int", "float", "bool", "null")}
 
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
 def _scalar(event: Any, line: int) -> str | int | float | bool | None:
     text: str = event.value
+    if _SURROGATE.search(text):  # the C parser refuses these itself
+        raise YamlError(line, "expected characters, got half of a surrogate pair")
     if event.tag is not None and event.tag != "!":
         kind = _SCALAR_TAGS.get(event.tag)
         if kind is None:
@@ -265,7 +276,8 @@ def _scalar(event: Any, line: int) -> str | int | float | bool | None:
     if _INT.fullmatch(text):
         return _integer(text, line)
     if _FLOAT.fullmatch(text):
-        return float(text.replace("_", ""))
+        number = float(text.replace("_", ""))
+        return number if math.isfinite(number) else text
     if _NOT_FINITE.fullmatch(text):
         raise YamlError(line, f"expected a finite number, got {text}")
     return text

@@ -9,14 +9,13 @@ Behaviour of the kubelet's `HandlePodCleanups`. The plan is a value; this module
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
 
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.pods.classify import TERMINAL_PHASES, is_mirror_pod, is_static_pod, is_terminal
+from trikubelet.pods.classify import TERMINAL_PHASES, is_mirror_pod, is_terminal
 from trikubelet.pods.manager import AllPods
 from trikubelet.pods.types import KillPodOptions, SyncPodType, UpdatePodOptions
 from trikubelet.pods.worker_registry import WorkerLifecycle, WorkerSummary
@@ -98,25 +97,12 @@ CleanupAction: TypeAlias = DeleteMirrorPod | RestartPod | FinishRejectedPod | Ki
 
 
 @attrs.frozen
-class WorkingPods:
-    """One kind of worker, for counting (metric `working_pods`)."""
-
-    lifecycle: WorkerLifecycle
-    config: str
-    """`desired`, `orphan` or `runtime_only`."""
-    static: bool
-
-
-@attrs.frozen
 class CleanupPlan:
     """What to do, in this order: actions; then whoever keeps something per pod drops the rest."""
 
     actions: tuple[CleanupAction, ...] = ()
-    possibly_running: frozenset[str] = frozenset()
-    """UIDs whose probes and cgroups stay."""
     statuses_to_keep: frozenset[str] = frozenset()
     """UIDs whose reported statuses stay."""
-    counts: Mapping[WorkingPods, int] = attrs.field(factory=dict)
 
 
 def plan_cleanup(facts: CleanupFacts) -> CleanupPlan | None:
@@ -133,10 +119,8 @@ def plan_cleanup(facts: CleanupFacts) -> CleanupPlan | None:
         and pod.metadata.uid not in facts.workers
         and pod.metadata.uid not in running
     ]
-    restarted = {action.pod.metadata.uid: _restarted(action.pod) for action in restarts}
-    known = {**facts.workers, **restarted}
+    known = facts.workers.keys() | {action.pod.metadata.uid for action in restarts}
     orphans = [KillOrphan(pod) for uid, pod in running.items() if uid not in known]
-    known.update({action.running_pod.uid: _killed_orphan() for action in orphans})
     actions: list[CleanupAction] = [*_directories(facts, running)]
     actions += [
         DeleteMirrorPod(name)
@@ -146,11 +130,7 @@ def plan_cleanup(facts: CleanupFacts) -> CleanupPlan | None:
     actions += [*restarts, *rejected, *orphans]
     return CleanupPlan(
         actions=tuple(actions),
-        possibly_running=frozenset(
-            uid for uid, worker in known.items() if worker.lifecycle is not WorkerLifecycle.TERMINATED
-        ),
         statuses_to_keep=frozenset(pod.metadata.uid for pod in (*facts.desired.pods, *facts.desired.mirror_pods)),
-        counts=Counter(_kind(worker) for worker in known.values()),
     )
 
 
@@ -179,17 +159,3 @@ def _restarts(facts: CleanupFacts) -> list[RestartPod]:
 def _directories(facts: CleanupFacts, running: Mapping[str, RunningPod]) -> list[RemovePodDirectory]:
     wanted = {pod.metadata.uid for pod in facts.desired.pods} | running.keys() | facts.workers.keys()
     return [RemovePodDirectory(uid) for uid in facts.pod_directories if uid not in wanted]
-
-
-def _restarted(pod: Pod) -> WorkerSummary:
-    return WorkerSummary(WorkerLifecycle.SYNC, has_config=True, static=is_static_pod(pod))
-
-
-def _killed_orphan() -> WorkerSummary:
-    return WorkerSummary(WorkerLifecycle.TERMINATING, orphan=True)
-
-
-def _kind(worker: WorkerSummary) -> WorkingPods:
-    if not worker.has_config:
-        return WorkingPods(worker.lifecycle, "runtime_only", static=False)
-    return WorkingPods(worker.lifecycle, "orphan" if worker.orphan else "desired", worker.static)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.pods.classify import is_mirror_pod, is_static_pod
+from trikubelet.pods.classify import is_mirror_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,14 +107,6 @@ class PodManager:
         """A pod that is not a mirror pod."""
         return self._pods.get(uid)
 
-    def pod_by_full_name(self, full_name: str) -> Pod | None:
-        """A pod that is not a mirror pod, by `name_namespace`."""
-        return self._pods_by_full_name.get(full_name)
-
-    def pod_by_name(self, namespace: str, name: str) -> Pod | None:
-        """A pod that is not a mirror pod."""
-        return self._pods_by_full_name.get(f"{name}_{namespace}")
-
     def mirror_pod_of(self, pod: Pod) -> Pod | None:
         """The mirror pod with the pod's full name."""
         return self._mirrors_by_full_name.get(pod.full_name)
@@ -134,16 +126,6 @@ class PodManager:
         pod = self._pods.get(uid)
         return None if pod is None else (pod, self.mirror_pod_of(pod))
 
-    def static_pods_with_mirrors(self) -> list[tuple[Pod, Pod | None]]:
-        """Every static pod, with its mirror pod when it has one."""
-        return [(pod, self.mirror_pod_of(pod)) for pod in self._pods.values() if is_static_pod(pod)]
-
     def resolve_uid(self, uid: str) -> str:
         """A mirror pod's UID becomes that of the pod that it shows; any other stays (kubelet: `TranslatePodUID`)."""
         return self._shown_by.get(uid, uid)
-
-    def uid_translations(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Static pods' UIDs to those of their mirror pods (empty without one), and mirror pods' to static pods'."""
-        pod_to_mirror = {uid: "" for uid, pod in self._pods.items() if is_static_pod(pod)}
-        pod_to_mirror.update({shown: mirror for mirror, shown in self._shown_by.items()})
-        return pod_to_mirror, dict(self._shown_by)

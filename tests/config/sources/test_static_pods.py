@@ -7,7 +7,8 @@ import pytest
 
 from trikubelet.api import Pod, Toleration, pod_from_dict, set_pod_defaults
 from trikubelet.config.sources.manifests import parse_manifest
-from trikubelet.config.sources.static_pods import api_reference, fnv1a_128, is_static, make_static
+from trikubelet.config.sources.static_pods import api_reference, fnv1a_128, make_static
+from trikubelet.pods.classify import is_static_pod
 
 
 def pod(**metadata: Any) -> Pod:
@@ -52,8 +53,8 @@ def test_a_static_pod_has_the_identity_that_the_kubelet_gives_it() -> None:
     assert len(static.metadata.uid) == 32
     assert static.status.phase == "Pending"
     assert static.spec.tolerations == (Toleration(operator="Exists", effect="NoExecute"),)
-    assert is_static(static)
-    assert not is_static(pod())
+    assert is_static_pod(static)
+    assert not is_static_pod(pod())
 
 
 def test_a_given_uid_namespace_and_annotation_are_kept() -> None:

@@ -7,8 +7,9 @@ an event, for network file systems, memory maps and links that lead elsewhere.
 
 Broken files. The kubelet ends a pod whose file has become unreadable or invalid at its next reread. Here a file's pods
 stay those of its last good version for as long as the file exists: a slip of the editor should not end a service.
-Deleting the file ends them, as does emptying the folder or removing it. What is wrong stands in `problems`, and is told
-to `on_problems` once per change.
+Deleting the file ends them, as does emptying the folder or removing it. Only what is known to be gone is gone: a file
+or folder that may not be looked at (no permission, a failing disk) keeps its pods and is tried again. What is wrong
+stands in `problems`, and is told to `on_problems` once per change.
 
 Half-written files. A file that was created or modified but not closed yet is left alone until it is closed (or has
 not changed for a second), since half a manifest may well be a valid one; and a file that does not parse is reported
@@ -31,10 +32,12 @@ from trikubelet.config.sources.manifests import (
     ManifestPod,
     ManifestProblem,
     Signature,
+    display_path,
     read_manifest,
+    unread_manifest,
 )
-from trikubelet.config.sources.static_pods import FILE_SOURCE
 from trikubelet.logs import get_logger
+from trikubelet.pods.classify import FILE_SOURCE
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
@@ -44,6 +47,8 @@ SETTLE_SECONDS: Final = 1.0
 """How long a file must stay broken before it is reported."""
 MISSING_RETRY_SECONDS: Final = 1.0
 READ_TIMEOUT_SECONDS: Final = 60.0
+WARNED_FIELDS: Final = 10
+"""Unknown fields that one warning names."""
 
 OnProblems = Callable[[Path, tuple[ManifestProblem, ...]], None]
 """Told the file and what is wrong with it now; an empty tuple when it is well again or gone."""
@@ -65,8 +70,10 @@ class _File:
     """What is known of one file."""
 
     signature: Signature | None
+    """None when the file has to be read again in any case."""
     pods: tuple[ManifestPod, ...] = ()
-    """Of the last good version."""
+    """Of the last good version, as `warnings`."""
+    warnings: tuple[ManifestProblem, ...] = ()
     problems: tuple[ManifestProblem, ...] = ()
     report_at: float = 0.0
     """Trio time from which the problems are told."""
@@ -97,7 +104,7 @@ class FileSource:
         period: float = 20.0,
         on_problems: OnProblems | None = None,
     ) -> None:
-        self._path = Path.cwd() / path
+        self._path = _absolute(path)
         self._node_name = node_name
         self._clock = clock
         self._period = period
@@ -113,6 +120,11 @@ class FileSource:
     def problems(self) -> Mapping[Path, tuple[ManifestProblem, ...]]:
         """What is wrong now, by file: reported problems only."""
         return self._problems
+
+    @property
+    def path_problem(self) -> str | None:
+        """Why the path itself cannot be read now; None when it can."""
+        return self._path_problem
 
     async def run(
         self,
@@ -144,6 +156,8 @@ class FileSource:
                 )
         except trio.TooSlowError:
             listing = _Listing(problem=f"could not be read within {READ_TIMEOUT_SECONDS:.0f} s")
+        except RuntimeError as error:  # the process may have no more threads
+            listing = _Listing(problem=str(error))
         self._watch.missing = listing.missing
         self._tell_path_problem(listing)
         if listing.problem is not None and not listing.missing:
@@ -175,10 +189,15 @@ class FileSource:
             if entry.manifest is None:
                 continue
             before = self._files.get(entry.path)
-            file = _File(entry.signature, entry.manifest.pods, entry.manifest.problems)
-            if file.problems:
-                file.pods = before.pods if before is not None else ()
+            signature = None if entry.manifest.unread else entry.signature
+            if entry.manifest.problems:
+                file = _File(signature) if before is None else attrs.evolve(before, signature=signature)
+                file.problems = entry.manifest.problems
                 file.report_at = now + self._settle_time(entry.signature)
+            else:
+                file = _File(signature, entry.manifest.pods, entry.manifest.warnings)
+                if file.warnings != (before.warnings if before is not None else ()):
+                    _warn_of_fields(entry.path, file.warnings)
             self._files[entry.path] = file
         # A listing is sorted; the dictionary follows it, so that the order of the pods is that of the names.
         self._files = {entry.path: self._files[entry.path] for entry in entries if entry.path in self._files}
@@ -209,7 +228,7 @@ class FileSource:
                 for key, what in ((entry.pod.full_name, "pod"), (entry.pod.metadata.uid, "UID")) if settled else ():
                     owner = owners.setdefault(key, path)
                     if owner != path:
-                        message = f"the {what} {key} is taken by {owner.name}, this one is ignored"
+                        message = f"the {what} {key} is taken by {display_path(Path(owner.name))}, this one is ignored"
                         problems.append(ManifestProblem(path, entry.line, "metadata", message))
                         break
             if problems:
@@ -229,9 +248,26 @@ class FileSource:
             return
         self._path_problem = listing.problem
         if listing.problem is None:
-            log.info("manifest path can be read", path=str(self._path))
+            log.info("manifest path can be read", path=display_path(self._path))
         else:
-            log.warning("manifest path cannot be read", path=str(self._path), reason=listing.problem)
+            log.warning("manifest path cannot be read", path=display_path(self._path), reason=listing.problem)
+
+
+def _absolute(path: Path) -> Path:
+    """The path as it is meant now; as it is when the working directory was removed, since then it leads nowhere."""
+    try:
+        return path if path.is_absolute() else Path.cwd() / path
+    except OSError:
+        return path
+
+
+def _warn_of_fields(path: Path, warnings: tuple[ManifestProblem, ...]) -> None:
+    if not warnings:
+        return
+    fields = [f"{warning.path} (line {warning.line})" for warning in warnings[:WARNED_FIELDS]]
+    if len(warnings) > WARNED_FIELDS:
+        fields.append(f"and {len(warnings) - WARNED_FIELDS} more")
+    log.warning("unknown fields have no effect", file=display_path(path), fields=", ".join(fields))
 
 
 def _list(path: Path, node_name: str, known: Mapping[Path, Signature | None], busy: frozenset[str]) -> _Listing:
@@ -245,6 +281,8 @@ def _list(path: Path, node_name: str, known: Mapping[Path, Signature | None], bu
         return _Listing(problem="does not exist", missing=True)
     except OSError as error:
         return _Listing(problem=error.strerror or str(error))
+    except ValueError as error:  # a null byte in the path
+        return _Listing(problem=str(error))
     entries = (_look(entry, node_name, known, entry.name in busy) for entry in paths)
     return _Listing(tuple(entry for entry in entries if entry is not None))
 
@@ -255,9 +293,30 @@ def _look(path: Path, node_name: str, known: Mapping[Path, Signature | None], bu
     try:
         signature = Signature.of(path.stat())
     except OSError:
-        if not path.is_symlink() and not path.exists():
+        if _is_gone(path):
             return None  # removed since the folder was listed
         signature = None
     if path in known and known[path] == signature and signature is not None:
         return _Seen(path, signature, None)
-    return _Seen(path, signature, read_manifest(path, node_name))
+    return _Seen(path, signature, _read(path, node_name))
+
+
+def _is_gone(path: Path) -> bool:
+    """True only when nothing has that name: what cannot be looked at may well be there."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _read(path: Path, node_name: str) -> Manifest:
+    """What nobody thought of must not end the agent, which other pods depend on: it is this file's problem."""
+    try:
+        return read_manifest(path, node_name)
+    except Exception as error:
+        log.debug("reading a manifest failed", file=display_path(path), exc_info=error)
+        detail = display_path(Path(f"{type(error).__name__}: {error}"))
+        return unread_manifest(path, f"cannot be read: {detail}")

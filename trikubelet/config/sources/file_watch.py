@@ -3,13 +3,14 @@
 A file that was created or modified is *busy* until its writer closes it. Events of busy files wake nobody, so that a
 program that writes into the folder all day costs nothing but its own events. A link (symbolic or hard) is complete
 when it appears. Without inotify (limits reached) nothing is ever busy and `changed` never returns: the periodic reread
-remains.
+remains, and tries each time to watch again.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import stat
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -57,24 +58,34 @@ class FolderWatch:
         """Set by the reader: while the path is missing its parent is watched for its return."""
 
     def __enter__(self) -> FolderWatch:
-        try:
-            self._inotify = Inotify()
-        except OSError as error:
-            self._complain(error)
+        self._open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close()
+
+    def _open(self) -> None:
+        try:
+            self._inotify = Inotify()
+        except OSError as error:
+            self._complain(error)
+
+    def _close(self) -> None:
         if self._inotify is not None:
             self._inotify.close()
-            self._inotify = None
+        self._inotify = self._folder_watch = self._parent_watch = None
+        self._writing.clear()
 
     def renew(self) -> None:
         """Watch what the path is now: call before every read, so that no change falls between watch and read."""
         if self._inotify is None:
+            self._open()
+        if self._inotify is None:
             return
-        self._single = self._path.is_file()
+        before = {self._folder_watch, self._parent_watch}
+        self._single = self._is_single()
         target = self._path.parent if self._single else self._path
         try:
             self._folder_watch = self._inotify.watch(target, ENTRIES | ITSELF | Mask.ONLYDIR)
@@ -82,19 +93,26 @@ class FolderWatch:
             self._folder_watch = None
             self._writing.clear()
         except OSError as error:
-            self._complain(error)
-        self._renew_parent(self._inotify)
+            self._complain(error)  # the watch that there is may still tell when that changes
+        self._parent_watch = self._watch_parent(self._inotify) if self._folder_watch is None else None
+        for stale in before - {self._folder_watch, self._parent_watch}:
+            if stale is not None:
+                self._inotify.unwatch(stale)
 
-    def _renew_parent(self, inotify: Inotify) -> None:
-        if self._folder_watch is not None:
-            if self._parent_watch is not None and self._parent_watch != self._folder_watch:
-                inotify.unwatch(self._parent_watch)
-            self._parent_watch = None
-            return
+    def _is_single(self) -> bool:
+        """Whether the path is a file; as before when that cannot be told."""
         try:
-            self._parent_watch = inotify.watch(self._path.parent, _APPEARS | Mask.ONLYDIR)
+            return stat.S_ISREG(self._path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except (OSError, ValueError):
+            return self._single
+
+    def _watch_parent(self, inotify: Inotify) -> int | None:
+        try:
+            return inotify.watch(self._path.parent, _APPEARS | Mask.ONLYDIR)
         except OSError:
-            self._parent_watch = None
+            return None
 
     def _complain(self, error: OSError) -> None:
         reason = error.strerror or str(error)
@@ -113,16 +131,20 @@ class FolderWatch:
 
         Cancelling it loses nothing but the wake-up.
         """
-        if self._inotify is None:
-            await trio.sleep_forever()
-            raise AssertionError("unreachable")
-        while True:
+        while self._inotify is not None:
             with trio.move_on_at(min((writing.until for writing in self._writing.values()), default=math.inf)):
-                worth = [self._note(event) for event in await self._inotify.wait()]
+                try:
+                    events = await self._inotify.wait()
+                except OSError as error:
+                    self._complain(error)
+                    self._close()
+                    continue
+                worth = [self._note(event) for event in events]
                 if any(worth):
                     return
                 continue
             return
+        await trio.sleep_forever()
 
     def _note(self, event: FileEvent) -> bool:
         """Take one event into account; True when it is worth a reread."""
@@ -160,4 +182,4 @@ class FolderWatch:
             status = os.lstat(folder / name)
         except OSError:
             return True
-        return status.st_nlink > 1 or (status.st_mode & 0o170000) != 0o100000
+        return status.st_nlink > 1 or not stat.S_ISREG(status.st_mode)

@@ -9,6 +9,7 @@ file, a file may hold several documents, and `PodList`s.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -45,7 +46,9 @@ class ManifestProblem:
     message: str
 
     def __str__(self) -> str:
-        place = str(self.file) if self.line is None else f"{self.file}:{self.line}"
+        place = display_path(self.file)
+        if self.line is not None:
+            place = f"{place}:{self.line}"
         return ": ".join(part for part in (place, self.path, self.message) if part)
 
 
@@ -65,6 +68,8 @@ class Manifest:
     problems: tuple[ManifestProblem, ...] = ()
     warnings: tuple[ManifestProblem, ...] = ()
     """What has no effect: fields that Kubernetes does not have."""
+    unread: bool = False
+    """The content was not seen (no permission, no descriptor left, ...): the same version may be fine next time."""
 
 
 @attrs.frozen
@@ -82,6 +87,17 @@ class Signature:
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
+def display_path(path: Path) -> str:
+    """A path as text that every terminal, log and JSON document takes: on one line, odd bytes written as escapes.
+
+    A file's name may hold any byte; Python keeps those that are no UTF-8 as surrogates, which cannot be encoded.
+    """
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def read_manifest(path: Path, node_name: str) -> Manifest:
     """Read and parse a file. Never raises for what a file can be or hold; blocks only on a disk."""
     try:
@@ -89,13 +105,17 @@ def read_manifest(path: Path, node_name: str) -> Manifest:
         problem = _unreadable(status)
         if problem is None:
             raw = _read_regular(path)
-            problem = None if raw is not None else "the file was replaced while it was read"
+            if raw is not None:
+                return parse_manifest(raw, path, node_name)
+            return unread_manifest(path, "the file was replaced while it was read")
     except OSError as error:
-        problem = _os_message(path, error)
-    if problem is not None:
-        return Manifest(problems=(ManifestProblem(path, None, "", problem),))
-    assert raw is not None
-    return parse_manifest(raw, path, node_name)
+        return unread_manifest(path, _os_message(path, error))
+    return Manifest(problems=(ManifestProblem(path, None, "", problem),))
+
+
+def unread_manifest(path: Path, message: str) -> Manifest:
+    """A file of which nothing is known but that it could not be read."""
+    return Manifest(problems=(ManifestProblem(path, None, "", message),), unread=True)
 
 
 def _unreadable(status: os.stat_result) -> str | None:
@@ -125,9 +145,10 @@ def _read_regular(path: Path) -> bytes | None:
 
 
 def _os_message(path: Path, error: OSError) -> str:
-    if error.errno == errno.ENOENT and path.is_symlink():
-        return f"the symbolic link points to {path.readlink()}, which does not exist"
-    return f"cannot be read: {error.strerror}"
+    if error.errno == errno.ENOENT:
+        with contextlib.suppress(OSError):  # no link, or gone meanwhile
+            return f"the symbolic link points to {display_path(path.readlink())}, which does not exist"
+    return f"cannot be read: {error.strerror or error}"
 
 
 def parse_manifest(raw: bytes, file: Path, node_name: str) -> Manifest:

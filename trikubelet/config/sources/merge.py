@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.config.sources.static_pods import (
+from trikubelet.config.sources.types import PodOperation, PodUpdate
+from trikubelet.pods.classify import (
     CONFIG_FIRST_SEEN_ANNOTATION,
     CONFIG_MIRROR_ANNOTATION,
     CONFIG_SOURCE_ANNOTATION,
 )
-from trikubelet.config.sources.types import PodOperation, PodUpdate
 
 if TYPE_CHECKING:
     from datetime import datetime

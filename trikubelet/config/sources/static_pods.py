@@ -17,18 +17,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import POD_PENDING, Container, EphemeralContainer, Pod, Problem, Toleration, Volume, to_dict
+from trikubelet.pods.classify import CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, FILE_SOURCE, HTTP_SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-CONFIG_SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
-CONFIG_MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-CONFIG_FIRST_SEEN_ANNOTATION: Final = "kubernetes.io/config.seen"
-CONFIG_HASH_ANNOTATION: Final = "kubernetes.io/config.hash"
-
-FILE_SOURCE: Final = "file"
-HTTP_SOURCE: Final = "http"
-API_SOURCE: Final = "api"
 
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -57,11 +49,6 @@ def make_static(pod: Pod, *, node_name: str, file: str | None = None, url: str |
     return attrs.evolve(pod, metadata=metadata, spec=spec, status=status)
 
 
-def is_static(pod: Pod) -> bool:
-    """True for pods from a file or URL (kubelet: `IsStaticPod`)."""
-    return pod.metadata.annotations.get(CONFIG_SOURCE_ANNOTATION, API_SOURCE) != API_SOURCE
-
-
 def fnv1a_128(data: bytes) -> str:
     """FNV-1a with 128 bits, in hex."""
     value = _FNV_OFFSET
@@ -73,7 +60,8 @@ def fnv1a_128(data: bytes) -> str:
 def _derive_uid(pod: Pod, node_name: str, file: str | None, url: str | None) -> str:
     content = json.dumps(to_dict(pod), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     source = f"host:{node_name}file:{file}" if file is not None else f"url:{url}"
-    return fnv1a_128((content + source).encode())
+    # A path may hold bytes that are no UTF-8; they count as they are.
+    return fnv1a_128(content.encode(errors="surrogatepass") + source.encode(errors="surrogateescape"))
 
 
 def _tolerate_no_execute(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
