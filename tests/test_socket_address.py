@@ -22,13 +22,13 @@ async def test_a_path_of_any_length_is_listened_on_connected_to_and_removed(tmp_
     assert len(str(path)) == length
     listener = listen_unix(path)
     assert path.is_socket()
-    with pytest.raises(SocketInUseError):
-        listen_unix(path)
     with trio.fail_after(5):
         client = await connect_unix(path)
         server = await listener.accept()
         await client.send_all(b"hello")
         assert await server.receive_some(5) == b"hello"
+    with pytest.raises(SocketInUseError):
+        listen_unix(path)
     await client.aclose()
     await server.aclose()
     await listener.aclose()
