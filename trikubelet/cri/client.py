@@ -27,7 +27,7 @@ from trikubelet.cri.list_cache import CacheStatistics, EntryCache, RawReply, T
 from trikubelet.cri.required_fields import missing_in_container_status, missing_in_sandbox_status, missing_in_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
 __all__ = ["DEFAULT_TIMEOUT", "CRIError", "ImageClient", "RuntimeClient"]
 

@@ -1,7 +1,7 @@
 """List entries for runtimes written in Python: serialised once, however many list replies they appear in.
 
-Serialising one `Container` costs about 200 µs, so a list of 330 takes 70 ms; from entries that keep their bytes it
-takes 1.2 ms. The price: an entry must not be changed once it was sent. Make a new one when the container changes.
+Serialising one `Container` costs about 14 µs, so a list of 330 takes 5 ms or more; from entries that keep their bytes
+it takes 0.4 ms. The price: an entry must not be changed once it was sent. Make a new one when the container changes.
 """
 
 from __future__ import annotations
