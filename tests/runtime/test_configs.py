@@ -98,6 +98,25 @@ def test_a_containers_configuration_says_what_to_run() -> None:
     assert made.linux.resources.oom_score_adj == 1000
 
 
+@pytest.mark.parametrize(
+    ("fields", "inputs", "named"),
+    [
+        ({"command": ("sh", "a\0b")}, {}, r"command\[1\]"),
+        ({"args": ("a\0b",)}, {}, r"args\[0\]"),
+        ({"working_dir": "/a\0b"}, {}, "workingDir"),
+        ({}, {"environment": {"WHO": "a\0b"}}, "variable WHO"),
+        ({"args": ("$(WHO)",)}, {"environment": {"WHO": "a\0b"}}, r"args\[0\]"),
+        ({}, {"mounts": [v1.Mount(container_path="/a\0b", host_path="/x")]}, "mount"),
+        ({}, {"mounts": [v1.Mount(container_path="/data", host_path="/a\0b")]}, "mount of '/data'"),
+    ],
+)
+def test_what_no_process_can_be_given_is_refused_by_name(
+    fields: dict[str, Any], inputs: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ContainerConfigError, match=rf"^{named}.* contains a NUL character"):
+        config(Container(name="main", **fields), **inputs)
+
+
 def test_a_configuration_survives_the_wire() -> None:
     made = config(Container(name="main", image="busybox"))
     again = v1.ContainerConfig().parse(bytes(made))

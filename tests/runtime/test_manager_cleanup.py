@@ -131,6 +131,45 @@ async def test_all_of_a_removed_pod_goes(autojump_clock: MockClock, node: Node, 
     assert [one.name for one in (tmp_path / "logs").iterdir()] == ["default_other_uid-other"]
 
 
+async def test_logs_of_another_agent_stay(autojump_clock: MockClock, node: Node, tmp_path: Path) -> None:
+    other = node.another_manager(root_dir=tmp_path / "another root")
+    await node.sync(make_pod())
+    theirs = make_pod(name="theirs")
+    await other.sync_pod(theirs, await node.status(theirs))
+    unmarked = tmp_path / "logs" / "default_go_uid-go" / "main" / "0.log"
+    unmarked.parent.mkdir(parents=True)
+    unmarked.write_text("")
+    await collect(node, "uid-web", "uid-theirs", "uid-go")
+    assert sorted(one.name for one in (tmp_path / "logs").iterdir()) == [
+        "default_go_uid-go",
+        "default_theirs_uid-theirs",
+    ]
+
+
+async def test_logs_stay_ours_when_the_agent_starts_again(
+    autojump_clock: MockClock, node: Node, tmp_path: Path
+) -> None:
+    (tmp_path / "link to root").symlink_to(tmp_path / "root")
+    await node.sync(make_pod())
+    node.manager = node.another_manager(root_dir=tmp_path / "link to root")
+    await collect(node, "uid-web")
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
+async def test_a_started_container_claims_a_folder_that_has_no_owner(
+    autojump_clock: MockClock, node: Node, tmp_path: Path
+) -> None:
+    pod = make_pod()
+    await node.sync(pod)
+    for entry in (tmp_path / "logs" / "default_web_uid-web").iterdir():
+        if entry.is_file():
+            entry.unlink()
+    node.sim.end_container(node.sim.running_containers()[0], exit_code=1)
+    await node.settle(pod, 2)
+    await collect(node, "uid-web")
+    assert list((tmp_path / "logs").iterdir()) == []
+
+
 async def test_nothing_is_taken_for_removed_before_all_sources_are_ready(
     autojump_clock: MockClock, node: Node, tmp_path: Path
 ) -> None:
@@ -216,6 +255,26 @@ async def test_a_started_container_gets_its_link_and_dangling_links_go(
     await node.settle(pod, 2)
     [link] = links.iterdir()
     assert link.resolve() == log.parent / f"{attempt + 1}.log"
-    (links / "old_default_main-0123456789abcdef.log").symlink_to(tmp_path / "nowhere")
+    (links / "old_default_main-0123456789abcdef.log").symlink_to(
+        tmp_path / "logs" / "default_old_uid-old" / "main" / "0.log"
+    )
     await collect(node)
     assert list(links.iterdir()) == [link]
+
+
+async def test_a_link_to_a_log_that_another_agent_is_rotating_stays(
+    autojump_clock: MockClock, node: Node, tmp_path: Path
+) -> None:
+    links = tmp_path / "containers"
+    links.mkdir()
+    node.manager = node.another_manager(legacy_log_symlinks_dir=links)
+    theirs = tmp_path / "logs" / "default_go_uid-go" / "main"
+    theirs.mkdir(parents=True)
+    link = links / "go_default_main-0123456789abcdef.log"
+    link.symlink_to(theirs / "0.log")
+    await collect(node)
+    assert link.is_symlink()
+    theirs.rmdir()
+    theirs.parent.rmdir()
+    await collect(node)
+    assert not link.is_symlink()

@@ -17,9 +17,6 @@ from trikubelet.runtime.resources import (
     linux_resources,
     oom_score_adjust,
     overhead_resources,
-    pod_limits,
-    pod_qos_class,
-    pod_requests,
     sandbox_resources,
 )
 
@@ -88,26 +85,6 @@ def test_quotas_are_at_least_a_millisecond(milli: int, quota: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("situation", "qos"),
-    [
-        (pod(container()), "BestEffort"),
-        (pod(container(requests="1/1Gi", limits="1/1Gi")), "Guaranteed"),
-        (pod(container(requests="1/1Gi", limits="1/1Gi"), container()), "Burstable"),
-        (pod(container(requests="1/1Gi", limits="2/1Gi")), "Burstable"),
-        (pod(container(limits="1/")), "Burstable"),
-        (pod(container(requests="1/1Gi", limits="1/1Gi"), init=(container(requests="1/"),)), "Burstable"),
-        (pod(container(requests="0/0")), "BestEffort"),
-        (
-            pod(container(), own=ResourceRequirements(requests=amounts(cpu="1"), limits=amounts(cpu="2"))),
-            "Burstable",
-        ),
-    ],
-)
-def test_the_qos_class_follows_from_requests_and_limits(situation: Pod, qos: str) -> None:
-    assert pod_qos_class(situation) == qos
-
-
-@pytest.mark.parametrize(
     ("situation", "score"),
     [
         (pod(container()), 1000),
@@ -134,19 +111,6 @@ def test_memory_that_only_the_pod_requests_is_shared_out() -> None:
     own = ResourceRequirements(requests=amounts(memory="2G"), limits=amounts(memory="3G"))
     situation = pod(container("a", requests="/1G"), container("b"), own=own)
     assert oom_score_adjust(situation, situation.spec.containers[1], 4_000_000_000) == 875
-
-
-def test_a_pods_requests_are_the_most_it_needs_at_one_time() -> None:
-    situation = pod(
-        container("a", requests="1/1Gi"),
-        init=(
-            container("big", requests="5/"),
-            container("side", sidecar=True, requests="2/"),
-            container("late", requests="4/"),
-        ),
-    )
-    assert pod_requests(situation) == {"cpu": Quantity("6"), "memory": Quantity("1Gi")}
-    assert pod_limits(situation) == {}
 
 
 def test_the_sandbox_gets_the_pods_sum_and_its_overhead() -> None:

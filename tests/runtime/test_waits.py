@@ -128,15 +128,14 @@ def test_the_reason_of_a_failed_start_stays_until_a_start_succeeds() -> None:
     reasons.note("uid", "web", "ErrImagePull", "no")
     reasons.note("uid", "web", "ImagePullBackOff", "wait")
     reasons.note("other", "web", "CrashLoopBackOff", "back-off")
-    assert reasons.get("uid", "web") == ("ImagePullBackOff", "wait")
     assert reasons.of_pod("uid") == {"web": ("ImagePullBackOff", "wait")}
     reasons.clear("uid", "web")
-    assert reasons.get("uid", "web") is None
+    assert reasons.of_pod("uid") == {}
 
 
 def test_the_oldest_reasons_go_when_there_are_too_many() -> None:
     reasons = WaitingReasons()
     for number in range(MAX_ENTRIES + 1):
         reasons.note(str(number), "web", "ErrImagePull", "no")
-    assert reasons.get("0", "web") is None
-    assert reasons.get(str(MAX_ENTRIES), "web") is not None
+    assert reasons.of_pod("0") == {}
+    assert reasons.of_pod(str(MAX_ENTRIES)) != {}

@@ -230,6 +230,13 @@ async def test_a_host_path_that_climbs_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.parametrize("kind", ["", "Directory", "FileOrCreate"])
+async def test_a_host_path_that_no_path_can_be_is_refused(tmp_path: Path, kind: str) -> None:
+    source = {"path": f"{tmp_path}/a\0b", "type": kind}
+    with pytest.raises(VolumeError, match="must not contain a NUL character"):
+        await PodMounts(tmp_path / "root").prepare(pod_with({"name": "host", "hostPath": source}))
+
+
 async def test_a_host_path_that_never_answers_fails_at_the_deadline_and_blocks_no_other_pod(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

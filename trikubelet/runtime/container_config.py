@@ -78,6 +78,7 @@ def container_config(
             security_context=container_security_context(pod, container, inputs.image_user, options, inputs.target_id),
         ),
     )
+    _refuse_nul(config)
     if container.lifecycle is not None and container.lifecycle.stop_signal is not None:
         config.stop_signal = _stop_signal(container.lifecycle.stop_signal)
     return config
@@ -127,6 +128,24 @@ def wants_hosts_file(pod: Pod, container: Container, pod_ips: Sequence[str]) -> 
     if any(mount.mount_path == ETC_HOSTS for mount in container.volume_mounts):
         return False
     return pod.spec.host_network or bool(pod_ips)
+
+
+def _refuse_nul(config: v1.ContainerConfig) -> None:
+    """The kernel takes words and paths that end with a NUL: none can contain one. Said here, while the field is known.
+
+    Looks at what came out of the pod, since a variable can get its value from an annotation.
+    """
+    fields = [(f"command[{index}]", word) for index, word in enumerate(config.command)]
+    fields += [(f"args[{index}]", word) for index, word in enumerate(config.args)]
+    fields.append(("workingDir", config.working_dir))
+    for variable in config.envs:
+        fields += [("a variable's name", variable.key), (f"variable {variable.key}", variable.value.decode())]
+    for mount in config.mounts:
+        fields.append((f"mount path {mount.container_path!r}", mount.container_path))
+        fields.append((f"mount of {mount.container_path!r}: host path {mount.host_path!r}", mount.host_path))
+    for name, value in fields:
+        if "\0" in value:
+            raise ContainerConfigError(f"{name} contains a NUL character")
 
 
 def _always_read_only(volume: Volume) -> bool:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.api import Container, Lifecycle, ObjectMeta, Pod, PodSpec
+from trikubelet.api import Container, Lifecycle, ObjectMeta, Pod, PodSpec, is_sidecar
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
 from trikubelet.runtime.grace import MINIMUM_GRACE_PERIOD, termination_grace_period
 from trikubelet.runtime.labels import CONTAINER_NAME, read_container_record, read_identity
 from trikubelet.runtime.model import ContainerState
-from trikubelet.runtime.plan import KillReason, is_sidecar
+from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.runtime.wording import describe_error
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.api import to_dict
+from trikubelet.api import is_sidecar, to_dict
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
@@ -34,7 +34,6 @@ from trikubelet.runtime.plan import (
     PodActions,
     ProbeResults,
     compute_pod_actions,
-    is_sidecar,
 )
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.results import CRASH_LOOP_BACK_OFF, PodSyncResult, SyncAction, SyncResult
@@ -114,12 +113,8 @@ class RuntimeManager:
         """Everything about one pod; a pod that the runtime does not know has an empty status. Raises CRIError."""
         return await self._observer.pod_status(self.runtime_name, uid, name, namespace)
 
-    def waiting_reason(self, uid: str, container: str) -> tuple[str, str] | None:
-        """Why the last start of a container failed: reason and message. None: it did not (kubelet: reason cache)."""
-        return self._waiting.get(uid, container)
-
     def waiting_reasons(self, uid: str) -> dict[str, tuple[str, str]]:
-        """The same for all containers of a pod, by name."""
+        """Reason and message of the pod's containers whose last start failed, by name (kubelet: reason cache)."""
         return self._waiting.of_pod(uid)
 
     # Syncing

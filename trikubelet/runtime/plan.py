@@ -18,19 +18,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
+from trikubelet.api import RESTART_NEVER, RESTART_ON_FAILURE, is_sidecar
 from trikubelet.runtime.hashing import hash_container
 from trikubelet.runtime.model import ContainerID, ContainerState, ContainerStatus, PodRuntimeStatus
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, ContainerRestartRule, Pod
-
-RESTART_ALWAYS: Final = "Always"
-RESTART_ON_FAILURE: Final = "OnFailure"
-RESTART_NEVER: Final = "Never"
 
 
 class ProbeResult(enum.Enum):
@@ -129,11 +126,6 @@ def inspect_sandbox(pod: Pod, status: PodRuntimeStatus) -> PodActions:
     if not pod.spec.host_network and newest.network_reported and not newest.ips:
         return replaced
     return PodActions(sandbox_id=newest.id, attempt=newest.attempt)
-
-
-def is_sidecar(container: Container) -> bool:
-    """Whether an init container is to run beside the main containers."""
-    return container.restart_policy == RESTART_ALWAYS
 
 
 def should_restart(container: Container, pod: Pod, exit_code: int) -> bool:

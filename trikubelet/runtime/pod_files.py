@@ -2,6 +2,10 @@
 
 What is made and read here is tiny and on local disk, so it is done at once: a trip to a worker thread costs more than
 the work, and would let a mock clock jump while the thread runs. Removing can take long and goes to a thread.
+
+Other agents on the machine may keep their pods' logs in the same place, and nobody but them knows which of their pods
+are gone. So each pod's log directory says in a hidden file whose it is: the agent's root directory. What has another
+mark, or none (a Go kubelet's), is never removed.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 log = get_logger("runtime")
 
 NODE_HOSTS_FILE: Final = Path("/etc/hosts")
+OWNER_FILE: Final = ".trikubelet"
+"""In a pod's log directory: the root directory of the agent that it belongs to."""
 _THREADS: Final = 4
 
 
@@ -42,13 +48,17 @@ class PodFiles:
 
     def __init__(self, options: RuntimeOptions) -> None:
         self._options = options
+        self._owner = os.fsencode(options.root_dir.resolve())
         self._limiter = trio.CapacityLimiter(_THREADS)
 
     def make_pod_logs_directory(self, pod: Pod) -> None:
         directory = pod_logs_directory(self._options.pod_logs_dir, pod)
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not self._is_own(directory):
+            (directory / OWNER_FILE).write_bytes(self._owner)
 
     def make_container_logs_directory(self, pod: Pod, container: Container) -> None:
+        self.make_pod_logs_directory(pod)
         directory = container_logs_directory(self._options.pod_logs_dir, pod, container.name)
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
 
@@ -138,8 +148,9 @@ class PodFiles:
             await trio.to_thread.run_sync(remove, limiter=self._limiter)
 
     def pod_log_directories(self) -> list[str]:
-        """The names of all directories of pods' logs."""
-        return _siblings(self._options.pod_logs_dir)
+        """The names of the directories of pods' logs that belong to this agent."""
+        base = self._options.pod_logs_dir
+        return [name for name in _siblings(base) if self._is_own(base / name)]
 
     async def remove_pod_logs(self, name: str) -> None:
         """Remove a directory of pod logs with all that is in it. Not cancelled half way."""
@@ -151,12 +162,26 @@ class PodFiles:
         await trio.to_thread.run_sync(remove, limiter=self._limiter)
 
     def dangling_symlinks(self) -> list[Path]:
-        """Links to containers' logs that lead nowhere."""
+        """Links to containers' logs that lead nowhere. Another agent's may be about to lead somewhere again."""
         directory = self._options.legacy_log_symlinks_dir
         if directory is None:
             return []
         links = (directory / name for name in _siblings(directory) if name.endswith(".log"))
-        return [link for link in links if not link.exists()]
+        return [link for link in links if not link.exists() and not self._is_anothers(link)]
+
+    def _is_own(self, directory: Path) -> bool:
+        try:
+            return (directory / OWNER_FILE).read_bytes() == self._owner
+        except OSError:
+            return False
+
+    def _is_anothers(self, link: Path) -> bool:
+        """Whether a link is to the logs of a pod that is not this agent's, and whose directory is still there."""
+        try:
+            directory = link.readlink().parent.parent
+        except OSError:
+            return False
+        return directory.is_dir() and not self._is_own(directory)
 
 
 def _siblings(directory: Path) -> list[str]:

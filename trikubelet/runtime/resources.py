@@ -8,16 +8,24 @@ containers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED, Quantity
+from trikubelet.api import (
+    QOS_BURSTABLE,
+    QOS_GUARANTEED,
+    Quantity,
+    aggregate_container_requests,
+    is_huge_page_resource,
+    is_sidecar,
+    pod_limits,
+    pod_requests,
+    qos_class,
+)
 from trikubelet.cri import v1
 from trikubelet.runtime.options import hugepage_unit
-from trikubelet.runtime.plan import is_sidecar
 
 if TYPE_CHECKING:
-    from trikubelet.api import Container, Pod, ResourceRequirements
+    from trikubelet.api import Container, Pod
     from trikubelet.runtime.options import RuntimeOptions
 
 CPU: Final = "cpu"
@@ -30,25 +38,6 @@ _MAX_SHARES: Final = 262_144
 _MIN_QUOTA: Final = 1000
 _GUARANTEED_OOM_SCORE: Final = -997
 _BEST_EFFORT_OOM_SCORE: Final = 1000
-
-Amounts = Mapping[str, Quantity]
-
-
-def pod_qos_class(pod: Pod) -> str:
-    """The pod's quality of service class (api: `GetPodQOS`)."""
-    if pod.status.qos_class:
-        return pod.status.qos_class
-    demands: list[ResourceRequirements]
-    if pod.spec.resources is not None:
-        demands = [pod.spec.resources]
-    else:
-        demands = [container.resources for container in (*pod.spec.containers, *pod.spec.init_containers)]
-    requests = _sum_positive(demand.requests for demand in demands)
-    limits = _sum_positive(demand.limits for demand in demands)
-    if not requests and not limits:
-        return QOS_BEST_EFFORT
-    limited = all(demand.limits.get(CPU) and demand.limits.get(MEMORY) for demand in demands)
-    return QOS_GUARANTEED if limited and requests == limits else QOS_BURSTABLE
 
 
 def container_resources(pod: Pod, container: Container, options: RuntimeOptions) -> v1.LinuxContainerResources:
@@ -66,8 +55,8 @@ def container_resources(pod: Pod, container: Container, options: RuntimeOptions)
 
 def sandbox_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerResources:
     """What all containers of the pod together may use, without its overhead."""
-    requests = pod_requests(pod)
-    limits = pod_limits(pod)
+    requests = pod_requests(pod, overhead=False)
+    limits = pod_limits(pod, overhead=False)
     return linux_resources(requests.get(CPU), limits.get(CPU, _ZERO), limits.get(MEMORY, _ZERO), options)
 
 
@@ -112,9 +101,9 @@ def oom_score_adjust(pod: Pod, container: Container, memory_capacity: int) -> in
     """Who dies first when memory runs out: -997 last, 1000 first (kubelet: `GetContainerOOMScoreAdjust`)."""
     if pod.spec.priority_class_name == "system-node-critical":
         return _GUARANTEED_OOM_SCORE
-    qos_class = pod_qos_class(pod)
-    if qos_class != QOS_BURSTABLE:
-        return _GUARANTEED_OOM_SCORE if qos_class == QOS_GUARANTEED else _BEST_EFFORT_OOM_SCORE
+    quality = qos_class(pod)
+    if quality != QOS_BURSTABLE:
+        return _GUARANTEED_OOM_SCORE if quality == QOS_GUARANTEED else _BEST_EFFORT_OOM_SCORE
     spare = _unassigned_memory_per_container(pod)
     score = _oom_score(_memory_request(container) + spare, memory_capacity)
     if is_sidecar(container) and any(init.name == container.name for init in pod.spec.init_containers):
@@ -123,16 +112,6 @@ def oom_score_adjust(pod: Pod, container: Container, memory_capacity: int) -> in
     if score < 1000 + _GUARANTEED_OOM_SCORE:
         return 1000 + _GUARANTEED_OOM_SCORE
     return score - 1 if score == _BEST_EFFORT_OOM_SCORE else score
-
-
-def pod_requests(pod: Pod) -> dict[str, Quantity]:
-    """What the pod requests as a whole, without overhead (component-helpers: `PodRequests`)."""
-    return {**_aggregate(pod, lambda container: container.resources.requests), **_pod_level(pod, limits=False)}
-
-
-def pod_limits(pod: Pod) -> dict[str, Quantity]:
-    """What the pod is limited to as a whole, without overhead; resources that nobody limits are left out."""
-    return {**_aggregate(pod, lambda container: container.resources.limits), **_pod_level(pod, limits=True)}
 
 
 def _oom_score(memory_request: int, memory_capacity: int) -> int:
@@ -147,57 +126,9 @@ def _unassigned_memory_per_container(pod: Pod) -> int:
     """The part of a pod-level memory request that no container claims, shared out evenly."""
     if pod.spec.resources is None or not pod.spec.resources.requests.get(MEMORY):
         return 0
-    claimed = _aggregate(pod, lambda container: container.resources.requests).get(MEMORY, _ZERO)
+    claimed = aggregate_container_requests(pod).get(MEMORY, _ZERO)
     spare = pod.spec.resources.requests[MEMORY].value() - claimed.value()
     return spare // (len(pod.spec.containers) + len(pod.spec.init_containers))
-
-
-def _sum_positive(amounts: Iterable[Amounts]) -> dict[str, Quantity]:
-    total: dict[str, Quantity] = {}
-    for one in amounts:
-        for name in (CPU, MEMORY):
-            quantity = one.get(name, _ZERO)
-            if quantity > _ZERO:
-                total[name] = total.get(name, _ZERO) + quantity
-    return total
-
-
-def _pod_level(pod: Pod, *, limits: bool) -> dict[str, Quantity]:
-    if pod.spec.resources is None:
-        return {}
-    amounts = pod.spec.resources.limits if limits else pod.spec.resources.requests
-    return {name: amount for name, amount in amounts.items() if name in (CPU, MEMORY) or _is_hugepages(name)}
-
-
-def _aggregate(pod: Pod, amounts: Callable[[Container], Amounts]) -> dict[str, Quantity]:
-    """The most in use at one time: main containers and sidecars, or an init container beside earlier sidecars."""
-    running: dict[str, Quantity] = {}
-    for container in pod.spec.containers:
-        _add(running, amounts(container))
-    sidecars: dict[str, Quantity] = {}
-    peak: dict[str, Quantity] = {}
-    for container in pod.spec.init_containers:
-        if is_sidecar(container):
-            _add(running, amounts(container))
-            _add(sidecars, amounts(container))
-            at_this_time = dict(sidecars)
-        else:
-            at_this_time = dict(sidecars)
-            _add(at_this_time, amounts(container))
-        _raise_to(peak, at_this_time)
-    _raise_to(running, peak)
-    return running
-
-
-def _add(total: dict[str, Quantity], amounts: Amounts) -> None:
-    for name, amount in amounts.items():
-        total[name] = total.get(name, _ZERO) + amount
-
-
-def _raise_to(total: dict[str, Quantity], amounts: Amounts) -> None:
-    for name, amount in amounts.items():
-        if name not in total or total[name] < amount:
-            total[name] = amount
 
 
 def _limit(pod: Pod, container: Container, resource: str) -> Quantity:
@@ -208,16 +139,12 @@ def _limit(pod: Pod, container: Container, resource: str) -> Quantity:
     return pod.spec.resources.limits.get(resource, _ZERO)
 
 
-def _is_hugepages(resource: str) -> bool:
-    return resource.startswith(HUGEPAGES_PREFIX)
-
-
 def _hugepage_limits(pod: Pod, container: Container, sizes: tuple[str, ...]) -> list[v1.HugepageLimit]:
     """A limit for every page size of the machine, 0 where none is asked for."""
     wanted: dict[str, int] = {}
     pod_level = pod.spec.resources.limits if pod.spec.resources is not None else {}
     for amounts in (pod_level, container.resources.limits):
         for name, amount in amounts.items():
-            if _is_hugepages(name) and re.fullmatch(r"\d+[A-Za-z]*", name.removeprefix(HUGEPAGES_PREFIX)):
+            if is_huge_page_resource(name) and re.fullmatch(r"\d+[A-Za-z]*", name.removeprefix(HUGEPAGES_PREFIX)):
                 wanted[hugepage_unit(Quantity(name.removeprefix(HUGEPAGES_PREFIX)).value())] = amount.value()
     return [v1.HugepageLimit(page_size=size, limit=wanted.get(size, 0)) for size in sizes]

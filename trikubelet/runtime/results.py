@@ -71,8 +71,3 @@ class PodSyncResult:
     def backoffs(self) -> dict[str, float]:
         """Containers in CrashLoopBackOff or ImagePullBackOff with the Trio time at which that ends."""
         return {result.target: result.retry_at for result in self.results if result.retry_at is not None}
-
-    @property
-    def changed_runtime(self) -> bool:
-        """Whether anything was tried that may have changed what the runtime holds, so that it is worth a look."""
-        return any(result.reason not in _BACKOFF_REASONS for result in self.results)

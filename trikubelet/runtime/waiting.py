@@ -30,10 +30,6 @@ class WaitingReasons:
         """The container was started."""
         self._reasons.pop((uid, container), None)
 
-    def get(self, uid: str, container: str) -> tuple[str, str] | None:
-        """Reason and message, None when the last start went well or there was none."""
-        return self._reasons.get((uid, container))
-
     def of_pod(self, uid: str) -> dict[str, tuple[str, str]]:
-        """All of a pod's containers that could not be started."""
+        """Reason and message for each of the pod's containers that could not be started, by name."""
         return {name: reason for (pod, name), reason in self._reasons.items() if pod == uid}

@@ -36,6 +36,8 @@ def prepare_host_path(volume: str, source: HostPathVolumeSource) -> Path:
     path, kind = Path(source.path), source.type or ""
     if ".." in path.parts:
         raise VolumeError(volume, f"invalid HostPath {source.path!r}: must not contain '..'")
+    if "\0" in source.path:
+        raise VolumeError(volume, f"invalid HostPath {source.path!r}: must not contain a NUL character")
     if not kind:
         return path
     if kind not in _CHECKS:

@@ -1,12 +1,19 @@
-"""Mounting tmpfs and unmounting, and which mounts there are. All of it blocks for a moment."""
+"""Mounting tmpfs and unmounting, and which mounts there are. All of it blocks for a moment.
+
+The system calls are made through the C library that is loaded anyway; `mount(8)` would be a process for each.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from pathlib import Path
 from typing import Final
 
+_MS_NOSUID: Final = 0x2
+_MS_NODEV: Final = 0x4
+_MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
@@ -16,21 +23,18 @@ def mount_tmpfs(path: Path, *, size: int | None, mode: int, group: int | None) -
 
     Its root has the mode and the group from the beginning, so a mount that is there is complete.
     """
-    from trikubelet.embedded.keeper import linux
-
     options = [f"mode={mode:o}"]
     if size is not None:
         options.append(f"size={size}")
     if group is not None:
         options.append(f"gid={group}")
-    linux.mount("tmpfs", str(path), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, ",".join(options))
+    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
+    _call("mount", path, b"tmpfs", os.fsencode(path), b"tmpfs", flags, ",".join(options).encode())
 
 
 def unmount(path: Path) -> None:
     """Detach the mount at a path; the last user's end frees it. Raises OSError."""
-    from trikubelet.embedded.keeper import linux
-
-    linux.unmount(str(path), linux.MNT_DETACH | _UMOUNT_NOFOLLOW)
+    _call("umount2", path, os.fsencode(path), ctypes.c_int(_MNT_DETACH | _UMOUNT_NOFOLLOW))
 
 
 def mounts_below(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> list[tuple[Path, str]]:
@@ -45,3 +49,9 @@ def mounts_below(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> li
         if point.is_relative_to(folder):
             found.append((point, source.split(" ")[0]))
     return found[::-1]
+
+
+def _call(name: str, path: Path, *arguments: object) -> None:
+    if ctypes.CDLL(None, use_errno=True)[name](*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))

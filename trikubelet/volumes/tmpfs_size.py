@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trikubelet.runtime.resources import MEMORY, pod_limits
+from trikubelet.api import pod_limits
 
 if TYPE_CHECKING:
     from trikubelet.api import EmptyDirVolumeSource, Pod
@@ -23,8 +23,7 @@ def tmpfs_size(pod: Pod, source: EmptyDirVolumeSource) -> int | None:
 def pod_memory_limit(pod: Pod) -> int:
     """The bytes that the pod may take, with its overhead; 0 when one of its containers may take what it wants."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
-    pod_level = None if pod.spec.resources is None else pod.spec.resources.limits.get(MEMORY)
-    if not pod_level and not all(container.resources.limits.get(MEMORY) for container in containers):
+    pod_level = None if pod.spec.resources is None else pod.spec.resources.limits.get("memory")
+    if not pod_level and not all(container.resources.limits.get("memory") for container in containers):
         return 0
-    overhead = pod.spec.overhead.get(MEMORY)
-    return pod_limits(pod)[MEMORY].value() + (0 if overhead is None else overhead.value())
+    return pod_limits(pod)["memory"].value()
