@@ -1,0 +1,70 @@
+"""A real node per test, on each runtime. At its end nothing may be left of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.real_node import RealNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RUNTIMES = (
+    pytest.param("embedded", marks=pytest.mark.root),
+    pytest.param("containerd", marks=pytest.mark.containerd),
+)
+
+
+UNPRIVILEGED = 65534
+
+
+@pytest.fixture(params=RUNTIMES)
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealNode]:
+    """Ended with SIGTERM if the test has not: it must drain, unless the test started it otherwise."""
+    if request.param == "embedded":
+        node = RealNode(tmp_path, "localhost/host")
+    else:
+        node = RealNode(tmp_path, "localhost/test:1", request.getfixturevalue("containerd"))
+    yield from _until_clean(node)
+
+
+@pytest.fixture
+def embedded_node(tmp_path: Path) -> Iterator[RealNode]:
+    yield from _until_clean(RealNode(tmp_path, "localhost/host"))
+
+
+@pytest.fixture
+def unprivileged_node() -> Iterator[RealNode]:
+    """An agent of a user without any rights, in a folder that this user can reach."""
+    become = ("setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups")
+    # An environment is of no use to others when the interpreter that it links to lies in somebody's home.
+    candidates = (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}")
+    python = next((path for path in candidates if _works(*become, "sh", "-c", f"exec {path} -c ''")), None)
+    if python is None:
+        pytest.skip(f"needs a Python within reach of unprivileged users, {sys.executable} is not")
+    with TemporaryDirectory(prefix="trikubelet-test-") as name:
+        node = RealNode(Path(name), "localhost/host", prefix=become, python=python)
+        for path in (node.folder, *node.folder.rglob("*")):
+            os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
+        yield from _until_clean(node)
+
+
+def _works(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _until_clean(node: RealNode) -> Iterator[RealNode]:
+    try:
+        yield node
+        if node.agent is not None:
+            assert node.stop() == 0, node.told()
+        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}", within=5)
+    finally:
+        node.clean()

@@ -1,0 +1,109 @@
+"""What only the embedded runtime offers: images of its own, and work without any rights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.real_node import PATIENCE
+from tests.containerd_node import write_oci_archive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.agent.real_node import RealNode
+
+UNTIL_TERM = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """An image `localhost/small:1` with nothing but busybox."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        pytest.skip("needs busybox: apt-get install busybox-static")
+    root = tmp_path / "small-root"
+    (root / "bin").mkdir(parents=True)
+    shutil.copy(busybox, root / "bin" / "busybox")
+    (root / "bin" / "sh").symlink_to("busybox")
+    (root / "in-image").write_text("yes\n")
+    path = tmp_path / "small.tar"
+    write_oci_archive(path, root, "localhost/small:1", {"Cmd": ["/bin/sh", "-c", "exit 5"], "Env": ["FROM=image"]})
+    return path
+
+
+@pytest.mark.root
+def test_an_image_is_missing_until_it_is_imported(embedded_node: RealNode, archive: Path) -> None:
+    node = embedded_node
+    script = 'read in </in-image; echo "$FROM $in"; trap "exit 0" TERM; while :; do busybox sleep 0.1; done'
+    small = {**node.container(script), "image": "localhost/small:1"}
+    node.run("early", small)
+    node.start()
+
+    def reason() -> str:
+        waiting = node.status("early").state.waiting
+        return "" if waiting is None else waiting.reason
+
+    node.until(lambda: reason() in ("ErrImagePull", "ImagePullBackOff"), "the image is missing")
+    assert "trikubelet images import" in node.cli("describe", "pod", "early").stdout
+    node.delete("early")
+    imported = node.cli("images", "import", str(archive))
+    assert "localhost/small:1" in imported.stdout, imported.stderr
+    assert "localhost/small:1" in node.cli("images", "list").stdout
+    node.run("late", small)
+    node.until_running("late")
+    assert node.lines("late") == ["image yes"]
+
+
+@pytest.mark.root
+def test_an_agent_without_any_rights_runs_pods(unprivileged_node: RealNode) -> None:
+    node = unprivileged_node
+    mount = [{"name": "work", "mountPath": "/work"}]
+    node.run(
+        "small",
+        node.container("cat /work/greeting; " + UNTIL_TERM, volumeMounts=mount),
+        initContainers=[node.container("echo hello > /work/greeting", "greet", volumeMounts=mount)],
+        volumes=[{"name": "work", "emptyDir": {}}],
+    )
+    unreadable = node.manifests / "unreadable.json"
+    unreadable.touch()
+    unreadable.chmod(0)
+    node.start()
+    node.until_running("small")
+    assert node.lines("small") == ["hello"]
+    report = "unreadable.json: cannot be read: Permission denied"
+    node.until(lambda: report in node.told(), "the unreadable file is reported")
+    node.delete("small")
+    node.until_gone("small")
+
+
+@pytest.mark.root
+def test_watched_pods_are_told_with_every_change(embedded_node: RealNode) -> None:
+    node = embedded_node
+    node.start()
+    node.run("web", node.container(UNTIL_TERM))
+    node.until_running("web")
+    watcher = node.follow("pods", "--watch", "-o", "json")
+    node.until(lambda: changes(node.followed()) == [("ADDED", "Running")], "the pod is told")
+    node.delete("web")
+    node.until(lambda: [kind for kind, _ in changes(node.followed())][-1] == "DELETED", "the pod's end is told")
+    watcher.terminate()
+    assert watcher.wait(PATIENCE) != 0
+    assert changes(node.followed())[1] == ("MODIFIED", "Running")
+
+
+def changes(text: str) -> list[tuple[str, str]]:
+    """Kind and phase of each change in a stream of JSON documents, the last of which may be half-written."""
+    found = []
+    decoder, start = json.JSONDecoder(), 0
+    while start < len(text):
+        try:
+            change, start = decoder.raw_decode(text, start)
+        except ValueError:
+            break
+        start += 1
+        found.append((change["type"], change["object"]["status"]["phase"]))
+    return found
