@@ -116,6 +116,8 @@ def sandbox_info(sandbox: Sandbox) -> dict[str, str]:
 def filter_containers(entries: Iterable[v1.Container], chosen: v1.ContainerFilter) -> list[v1.Container]:
     """The entries that fit everything that the filter names."""
     by_state = betterproto.serialized_on_wire(chosen.state)
+    if not (by_state or chosen.id or chosen.pod_sandbox_id or chosen.label_selector):
+        return list(entries)
     return [
         entry
         for entry in entries
@@ -129,6 +131,8 @@ def filter_containers(entries: Iterable[v1.Container], chosen: v1.ContainerFilte
 def filter_sandboxes(entries: Iterable[v1.PodSandbox], chosen: v1.PodSandboxFilter) -> list[v1.PodSandbox]:
     """The entries that fit everything that the filter names."""
     by_state = betterproto.serialized_on_wire(chosen.state)
+    if not (by_state or chosen.id or chosen.label_selector):
+        return list(entries)
     return [
         entry
         for entry in entries

@@ -16,7 +16,7 @@ import heapq
 import itertools
 import math
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import trio
@@ -24,6 +24,7 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from trikubelet.cri import v1
+from trikubelet.runtime.labels import POD_UID
 from trikubelet.sim.images import ImageShelf, SimulatedImage
 from trikubelet.sim.programs import Life, Program, ProgramBook
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 FIRST_PID = 5_000_000
 """Above any kernel's pid_max, so that a simulated pid is never that of a real process."""
+
+T = TypeVar("T")
 
 STOPPED_BY_KILL = 137
 FAILED_TO_START = 128
@@ -149,6 +152,9 @@ class Machine:
     ) -> None:
         self.sandboxes: dict[str, Sandbox] = {}
         self.containers: dict[str, Container] = {}
+        self.sandboxes_by_pod: dict[str, dict[str, Sandbox]] = {}
+        """By the UID in their labels, which is how agents ask for them."""
+        self.containers_by_pod: dict[str, dict[str, Container]] = {}
         self.runs: deque[Run] = deque(maxlen=run_limit)
         self.observers: list[Callable[[Change], None]] = []
         """Called with every change, in order. They must not call back."""
@@ -214,6 +220,7 @@ class Machine:
         )
         self._reserve("sandbox", sandbox.name_key, sandbox.id)
         self.sandboxes[sandbox.id] = sandbox
+        self.sandboxes_by_pod.setdefault(config.labels.get(POD_UID, ""), {})[sandbox.id] = sandbox
         self._publish(v1.ContainerEventType.CONTAINER_CREATED_EVENT, sandbox)
         self._publish(v1.ContainerEventType.CONTAINER_STARTED_EVENT, sandbox)
         return sandbox
@@ -244,6 +251,7 @@ class Machine:
         for container in list(sandbox.containers.values()):
             await self.remove_container(container)
         if self.sandboxes.pop(sandbox.id, None) is not None:
+            _drop(self.sandboxes_by_pod, sandbox.config.labels.get(POD_UID, ""), sandbox.id)
             del self._names[f"sandbox/{sandbox.name_key}"]
             self._publish(v1.ContainerEventType.CONTAINER_DELETED_EVENT, sandbox)
 
@@ -269,6 +277,7 @@ class Machine:
         )
         self._reserve("container", container.name_key, container.id)
         self.containers[container.id] = container
+        self.containers_by_pod.setdefault(config.labels.get(POD_UID, ""), {})[container.id] = container
         sandbox.containers[container.id] = container
         self._publish(v1.ContainerEventType.CONTAINER_CREATED_EVENT, sandbox, container)
         return container
@@ -352,6 +361,7 @@ class Machine:
         if self.containers.pop(container.id, None) is None:
             return
         container.sandbox.containers.pop(container.id, None)
+        _drop(self.containers_by_pod, container.config.labels.get(POD_UID, ""), container.id)
         del self._names[f"container/{container.name_key}"]
         self._publish(v1.ContainerEventType.CONTAINER_DELETED_EVENT, container.sandbox, container)
 
@@ -430,3 +440,10 @@ class Machine:
     def _new_address(self) -> str:
         number = next(self._addresses) % (1 << 16)
         return f"10.88.{number >> 8}.{number & 0xFF}"
+
+
+def _drop(index: dict[str, dict[str, T]], pod_uid: str, identifier: str) -> None:
+    of_pod = index.get(pod_uid, {})
+    of_pod.pop(identifier, None)
+    if not of_pod:
+        index.pop(pod_uid, None)

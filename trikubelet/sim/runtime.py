@@ -54,17 +54,19 @@ class SimulatedRuntime:
         log_limit: int = 100_000,
     ) -> None:
         self.seed = seed
+        self.clock = clock or TrioClock()
+        """What the node's time stamps come from, the agent's on it too."""
         self.images = ImageShelf()
         self.programs = ProgramBook()
         self.faults = FaultPlan(seed)
-        self.machine = Machine(clock or TrioClock(), self.images, self.programs, seed=seed, run_limit=log_limit)
+        self.machine = Machine(self.clock, self.images, self.programs, seed=seed, run_limit=log_limit)
         self.events = EventFeed(self.machine, self.faults.random("events"))
         self._desk = CallDesk(self.faults, log_limit=log_limit)
         self.runtime_service = SimulatedRuntimeService(
             self.machine, self._desk, self.events, runtime_name=runtime_name, write_logs=write_logs
         )
         self.image_service = SimulatedImageService(self.images, self.machine, self._desk)
-        self._connections: set[trio.CancelScope] = set()
+        self._connections: dict[trio.CancelScope, None] = {}
         self._down_until = -math.inf
 
     # Connecting
@@ -84,11 +86,11 @@ class SimulatedRuntime:
 
             async def serve(stream: trio.abc.Stream) -> None:
                 with trio.CancelScope() as scope:
-                    self._connections.add(scope)
+                    self._connections[scope] = None
                     try:
                         await server.serve_stream(stream)
                     finally:
-                        self._connections.discard(scope)
+                        self._connections.pop(scope, None)
                         await trio.aclose_forcefully(stream)
 
             async def open_stream() -> trio.abc.Stream:

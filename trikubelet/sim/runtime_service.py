@@ -10,6 +10,7 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from trikubelet.cri import v1
+from trikubelet.runtime.labels import POD_UID
 from trikubelet.sim import listing
 from trikubelet.sim.machine import EXITED, RUNNING, STOPPED_BY_KILL, Machine
 
@@ -132,7 +133,8 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
 
     async def list_pod_sandbox(self, list_pod_sandbox_request: v1.ListPodSandboxRequest) -> v1.ListPodSandboxResponse:
         async def effect() -> v1.ListPodSandboxResponse:
-            entries = listing.filter_sandboxes(self._sandbox_entries(), list_pod_sandbox_request.filter)
+            chosen = list_pod_sandbox_request.filter
+            entries = listing.filter_sandboxes(self._sandbox_entries(chosen.label_selector.get(POD_UID)), chosen)
             return v1.ListPodSandboxResponse(items=entries)
 
         return await self._desk.serve("ListPodSandbox", (), effect)
@@ -195,7 +197,8 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
 
     async def list_containers(self, list_containers_request: v1.ListContainersRequest) -> v1.ListContainersResponse:
         async def effect() -> v1.ListContainersResponse:
-            entries = listing.filter_containers(self._container_entries(), list_containers_request.filter)
+            chosen = list_containers_request.filter
+            entries = listing.filter_containers(self._container_entries(chosen.label_selector.get(POD_UID)), chosen)
             return v1.ListContainersResponse(containers=entries)
 
         return await self._desk.serve("ListContainers", (), effect)
@@ -276,16 +279,21 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
             self._stale = None
         return self._stale is not None
 
-    def _sandbox_entries(self) -> list[v1.PodSandbox]:
+    def _sandbox_entries(self, pod_uid: str | None = None) -> list[v1.PodSandbox]:
+        """Of one pod or of all. Agents mostly ask for one pod, and there may be ten thousand."""
         if self._lists_are_stale() and self._stale is not None:
             return self._stale[1]
-        return [listing.sandbox_entry(sandbox) for sandbox in self._machine.sandboxes.values()]
+        machine = self._machine
+        sandboxes = machine.sandboxes if pod_uid is None else machine.sandboxes_by_pod.get(pod_uid, {})
+        return [listing.sandbox_entry(sandbox) for sandbox in sandboxes.values()]
 
-    def _container_entries(self) -> list[v1.Container]:
+    def _container_entries(self, pod_uid: str | None = None) -> list[v1.Container]:
         self._machine.settle()
         if self._lists_are_stale() and self._stale is not None:
             return self._stale[2]
-        return [listing.container_entry(container) for container in self._machine.containers.values()]
+        machine = self._machine
+        containers = machine.containers if pod_uid is None else machine.containers_by_pod.get(pod_uid, {})
+        return [listing.container_entry(container) for container in containers.values()]
 
     def _touch_log(self, path: str) -> None:
         """Make the (empty) log file, where the simulation is asked to. Tiny, so it is not sent to a thread."""

@@ -1,0 +1,210 @@
+"""A simulated node: the whole agent on the simulated runtime, with pod sources that a script writes to.
+
+    def main() -> ...:
+        return run_deterministically(script, seed=7)
+
+    async def script() -> ...:
+        async with simulated_node(SimulatedRuntime(seed=7)) as node:
+            node.source("file").put(pod)
+            ...
+
+The agent is the real one: its sources, sync loop, workers, PLEG, runtime manager and gRPC channel. What differs is at
+its edges: no disk (`memory`), no kernel (exits are told by the simulated runtime instead of pidfds), and one seed in
+the place of everything that is left to chance.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import attrs
+import trio
+import trio.testing
+
+from trikubelet.agent import Agent, AgentOptions
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.cri.client import ImageClient, RuntimeClient
+from trikubelet.pleg.pidfd import PidfdWatchers
+from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles
+from trikubelet.sim.runtime import SimulatedRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from trikubelet.api import Pod
+    from trikubelet.runtime.model import PodRuntimeStatus
+
+CALL_SECONDS: Final = 0.002
+"""What a simulated call takes at least: without it, causes and effects would fall into one instant."""
+
+T = TypeVar("T")
+
+
+class ScriptedSource:
+    """A pod source: what is put into it is what the node should run."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pods: dict[str, Pod] = {}
+        self._changed = trio.Event()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def pods(self) -> dict[str, Pod]:
+        """The pods that are wanted, by UID."""
+        return self._pods
+
+    async def run(
+        self,
+        send: trio.MemorySendChannel[tuple[Pod, ...]],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Send all pods at first, and after every change."""
+        task_status.started()
+        while True:
+            self._changed = trio.Event()
+            await send.send(tuple(self._pods.values()))
+            await self._changed.wait()
+
+    def put(self, *pods: Pod) -> None:
+        """Want these pods, in the place of those with the same UID."""
+        for pod in pods:
+            self._pods[pod.metadata.uid] = pod
+        self._changed.set()
+
+    def remove(self, *uids: str) -> None:
+        """Do not want these pods any more."""
+        for uid in uids:
+            self._pods.pop(uid, None)
+        self._changed.set()
+
+
+class SimulatedExits(PidfdWatchers):
+    """Tells of the ends of simulated processes as pidfds do of real ones."""
+
+    def __init__(self, client: RuntimeClient, sim: SimulatedRuntime) -> None:
+        super().__init__(client)
+        self._sim = sim
+
+    async def _watch(self, uid: str, container_id: str) -> None:
+        try:
+            container = self._sim.machine.containers.get(container_id)
+            if container is not None:
+                await self._sim.machine.wait_ended(container)
+                await self._until_runtime_knows(uid, container_id)
+        except Exception:  # noqa: BLE001 - the runtime cannot be asked now; relists see what is missed
+            await trio.lowlevel.checkpoint()
+        finally:
+            self._watched.discard(container_id)
+
+
+class NoExits(PidfdWatchers):
+    """For a runtime whose processes cannot be seen."""
+
+    def watch(self, status: PodRuntimeStatus) -> None:
+        """Nothing can be watched."""
+
+
+@attrs.define
+class SimulatedNode:
+    """One agent's life on a simulated runtime. A new agent on the same runtime is a new node."""
+
+    agent: Agent
+    sim: SimulatedRuntime
+    sources: dict[str, ScriptedSource]
+
+    def source(self, name: str = "file") -> ScriptedSource:
+        return self.sources[name]
+
+
+@asynccontextmanager
+async def simulated_node(
+    sim: SimulatedRuntime,
+    *,
+    sources: dict[str, ScriptedSource] | None = None,
+    rng: random.Random | None = None,
+    sees_exits: bool = True,
+    prepare: Callable[[Agent], None] | None = None,
+) -> AsyncIterator[SimulatedNode]:
+    """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
+
+    `sources`: by default one for static pods, `file`. `sees_exits`: whether it can watch processes. `prepare` is called
+    with the agent before it runs.
+    """
+    if sources is None:
+        sources = {"file": ScriptedSource("file")}
+    sim.delays.setdefault("*", CALL_SECONDS)
+    options = _options()
+    async with sim.connect() as channel, trio.open_nursery() as nursery:
+        runtime = RuntimeClient(channel)
+        agent = Agent(
+            options,
+            runtime,
+            ImageClient(channel),
+            clock=sim.clock,
+            sources=list(sources.values()),
+            mounts=MemoryMounts(options.root_dir),
+            pidfds=SimulatedExits(runtime, sim) if sees_exits else NoExits(runtime),
+            rng=rng or random.Random(sim.seed),
+        )
+        _keep_files_in_memory(agent)
+        if prepare is not None:
+            prepare(agent)
+        await nursery.start(agent.run)
+        yield SimulatedNode(agent, sim, sources)
+        nursery.cancel_scope.cancel()
+
+
+def _options() -> AgentOptions:
+    configuration = attrs.evolve(KubeletConfiguration(), pod_logs_dir="/simulated/logs", resolv_conf="")
+    return AgentOptions(
+        configuration=configuration,
+        root_dir=Path("/simulated/root"),
+        node_name="simulated",
+        runtime_endpoint="unix:///simulated",
+    )
+
+
+def _keep_files_in_memory(agent: Agent) -> None:
+    """Give the runtime manager files that are only names. Its parts share one object, which becomes another kind."""
+    files = agent.runtime._files
+    options = files._options
+    files.__class__ = MemoryPodFiles
+    MemoryPodFiles.__init__(files, options)  # type: ignore[arg-type]
+
+
+@contextmanager
+def fixed_choices(seed: int) -> Iterator[None]:
+    """Within, Trio's scheduler and Python's own random source choose by the seed.
+
+    Trio shuffles the tasks that can run with a random source of its own, in an order that also depends on memory
+    addresses unless it is told to sort them first, as its tests do. The gRPC channel's jitter is Python's `random`.
+    """
+    from trio._core import _run as scheduler
+
+    trios = random.Random()
+    state, trios_state = random.getstate(), scheduler._r.getstate()
+    deterministic = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
+    random.seed(f"{seed}/random")
+    trios.seed(f"{seed}/scheduler")
+    scheduler._r.setstate(trios.getstate())
+    scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        scheduler._r.setstate(trios_state)
+        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = deterministic  # type: ignore[misc]
+
+
+def run_deterministically(script: Callable[[], Awaitable[T]], *, seed: int) -> T:
+    """Run `script` on a mock clock that jumps, with every choice fixed by `seed`."""
+    with fixed_choices(seed):
+        return trio.run(script, clock=trio.testing.MockClock(autojump_threshold=0))

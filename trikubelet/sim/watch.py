@@ -1,0 +1,317 @@
+"""Things that always hold on a node, checked while it lives.
+
+Two views are compared: the machine's (what really runs, told by every change of a container) and the workers' (the
+phase of every pod, told by every transition). A check that fails becomes a `Violation`; nothing is raised, so that a
+life goes on and shows what comes of it.
+
+Some truths need a runtime that tells the truth. While its lists are stale an agent cannot know better: pods that were
+touched meanwhile are left out of the comparisons until they are gone, but like all others they have to end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.cri import v1
+from trikubelet.pods.worker_phases import (
+    Finished,
+    Phase,
+    Syncing,
+    Terminated,
+    Terminating,
+    TerminationRequested,
+    WaitingToStart,
+)
+from trikubelet.pods.worker_registry import PodWorkerRegistry
+from trikubelet.sim.machine import RUNNING, Change, Container
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trikubelet.agent import Agent
+    from trikubelet.pods.worker_messages import Command
+    from trikubelet.pods.worker_state import Event
+    from trikubelet.sim.machine import Machine
+
+NO_START_AFTER_END: Final = "no container of a pod is started after termination was asked"
+TERMINATED_IS_STILL: Final = "a terminated pod has no running container"
+ONE_STATIC_POD: Final = "two static pods of one full name never run together"
+ONE_WAY: Final = "phases move one way"
+GRACE_SHRINKS: Final = "a grace period never grows"
+WORKERS_MATCH: Final = "there is a task for every pod that has not finished, and no other"
+ENDS_IN_TIME: Final = "a pod that was asked to end has ended within its grace period and bounds"
+RUNS_AS_WANTED: Final = "a pod that is wanted runs its newest spec within bounds"
+NOTHING_LEFT: Final = "nothing is left when no pod is wanted any more"
+
+ENDING_BOUND: Final = 90.0
+"""Seconds beyond its grace period that a pod's end may take: some failed attempts with their backoffs, and cleanup."""
+STARTING_BOUND: Final = 120.0
+"""Seconds in which a wanted pod runs: failed attempts with their backoffs, on a runtime that works."""
+
+LONGEST_BACKOFF: Final = 450.0
+"""Seconds that a container which has crashed may be kept waiting: CrashLoopBackOff with its jitter."""
+
+_ORDER: Final = {WaitingToStart: 0, Syncing: 1, TerminationRequested: 2, Terminating: 3, Terminated: 4, Finished: 5}
+_STARTED: Final = v1.ContainerEventType.CONTAINER_STARTED_EVENT
+_STOPPED: Final = v1.ContainerEventType.CONTAINER_STOPPED_EVENT
+
+
+@attrs.frozen
+class Violation:
+    """Something that must not be was so."""
+
+    time: float
+    """Trio time."""
+    invariant: str
+    pod: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"at {self.time:.3f} s, pod {self.pod}: {self.detail} (violates: {self.invariant})"
+
+
+@attrs.frozen
+class Wanted:
+    """A pod that shall be running, and what its main container's image shall be."""
+
+    since: float
+    image: str
+
+
+class WatchedRegistry(PodWorkerRegistry):
+    """Tells of every transition."""
+
+    def __init__(self, on_move: Callable[[str, Phase | None, Phase | None], None]) -> None:
+        super().__init__()
+        self._on_move = on_move
+
+    def _move(self, uid: str, event: Event, after: Phase | None, commands: tuple[Command, ...]) -> tuple[Command, ...]:
+        before = self._phases.get(uid)
+        following = super()._move(uid, event, after, commands)
+        self._on_move(uid, before, after)
+        return following
+
+
+class Watch:
+    """Looks on. `attach` tells it of each new agent, `wanted` is what the script wants to run."""
+
+    def __init__(self, machine: Machine, *, limit: int = 100) -> None:
+        self.violations: list[Violation] = []
+        """The first `limit` of them."""
+        self.checks: Counter[str] = Counter()
+        """How often each invariant was checked."""
+        self.transitions = 0
+        self.wanted: dict[str, Wanted] = {}
+        self.slowest_end = 0.0
+        """Seconds beyond its grace period that the slowest end took while nothing failed."""
+        self._limit = limit
+        self._machine = machine
+        self._registry: WatchedRegistry | None = None
+        self._agent: Agent | None = None
+        self._agent_since = -math.inf
+        self._quiet_since: float | None = -math.inf
+        self._stale = False
+        self._excused: set[str] = set()
+        self._running: dict[str, dict[str, Container]] = {}
+        self._asked: dict[str, tuple[float, int]] = {}
+        self._ended: dict[str, float] = {}
+        """When a container of the pod last ended."""
+        machine.observers.append(self._changed)
+
+    def attach(self, agent: Agent) -> None:
+        """A new agent: what the last one knew is forgotten with it. Called before it runs."""
+        self._agent = agent
+        self._agent_since = trio.current_time()
+        self._asked.clear()
+        self._registry = WatchedRegistry(self._moved)
+        agent.workers._registry = self._registry
+
+    def faults_begin(self) -> None:
+        """From now on nothing has to happen in time."""
+        self._quiet_since = None
+
+    def faults_end(self) -> None:
+        self._quiet_since = trio.current_time()
+
+    def lists_are_stale(self, stale: bool) -> None:
+        """Whether the runtime's lists lie."""
+        self._stale = stale
+
+    @property
+    def quiet_since(self) -> float | None:
+        """Trio time since when nothing fails; None while something may."""
+        return self._quiet_since
+
+    def running(self, uid: str) -> list[Container]:
+        """The pod's containers that run at this moment."""
+        now = trio.current_time()
+        return [container for container in self._running.get(uid, {}).values() if _runs(container, now)]
+
+    def fail(self, invariant: str, pod: str, detail: str) -> None:
+        """Note a violation, the first of its kind for each pod."""
+        known = any(each.invariant == invariant and each.pod == pod for each in self.violations)
+        if not known and len(self.violations) < self._limit:
+            self.violations.append(Violation(trio.current_time(), invariant, pod, detail))
+
+    # What the machine tells
+
+    def _changed(self, change: Change) -> None:
+        container = change.container
+        if container is None:
+            return
+        uid = container.pod_uid
+        if self._stale:
+            self._excused.add(uid)
+        if change.kind is _STARTED:
+            self._running.setdefault(uid, {})[container.id] = container
+            self._check_start(uid, container)
+        elif change.kind is _STOPPED and uid in self._running:
+            self._ended[uid] = change.time
+            self._running[uid].pop(container.id, None)
+            if not self._running[uid]:
+                del self._running[uid]
+
+    def _check_start(self, uid: str, container: Container) -> None:
+        now = trio.current_time()
+        if self._registry is None or uid in self._excused or now <= self._agent_since:
+            return
+        self.checks[NO_START_AFTER_END] += 1
+        state = self._registry.phase(uid)
+        if state is None:
+            self.fail(NO_START_AFTER_END, uid, f"{container.name} was started, but no worker knows the pod")
+            return
+        if not isinstance(state, WaitingToStart | Syncing) and state.ending.asked_at < now:
+            detail = f"{container.name} was started {now - state.ending.asked_at:.3f} s after its end was asked"
+            self.fail(NO_START_AFTER_END, uid, f"{detail}, the pod is {type(state).__name__}")
+        if state.identity.static:
+            self._check_one_static(uid, state.identity.full_name)
+
+    def _check_one_static(self, uid: str, full_name: str) -> None:
+        assert self._registry is not None
+        self.checks[ONE_STATIC_POD] += 1
+        for other in self._running:
+            state = self._registry.phase(other)
+            if other == uid or state is None or not state.identity.static or state.identity.full_name != full_name:
+                continue
+            if self.running(other):
+                self.fail(ONE_STATIC_POD, uid, f"it was started while {other} runs")
+
+    # What the workers tell
+
+    def _moved(self, uid: str, before: Phase | None, after: Phase | None) -> None:
+        if type(before) is not type(after):
+            self.transitions += 1
+        if after is None:
+            self._note_end(uid)
+            self._asked.pop(uid, None)
+            self._ended.pop(uid, None)
+            if uid not in self._running:
+                self._excused.discard(uid)
+            return
+        if before is not None:
+            self.checks[ONE_WAY] += 1
+            if _ORDER[type(after)] < _ORDER[type(before)]:
+                self.fail(ONE_WAY, uid, f"{type(before).__name__} became {type(after).__name__}")
+        match before, after:
+            case (
+                TerminationRequested(kill=old) | Terminating(kill=old),
+                TerminationRequested(kill=new) | Terminating(kill=new),
+            ):
+                self.checks[GRACE_SHRINKS] += 1
+                if new.grace_period > old.grace_period:
+                    self.fail(GRACE_SHRINKS, uid, f"{old.grace_period} s became {new.grace_period} s")
+        if isinstance(after, TerminationRequested | Terminating):
+            self._asked[uid] = (after.ending.asked_at, after.kill.grace_period)
+        if isinstance(after, Terminated | Finished) and type(before) is not type(after):
+            self._check_still(uid, after)
+
+    def _check_still(self, uid: str, after: Phase) -> None:
+        if isinstance(after, Finished):
+            self._note_end(uid)
+            self._asked.pop(uid, None)
+        self.checks[TERMINATED_IS_STILL] += 1
+        running = [container.name for container in self.running(uid)]
+        if running and uid not in self._excused:
+            self.fail(TERMINATED_IS_STILL, uid, f"it is {type(after).__name__}, and {', '.join(running)} runs")
+
+    def _note_end(self, uid: str) -> None:
+        if uid in self._asked and self._quiet_since is not None:
+            asked_at, grace = self._asked[uid]
+            if asked_at > max(self._quiet_since, self._agent_since):
+                self.slowest_end = max(self.slowest_end, trio.current_time() - asked_at - grace)
+
+    # From time to time
+
+    def sweep(self) -> None:
+        """Check what has to become true in time."""
+        if self._agent is None or self._registry is None:
+            return
+        self._check_tasks()
+        if self._quiet_since is None:
+            return
+        now, calm = trio.current_time(), max(self._quiet_since, self._agent_since)
+        for uid, (asked_at, grace) in self._asked.items():
+            self.checks[ENDS_IN_TIME] += 1
+            if now > max(asked_at, calm) + grace + ENDING_BOUND:
+                phase = type(self._registry.phase(uid)).__name__
+                self.fail(ENDS_IN_TIME, uid, f"asked to end {now - asked_at:.0f} s ago with {grace} s, it is {phase}")
+        for uid, wanted in self.wanted.items():
+            self.checks[RUNS_AS_WANTED] += 1
+            may_wait_until = self._ended.get(uid, -math.inf) + LONGEST_BACKOFF
+            if now > max(wanted.since, calm, may_wait_until) + STARTING_BOUND:
+                self._check_wanted(uid, wanted)
+
+    def _check_tasks(self) -> None:
+        assert self._agent is not None
+        assert self._registry is not None
+        self.checks[WORKERS_MATCH] += 1
+        alive = sum(not isinstance(state, Finished) for state in self._registry.phases().values())
+        tasks = self._agent.workers.statistics().tasks
+        if tasks != alive:
+            self.fail(WORKERS_MATCH, "*", f"there are {tasks} tasks for {alive} pods")
+
+    def _check_wanted(self, uid: str, wanted: Wanted) -> None:
+        images = [container.config.image.user_specified_image for container in self.running(uid)]
+        if wanted.image not in images:
+            assert self._registry is not None
+            phase = type(self._registry.phase(uid)).__name__
+            self.fail(RUNS_AS_WANTED, uid, f"it shall run {wanted.image}, and runs {images}; it is {phase}")
+
+    def check_nothing_left(self) -> None:
+        """No pod is wanted any more, and time was enough."""
+        assert self._agent is not None
+        agent = self._agent
+        left: dict[str, Sequence[object]] = {
+            "workers": list(agent.workers.states.phases()),
+            "containers": [container.id[:12] for container in self._machine.containers.values()],
+            "sandboxes": [sandbox.id[:12] for sandbox in self._machine.sandboxes.values()],
+            "observed statuses": sorted(agent.pleg.cache.uids()),
+            "watched processes": list(range(agent.pidfds.watched)),
+            "reported statuses": list(range(agent.statuses.statistics().pods)),
+        }
+        for what, which in left.items():
+            self.checks[NOTHING_LEFT] += 1
+            if which:
+                self.fail(NOTHING_LEFT, "*", f"{len(which)} {what} are left: {which[:5]}")
+
+
+def _runs(container: Container, now: float) -> bool:
+    return container.state is RUNNING and (container.end is None or container.end.time > now)
+
+
+def count_tasks() -> int:
+    """All tasks of this run of Trio."""
+    root = trio.lowlevel.current_root_task()
+    waiting = [] if root is None else [root]
+    count = 0
+    while waiting:
+        task = waiting.pop()
+        count += 1
+        for nursery in task.child_nurseries:
+            waiting.extend(nursery.child_tasks)
+    return count
