@@ -71,7 +71,7 @@ def test_a_crashing_container_backs_off_and_is_restarted(node: RealNode) -> None
     assert status.restart_count >= 1
     assert status.last_state.terminated is not None
     assert (status.last_state.terminated.exit_code, status.last_state.terminated.reason) == (3, "Error")
-    assert "CrashLoopBackOff" in node.cli("pods").stdout
+    node.until(lambda: "CrashLoopBackOff" in node.cli("pods").stdout, "the list of pods says so too")
     node.until(lambda: node.status("crash").restart_count >= 2 and waits(), "the container was restarted again")
     described = node.cli("describe", "pod", "crash").stdout
     assert "BackOff" in described

@@ -75,14 +75,16 @@ class PodMounts:
         """Unmount and remove all that is on disk for a pod; fine when there is nothing.
 
         Raises StillMountedError when something is mounted there that is not ours to unmount, and OSError for what
-        cannot be removed. When cancelled, the next call goes on with the rest.
+        cannot be removed. When cancelled, the next call goes on with the rest. A second call meanwhile only waits.
         """
+        if uid in self._removals:
+            await self._removed(uid)
+            return
         self._prepared.pop(uid, None)
         try:
             folder = layout.pod_directory(self._root.resolve(), uid)
         except ValueError:
             return  # `prepare` refused it
-        await self._removed(uid)
         if not folder.exists():
             return
         done = self._removals[uid] = trio.Event()
