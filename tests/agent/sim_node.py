@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
+from trio.testing import MockClock
 
 from trikubelet.agent import Agent, AgentOptions
 from trikubelet.api import Pod, PodStatus, pod_from_dict, set_pod_defaults
@@ -18,6 +19,8 @@ from trikubelet.sim import SimulatedRuntime
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    import pytest
 
 CALL_SECONDS = 0.002
 """What a simulated call takes: without it, causes and effects would fall into one instant."""
@@ -109,6 +112,21 @@ class SimNode:
         return await self.until(
             lambda: not self.sim.running_containers(uid) and self.agent.workers.states.phase(uid) is None, within
         )
+
+
+def clock_without_threads(monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    """A clock that jumps whenever nothing can run, and file work done in place.
+
+    With worker threads it would jump while they work, by as much as the thread takes.
+    """
+
+    async def run_sync(function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return function(*arguments)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+    monkeypatch.setattr(trio.from_thread, "check_cancelled", lambda: None)
+    return MockClock(autojump_threshold=0)
 
 
 @asynccontextmanager

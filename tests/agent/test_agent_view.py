@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from tests.agent.sim_node import SimNode, sim_node, static_pod
+from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
 from trikubelet.agent_view import LocalView
 from trikubelet.server.local_api import ImportRefusedError
 from trikubelet.server.log_location import LogNotAvailableError
@@ -17,10 +16,12 @@ from trikubelet.sim import Program
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trio.testing import MockClock
+
 
 @pytest.fixture
-def mock_clock() -> MockClock:
-    return MockClock(autojump_threshold=0.004)
+def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    return clock_without_threads(monkeypatch)
 
 
 async def test_health_tells_of_a_runtime_that_is_away(mock_clock: MockClock, tmp_path: Path) -> None:

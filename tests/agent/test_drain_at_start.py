@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from tests.agent.sim_node import TestSource, sim_node, static_pod
+from tests.agent.sim_node import TestSource, clock_without_threads, sim_node, static_pod
 from trikubelet.sim import Program
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trio.testing import MockClock
+
 
 @pytest.fixture
-def mock_clock() -> MockClock:
-    return MockClock(autojump_threshold=0.004)
+def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    return clock_without_threads(monkeypatch)
 
 
 async def test_a_drain_right_after_the_start_ends_what_an_earlier_agent_left(

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock
 
-from tests.agent.sim_node import SimNode, TestSource, sim_node, static_pod
+from tests.agent.sim_node import SimNode, TestSource, clock_without_threads, sim_node, static_pod
 from trikubelet.sim import Life, Program
 from trikubelet.sim.faults import Fault, FaultKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trio.testing import MockClock
+
 
 @pytest.fixture
-def mock_clock() -> MockClock:
-    """Time jumps when everything, threads included, has been quiet for a moment."""
-    return MockClock(autojump_threshold=0.004)
+def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    return clock_without_threads(monkeypatch)
 
 
 def reasons(node: SimNode, uid: str) -> list[str]:
