@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from trikubelet.logs import get_logger
+from trikubelet.pods.classify import nothing_runs
 from trikubelet.pods.cleanup import (
     CleanupAction,
     CleanupFacts,
@@ -129,9 +130,25 @@ class Housekeeping:
         self._statuses.remove_orphaned(wanted | workers.keys())
 
     async def look(self) -> NodeContents:
-        """What the node holds now. Raises CRIError."""
-        running = await self._runtime.get_pods()
-        return NodeContents(tuple(running), frozenset(await self._mounts.pod_uids()))
+        """What the node holds now of pods without a worker. Raises CRIError.
+
+        The runtime is asked only when there may be such a pod: what it lists of the others is their workers' business.
+        """
+        directories = frozenset(await self._mounts.pod_uids())
+        running = await self._runtime.get_pods() if self._may_hold_unknown_pods(directories) else ()
+        return NodeContents(tuple(running), directories)
+
+    def _may_hold_unknown_pods(self, directories: Iterable[str]) -> bool:
+        if not self._cache.is_complete:
+            return True
+        known = self._workers.states.phases().keys()
+        ended = {pod.metadata.uid for pod in self._pods.pods() if pod.metadata.deletion_timestamp is not None}
+        seen_running = {uid for uid in self._cache.uids() - known if self._seen_running(uid)}
+        return bool(seen_running or (ended | set(directories)) - known)
+
+    def _seen_running(self, uid: str) -> bool:
+        status = self._cache.last_seen(uid)
+        return status is not None and not nothing_runs(status)
 
     def clean_up(self, found: NodeContents) -> None:
         """The rest of a round (kubelet: `HandlePodCleanups`). The workers get nothing else meanwhile.

@@ -1,8 +1,9 @@
 """What a pod worker does to a pod, step by step (kubelet: `SyncPod`, `SyncTerminatingPod`, `SyncTerminatedPod`).
 
 Each of the four methods is one phase's work: generate the status, hand it to the status manager, then make the node
-match: volumes, then the runtime. None of them remembers anything: whatever failed or was cancelled half-way is found
-again by the next call, in the observed status that it is given.
+match: volumes, then the runtime. None of them remembers what it did: whatever failed or was cancelled half-way is found
+again by the next call, in the observed status that it is given. Only a sync that found nothing to do is remembered, by
+what it had to go by (`_Settled`): a pod is looked at again every minute, and most of the time nothing has changed.
 
 After it acted on the runtime, a method asks PLEG to look at that pod at once, so that the next phase starts from fresh
 facts without waiting for anybody's period.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from trikubelet.api import POD_FAILED, POD_SUCCEEDED
+from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Pod, PodStatus
 from trikubelet.clock import WallClock
 from trikubelet.events import EventRecorder, EventType
 from trikubelet.logs import get_logger
@@ -23,7 +24,9 @@ from trikubelet.pods import active_deadline
 from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.cleanup import ORPHAN_GRACE_PERIOD
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
+from trikubelet.pods.types import PodSyncOutcome
 from trikubelet.runtime.manager import RuntimeManager
+from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.status.generate import Eviction, generate_pod_status
 from trikubelet.status.manager import StatusManager
 from trikubelet.volumes import PodMounts, VolumeError
@@ -31,9 +34,8 @@ from trikubelet.volumes import PodMounts, VolumeError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from trikubelet.api import Pod, PodStatus
     from trikubelet.pods.types import PodStatusFn, SyncPodType
-    from trikubelet.runtime.model import PodRuntimeStatus, RunningPod
+    from trikubelet.runtime.model import RunningPod
 
 log = get_logger("pod-syncer")
 
@@ -55,6 +57,22 @@ class StillRunningError(Exception):
         self.containers = containers
 
 
+@attrs.frozen
+class _Settled:
+    """What a sync had to go by that found nothing to do."""
+
+    pod: Pod
+    observed: PodRuntimeStatus
+    reported: PodStatus | None
+
+    def still_holds(self, pod: Pod, observed: PodRuntimeStatus, reported: PodStatus | None) -> bool:
+        """Whether another sync would have the same to go by. Another object of the same pod may be another pod."""
+        if self.pod is not pod or self.reported is not reported:
+            return False
+        same_time = attrs.evolve(observed, observed_at=self.observed.observed_at)
+        return same_time == self.observed
+
+
 @attrs.define
 class AgentPodSyncer:
     """Implements `trikubelet.pods.types.PodSyncer` on the agent's parts."""
@@ -68,18 +86,25 @@ class AgentPodSyncer:
     network_problem: Callable[[], str | None]
     """Why pods cannot have a network now, None when they can."""
     host_ips: tuple[str, ...]
+    _settled: dict[str, _Settled] = attrs.field(factory=dict, init=False)
+    """By UID."""
 
     async def sync_pod(
         self, update_type: SyncPodType, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus
-    ) -> bool:
-        """Make the runtime match the pod. True when the pod has reached a terminal phase.
+    ) -> PodSyncOutcome:
+        """Make the runtime match the pod.
 
         Raises NetworkNotReadyError, VolumeError, SyncPodError, or BackoffError when only waiting is left to do.
         """
+        uid = pod.metadata.uid
+        problem = self.network_problem()
+        settled = self._settled.pop(uid, None)
+        if problem is None and settled and settled.still_holds(pod, status, self.statuses.get_pod_status(uid)):
+            self._settled[uid] = settled
+            return PodSyncOutcome.UNCHANGED
         api_status = self._report(pod, status)
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
-            return True
-        problem = self.network_problem()
+            return PodSyncOutcome.TERMINAL
         if problem is not None and not pod.spec.host_network:
             self.recorder.pod_event(pod, EventType.WARNING, "NetworkNotReady", f"network is not ready: {problem}")
             raise NetworkNotReadyError(problem)
@@ -89,11 +114,13 @@ class AgentPodSyncer:
             message = f"Unable to attach or mount volumes: {error}"
             self.recorder.pod_event(pod, EventType.WARNING, "FailedMount", message)
             raise
+        result = None
         try:
             result = await self.runtime.sync_pod(pod, status)
         finally:
             # Also when it failed or was cancelled: it may have changed something before.
-            self.inspector.inspect_soon(pod.metadata.uid)
+            if result is None or result.results:
+                self.inspector.inspect_soon(uid)
         if result.backoffs or result.error is not None:
             # The reasons why containers wait belong into the status at once.
             self._report(pod, status)
@@ -102,12 +129,17 @@ class AgentPodSyncer:
         if result.backoffs:
             waiting = ", ".join(sorted(result.backoffs))
             raise BackoffError(f"waiting to start {waiting}", min(result.backoffs.values()))
-        return False
+        if result.results:
+            return PodSyncOutcome.CHANGED
+        if pod.spec.active_deadline_seconds is None:  # a deadline passes without anything having changed
+            self._settled[uid] = _Settled(pod, status, self.statuses.get_pod_status(uid))
+        return PodSyncOutcome.UNCHANGED
 
     async def sync_terminating_pod(
         self, pod: Pod, status: PodRuntimeStatus, grace_period: int | None, pod_status_fn: PodStatusFn | None
     ) -> None:
         """Stop every container of the pod; returns only when none runs, with the final status reported."""
+        self._settled.pop(pod.metadata.uid, None)
         self._report(pod, status, change=pod_status_fn)
         try:
             await self.runtime.kill_pod(status.as_running_pod(self.runtime.runtime_name), pod, grace_period)

@@ -17,7 +17,7 @@ from trikubelet.api import Pod
 from trikubelet.clock import TrioClock
 from trikubelet.events import EventRecorder
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
-from trikubelet.pods.types import KillPodOptions, PodStatusFn, SyncPodType
+from trikubelet.pods.types import KillPodOptions, PodStatusFn, PodSyncOutcome, SyncPodType
 from trikubelet.pods.worker_phases import Finished, Syncing, Terminating, WaitingToStart
 from trikubelet.pods.workers import DesiredPod, KillTimeoutError, PodWorkers
 
@@ -61,6 +61,7 @@ class FakeSyncer:
     running_static: dict[str, str] = attrs.field(factory=dict)
     mirror_pods: list[Pod | None] = attrs.field(factory=list)
     status_fns: list[PodStatusFn | None] = attrs.field(factory=list)
+    outcome: PodSyncOutcome = PodSyncOutcome.CHANGED
 
     def of(self, uid: str) -> list[tuple[float, str, object]]:
         return [(time, call, detail) for time, call, called, detail in self.calls if called == uid]
@@ -79,9 +80,10 @@ class FakeSyncer:
 
     async def sync_pod(
         self, update_type: SyncPodType, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus
-    ) -> bool:
+    ) -> PodSyncOutcome:
         self.mirror_pods.append(mirror_pod)
-        return bool(await self._call("sync", pod.metadata.uid, update_type.value))
+        terminal = await self._call("sync", pod.metadata.uid, update_type.value)
+        return PodSyncOutcome.TERMINAL if terminal else self.outcome
 
     async def sync_terminating_pod(
         self, pod: Pod, status: PodRuntimeStatus, grace_period: int | None, pod_status_fn: PodStatusFn | None

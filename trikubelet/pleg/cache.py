@@ -94,6 +94,11 @@ class PodStatusCache:
     def uids(self) -> set[str]:
         return set(self._entries)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pods were listed once."""
+        return self._listed_at is not None
+
     def statistics(self) -> PodStatusCacheStatistics:
         return PodStatusCacheStatistics(pods=len(self._entries), waiting=len(self._waiters))
 

@@ -55,6 +55,17 @@ class UpdatePodOptions:
     kill_options: KillPodOptions | None = None
 
 
+class PodSyncOutcome(enum.Enum):
+    """What came of a sync."""
+
+    CHANGED = "changed"
+    """Something was done to the pod: what was observed before says nothing about it any more."""
+    UNCHANGED = "unchanged"
+    """There was nothing to do."""
+    TERMINAL = "terminal"
+    """The pod has reached a terminal phase: it is to be ended."""
+
+
 class PodSyncer(Protocol):
     """The four things that a pod worker does to a pod. Each may raise; the worker then tries again with backoff.
 
@@ -63,8 +74,8 @@ class PodSyncer(Protocol):
 
     async def sync_pod(
         self, update_type: SyncPodType, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus
-    ) -> bool:
-        """Make the runtime match the pod. True when the pod has reached a terminal phase."""
+    ) -> PodSyncOutcome:
+        """Make the runtime match the pod."""
         ...
 
     async def sync_terminating_pod(

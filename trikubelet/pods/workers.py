@@ -29,7 +29,7 @@ from trikubelet.logs import get_logger
 from trikubelet.pods import worker_messages as messages
 from trikubelet.pods.classify import is_terminal
 from trikubelet.pods.retry import RetryPolicy, failure
-from trikubelet.pods.types import KillPodOptions, PodStatusFn, SyncPodType, UpdatePodOptions
+from trikubelet.pods.types import KillPodOptions, PodStatusFn, PodSyncOutcome, SyncPodType, UpdatePodOptions
 from trikubelet.pods.worker_phases import Finished, Phase, WaitingToStart
 from trikubelet.pods.worker_registry import PodWorkerRegistry, WorkerSummary
 
@@ -99,7 +99,7 @@ class _Worker:
     woken: trio.MemoryReceiveChannel[None]
     look_again_at: float = math.inf
     acted_at: float = -math.inf
-    """End of the last work: what was observed earlier says nothing about its effects."""
+    """End of the last work that did something: what was observed earlier says nothing about its effects."""
     in_flight: trio.CancelScope | None = None
 
 
@@ -349,9 +349,11 @@ class PodWorkers:
         self._works[kind] += 1
         scope = worker.in_flight = trio.CancelScope()
         outcome: messages.Outcome = messages.Cancelled()
+        came_of_it = PodSyncOutcome.CHANGED
         try:
             with scope:
-                outcome = messages.Completed(terminal=await self._run(uid, worker.acted_at, work))
+                came_of_it = await self._run(uid, worker.acted_at, work)
+                outcome = messages.Completed(terminal=came_of_it is PodSyncOutcome.TERMINAL)
         except BaseExceptionGroup as group:
             errors, others = group.split(Exception)
             if errors is not None:
@@ -362,18 +364,19 @@ class PodWorkers:
             outcome = self._failed(uid, kind, error)
         finally:
             worker.in_flight = None
-            worker.acted_at = trio.current_time()
+            if came_of_it is not PodSyncOutcome.UNCHANGED:
+                worker.acted_at = trio.current_time()
         if isinstance(outcome, messages.Cancelled):
             self._cancellations += 1
         elif work.update.start_time is not None:
             self._measure(work, trio.current_time() - work.update.start_time)
         return outcome
 
-    async def _run(self, uid: str, acted_at: float, work: messages.Work) -> bool:
-        """Call the syncer. True when a sync found the pod terminal."""
+    async def _run(self, uid: str, acted_at: float, work: messages.Work) -> PodSyncOutcome:
+        """Call the syncer."""
         if isinstance(work, messages.TerminateRuntimePod):
             await self._syncer.sync_terminating_runtime_pod(work.update.running_pod)
-            return False
+            return PodSyncOutcome.CHANGED
         pod = work.update.pod
         status = await self._status_newer_than(acted_at, pod)
         match work:
@@ -386,7 +389,7 @@ class PodWorkers:
                 await self._syncer.sync_terminated_pod(pod, status)
             case _:
                 assert_never(work)
-        return False
+        return PodSyncOutcome.CHANGED
 
     async def _status_newer_than(self, acted_at: float, pod: Pod) -> PodRuntimeStatus:
         try:
