@@ -2,7 +2,7 @@
 
 Every two seconds and when a worker has finished, the sync loop has the workers compared with the desired pods; then the
 node is looked at, beside the loop, since a runtime may hang; then the loop has what was found cleaned up. What takes
-longer, removing ended containers and sandboxes, is done by `run`, a task of its own: at once when something ended, and
+longer, removing ended containers and sandboxes, is done by `run`, a task of its own: soon after something ended, and
 once a minute for whatever was missed.
 """
 
@@ -45,6 +45,8 @@ log = get_logger("housekeeping")
 
 GARBAGE_COLLECTION_PERIOD: Final = 60.0
 """Seconds, as the kubelet's `ContainerGCPeriod`."""
+COLLECTION_DELAY: Final = 1.0
+"""Seconds to wait for more when a pod has ended: the pods of a batch are collected together."""
 
 
 @attrs.frozen
@@ -230,6 +232,7 @@ class Housekeeping:
         while True:
             with trio.move_on_after(GARBAGE_COLLECTION_PERIOD):
                 await self._collection_wanted.wait()
+                await trio.sleep(COLLECTION_DELAY)
             self._collection_wanted = trio.Event()
             try:
                 await self.collect()

@@ -12,19 +12,21 @@ facts without waiting for anybody's period.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
 from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Pod, PodStatus
 from trikubelet.clock import WallClock
 from trikubelet.events import EventRecorder, EventType
 from trikubelet.logs import get_logger
+from trikubelet.pleg.pleg import Pleg
 from trikubelet.pods import active_deadline
 from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.cleanup import ORPHAN_GRACE_PERIOD
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
-from trikubelet.pods.types import PodSyncOutcome
+from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.status.generate import Eviction, generate_pod_status
@@ -38,12 +40,6 @@ if TYPE_CHECKING:
     from trikubelet.runtime.model import RunningPod
 
 log = get_logger("pod-syncer")
-
-
-class Inspector(Protocol):
-    """The part of PLEG that a syncer needs."""
-
-    def inspect_soon(self, uid: str) -> None: ...
 
 
 class StillRunningError(Exception):
@@ -82,7 +78,7 @@ class AgentPodSyncer:
     mounts: PodMounts
     recorder: EventRecorder
     clock: WallClock
-    inspector: Inspector
+    pleg: Pleg
     network_problem: Callable[[], str | None]
     """Why pods cannot have a network now, None when they can."""
     host_ips: tuple[str, ...]
@@ -91,7 +87,7 @@ class AgentPodSyncer:
 
     async def sync_pod(
         self, update_type: SyncPodType, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus
-    ) -> PodSyncOutcome:
+    ) -> PodSyncReport:
         """Make the runtime match the pod.
 
         Raises NetworkNotReadyError, VolumeError, SyncPodError, or BackoffError when only waiting is left to do.
@@ -101,10 +97,10 @@ class AgentPodSyncer:
         settled = self._settled.pop(uid, None)
         if problem is None and settled and settled.still_holds(pod, status, self.statuses.get_pod_status(uid)):
             self._settled[uid] = settled
-            return PodSyncOutcome.UNCHANGED
+            return PodSyncReport(None)
         api_status = self._report(pod, status)
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
-            return PodSyncOutcome.TERMINAL
+            return PodSyncReport(None, terminal=True)
         if problem is not None and not pod.spec.host_network:
             self.recorder.pod_event(pod, EventType.WARNING, "NetworkNotReady", f"network is not ready: {problem}")
             raise NetworkNotReadyError(problem)
@@ -116,11 +112,12 @@ class AgentPodSyncer:
             raise
         result = None
         try:
-            result = await self.runtime.sync_pod(pod, status)
+            with self.pleg.acting(uid):
+                result = await self.runtime.sync_pod(pod, status)
         finally:
             # Also when it failed or was cancelled: it may have changed something before.
             if result is None or result.results:
-                self.inspector.inspect_soon(uid)
+                self.pleg.inspect_soon(uid)
         if result.backoffs or result.error is not None:
             # The reasons why containers wait belong into the status at once.
             self._report(pod, status)
@@ -130,37 +127,43 @@ class AgentPodSyncer:
             waiting = ", ".join(sorted(result.backoffs))
             raise BackoffError(f"waiting to start {waiting}", min(result.backoffs.values()))
         if result.results:
-            return PodSyncOutcome.CHANGED
+            return PodSyncReport(trio.current_time())
         if pod.spec.active_deadline_seconds is None:  # a deadline passes without anything having changed
             self._settled[uid] = _Settled(pod, status, self.statuses.get_pod_status(uid))
-        return PodSyncOutcome.UNCHANGED
+        return PodSyncReport(None)
 
     async def sync_terminating_pod(
         self, pod: Pod, status: PodRuntimeStatus, grace_period: int | None, pod_status_fn: PodStatusFn | None
-    ) -> None:
+    ) -> PodSyncReport:
         """Stop every container of the pod; returns only when none runs, with the final status reported."""
-        self._settled.pop(pod.metadata.uid, None)
+        uid = pod.metadata.uid
+        self._settled.pop(uid, None)
         self._report(pod, status, change=pod_status_fn)
         try:
-            await self.runtime.kill_pod(status.as_running_pod(self.runtime.runtime_name), pod, grace_period)
+            with self.pleg.acting(uid):
+                await self.runtime.kill_pod(status.as_running_pod(self.runtime.runtime_name), pod, grace_period)
         except Exception as error:
             self.recorder.pod_event(pod, EventType.WARNING, "FailedKillPod", f"error killing pod: {error}")
             raise
         finally:
-            self.inspector.inspect_soon(pod.metadata.uid)
-        stopped = await self.runtime.get_pod_status(pod.metadata.uid, pod.metadata.name, pod.metadata.namespace)
+            self.pleg.inspect_soon(uid)
+        killed_at = trio.current_time()
+        with trio.fail_after(STATUS_TIMEOUT):
+            stopped = await self.pleg.cache.get_newer_than(uid, killed_at)
         running = tuple(str(container.id) for container in stopped.running_containers())
         if running:
             raise StillRunningError(pod, running)
         # A stopped sandbox has no addresses, but its pod's last status shall show them.
         self._report(pod, attrs.evolve(stopped, ips=status.ips), ended=True, change=pod_status_fn)
+        return PodSyncReport(killed_at)
 
     async def sync_terminating_runtime_pod(self, running_pod: RunningPod) -> None:
         """Stop a pod of which only the runtime knows, and which nobody wants."""
         try:
-            await self.runtime.kill_pod(running_pod, None, ORPHAN_GRACE_PERIOD)
+            with self.pleg.acting(running_pod.uid):
+                await self.runtime.kill_pod(running_pod, None, ORPHAN_GRACE_PERIOD)
         finally:
-            self.inspector.inspect_soon(running_pod.uid)
+            self.pleg.inspect_soon(running_pod.uid)
 
     async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
         """Release what the pod held (volumes) after its containers ended, and report the pod as ended."""

@@ -119,6 +119,76 @@ async def test_a_request_during_an_inspection_makes_one_more(autojump_clock: Moc
     assert runtime.most_in_flight == 1
 
 
+async def test_what_happened_before_an_inspection_began_needs_no_second_one(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=1)
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    await trio.sleep(10)
+    pleg.inspect_soon("a", 9)
+    await trio.sleep(0.5)
+    pleg.inspect_soon("a", 10)  # in flight since then
+    await trio.sleep(1)
+    pleg.inspect_soon("a", 10)  # over
+    await trio.sleep(2)
+    assert runtime.inspections == ["a"]
+    pleg.inspect_soon("a", 10.1)
+    await trio.sleep(0.5)
+    pleg.inspect_soon("a", 13.9)
+    await trio.sleep(5)
+    assert runtime.inspections == ["a", "a", "a"]
+
+
+async def test_what_happened_before_a_failed_inspection_needs_another(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime(error=OSError("no runtime"))
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    await trio.sleep(1)
+    for _ in range(2):
+        pleg.inspect_soon("a", 0.5)
+        await trio.sleep(1)
+    assert runtime.inspections == ["a", "a"]
+
+
+async def test_while_a_worker_acts_only_readers_make_inspections(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}})
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    with pleg.acting("a"):
+        pleg.inspect_soon("a")
+        await trio.sleep(1)
+        assert runtime.inspections == []
+        await pleg.cache.get_newer_than("a", trio.current_time())
+        assert runtime.inspections == ["a"]
+        pleg.inspect_soon("a")
+    await trio.sleep(1)
+    assert runtime.inspections == ["a", "a"]
+    with pleg.acting("a"):
+        pass
+    await trio.sleep(1)
+    assert runtime.inspections == ["a", "a"], "nobody spoke of it"
+
+
+async def test_a_source_can_wait_until_nobody_acts(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    pleg = Pleg(ScriptedRuntime())
+
+    async def act() -> None:
+        with pleg.acting("a"):
+            await trio.sleep(3)
+
+    nursery.start_soon(act)
+    await trio.sleep(1)
+    await pleg.until_nobody_acts("b")
+    assert trio.current_time() == pytest.approx(1)
+    await pleg.until_nobody_acts("a")
+    assert trio.current_time() == pytest.approx(3)
+
+
 async def test_a_cancelled_reader_disturbs_no_other(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
     runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=1)
     pleg = Pleg(runtime)

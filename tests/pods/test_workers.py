@@ -17,8 +17,9 @@ from trikubelet.api import Pod
 from trikubelet.clock import TrioClock
 from trikubelet.events import EventRecorder
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
-from trikubelet.pods.types import KillPodOptions, PodStatusFn, PodSyncOutcome, SyncPodType
+from trikubelet.pods.types import KillPodOptions, PodStatusFn, PodSyncReport, SyncPodType
 from trikubelet.pods.worker_phases import Finished, Syncing, Terminating, WaitingToStart
+from trikubelet.pods.worker_statistics import LATENCY_BOUNDS
 from trikubelet.pods.workers import DesiredPod, KillTimeoutError, PodWorkers
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ class FakeSyncer:
     running_static: dict[str, str] = attrs.field(factory=dict)
     mirror_pods: list[Pod | None] = attrs.field(factory=list)
     status_fns: list[PodStatusFn | None] = attrs.field(factory=list)
-    outcome: PodSyncOutcome = PodSyncOutcome.CHANGED
+    idle: bool = False
+    """Syncs find nothing to do."""
+    looking: float = 0.0
+    """Seconds between a kill and the sight of its effect."""
 
     def of(self, uid: str) -> list[tuple[float, str, object]]:
         return [(time, call, detail) for time, call, called, detail in self.calls if called == uid]
@@ -80,16 +84,19 @@ class FakeSyncer:
 
     async def sync_pod(
         self, update_type: SyncPodType, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus
-    ) -> PodSyncOutcome:
+    ) -> PodSyncReport:
         self.mirror_pods.append(mirror_pod)
         terminal = await self._call("sync", pod.metadata.uid, update_type.value)
-        return PodSyncOutcome.TERMINAL if terminal else self.outcome
+        return PodSyncReport(None if self.idle else trio.current_time(), terminal=bool(terminal))
 
     async def sync_terminating_pod(
         self, pod: Pod, status: PodRuntimeStatus, grace_period: int | None, pod_status_fn: PodStatusFn | None
-    ) -> None:
+    ) -> PodSyncReport:
         self.status_fns.append(pod_status_fn)
         await self._call("terminate", pod.metadata.uid, grace_period)
+        killed_at = trio.current_time()
+        await trio.sleep(self.looking)
+        return PodSyncReport(killed_at)
 
     async def sync_terminating_runtime_pod(self, running_pod: RunningPod) -> None:
         await self._call("terminate runtime pod", running_pod.uid, None)
@@ -181,6 +188,22 @@ async def test_a_sync_sees_a_status_newer_than_the_last_action(node: Node, autoj
     assert node.cache.asked[1] == ("1", 3)
 
 
+async def test_a_sync_that_did_nothing_makes_no_observation_old(node: Node, autojump_clock: MockClock) -> None:
+    node.workers.update_pod(request(CREATE, make_pod("1")))
+    await trio.sleep(30)
+    node.syncer.idle = True
+    await trio.sleep(200)
+    assert [min_time for _, min_time in node.cache.asked[1:]] == [0, 0, 0]
+
+
+async def test_a_sync_that_failed_makes_observations_old(node: Node, autojump_clock: MockClock) -> None:
+    node.syncer.idle = True
+    node.syncer.behaviours["sync", "1"] = raising(OSError("no"))
+    node.workers.update_pod(request(CREATE, make_pod("1")))
+    await trio.sleep(15)
+    assert [min_time for _, min_time in node.cache.asked] == [-float("inf"), 0]
+
+
 async def test_a_pod_that_has_run_its_course_is_ended_and_cleaned_up_without_delay(
     node: Node, autojump_clock: MockClock
 ) -> None:
@@ -190,6 +213,17 @@ async def test_a_pod_that_has_run_its_course_is_ended_and_cleaned_up_without_del
     assert node.syncer.of("1") == [(0, "sync", "create"), (0, "terminate", 30), (0, "clean up", None)]
     assert node.finished == ["1"]
     assert node.workers.statistics().tasks == 0
+
+
+async def test_what_the_kill_saw_of_its_own_effect_is_new_enough_for_the_cleanup(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    node.syncer.behaviours["sync", "1"] = returning(True)
+    node.syncer.looking = 2
+    node.workers.update_pod(request(CREATE, make_pod("1")))
+    await trio.sleep(5)
+    assert node.finished == ["1"]
+    assert node.cache.asked[-1] == ("1", 0)
 
 
 async def test_a_delete_cancels_the_sync_in_flight_and_ends_the_pod(node: Node, autojump_clock: MockClock) -> None:
@@ -592,6 +626,8 @@ async def test_statistics_count_phases_works_and_latencies(node: Node, autojump_
     await trio.sleep(2)
     latencies = node.workers.statistics().latencies
     assert (latencies["create"].count, latencies["create"].seconds) == (1, 3)
+    assert dict(zip(LATENCY_BOUNDS, latencies["create"].at_most, strict=True))[2.5] == 0
+    assert dict(zip(LATENCY_BOUNDS, latencies["create"].at_most, strict=True))[5.0] == 1
     assert latencies["kill"].count == 1
     assert isinstance(node.workers.states.phase("1"), Syncing)
 

@@ -6,7 +6,8 @@ its bytes, `EntryCache` cuts them into entries by the wire format, and an entry 
 same object as last time. A steady node parses nothing.
 
 "The same bytes" needs one care: runtimes written in Go serialise maps in random order, so the labels of an unchanged
-container arrive shuffled each time. An entry's key is therefore its bytes with the map fields sorted behind the others.
+container arrive shuffled each time. An entry's key is therefore its bytes with the map fields sorted behind the others;
+the keys are kept too, for runtimes that do not shuffle.
 
 Only the entries of the last complete reply are kept, so the cache holds no more than the node does. The objects are
 shared between replies: whoever gets one must not change it.
@@ -58,6 +59,8 @@ class EntryCache(Generic[T]):
         self._parse = parse
         self._map_tags = frozenset((number << 3) | LENGTH_DELIMITED for number in map_fields)
         self._known: dict[bytes, T] = {}
+        self._keys: dict[bytes, bytes] = {}
+        """The keys of the last complete reply, by the bytes as they arrived."""
         self._statistics = CacheStatistics()
 
     def entries(self, reply: bytes, *, complete: bool) -> list[T]:
@@ -69,8 +72,9 @@ class EntryCache(Generic[T]):
         known = self._known
         seen: dict[bytes, T] = {}
         found: list[T] = []
+        keys = self._keys
         try:
-            keyed = [(entry_key(entry, self._map_tags), entry) for entry in split_entries(reply)]
+            keyed = [(keys.get(entry) or entry_key(entry, self._map_tags), entry) for entry in split_entries(reply)]
         except IndexError:
             raise ValueError(f"list reply of {len(reply)} bytes ends within a number") from None
         for key, entry in keyed:
@@ -84,6 +88,7 @@ class EntryCache(Generic[T]):
             found.append(value)
         if complete:
             self._known = seen
+            self._keys = {entry: key for key, entry in keyed}
         return found
 
     def statistics(self) -> CacheStatistics:

@@ -6,6 +6,7 @@ asks for an inspection of that pod at once (`request_inspection`), and everybody
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import attrs
@@ -82,6 +83,11 @@ class PodStatusCache:
         """The newest status without its error."""
         entry = self._entries.get(uid)
         return None if entry is None else entry.status
+
+    def observed_at(self, uid: str) -> float:
+        """When the newest successful inspection began, in Trio time; minus infinity without one."""
+        entry = self._entries.get(uid)
+        return -math.inf if entry is None or entry.error is not None else entry.observed_at
 
     def forget(self, uid: str) -> None:
         """A complete list did not hold this pod, and its last inspection found nothing."""

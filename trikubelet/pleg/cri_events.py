@@ -2,6 +2,9 @@
 
 Not every runtime has the call (containerd before 1.7 answers UNIMPLEMENTED): then the source is off for good and
 relists carry on alone. After every gap a relist finds what was missed.
+
+An event says when it happened, and runtimes send it after they have changed their state. So an inspection that began
+later has seen it; most events of the agent's own actions need no look of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from trikubelet.cri.client import CRIError
 from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:
+    from trikubelet.clock import WallClock
     from trikubelet.cri.client import RuntimeClient
+    from trikubelet.cri.v1 import ContainerEventResponse
     from trikubelet.pleg.pleg import Pleg
     from trikubelet.pleg.relist import Relist
 
@@ -29,8 +34,9 @@ LAST_RETRY: Final = 30.0
 class CriEventSource:
     """Reads the runtime's event stream and connects again when it breaks."""
 
-    def __init__(self, client: RuntimeClient) -> None:
+    def __init__(self, client: RuntimeClient, clock: WallClock) -> None:
         self._client = client
+        self._clock = clock
         self._healthy = False
 
     def healthy(self) -> bool:
@@ -45,7 +51,7 @@ class CriEventSource:
                 async with aclosing(self._client.container_events()) as events:
                     async for event in events:
                         self._healthy, retry = True, FIRST_RETRY
-                        pleg.inspect_soon(event.pod_sandbox_status.metadata.uid)
+                        pleg.inspect_soon(event.pod_sandbox_status.metadata.uid, self._happened_at(event))
             except CRIError as error:
                 if error.status is Status.UNIMPLEMENTED:
                     log.info("the runtime has no container events: watching processes and relisting")
@@ -56,3 +62,8 @@ class CriEventSource:
             relist.relist_soon()
             await trio.sleep(retry)
             retry = min(2 * retry, LAST_RETRY)
+
+    def _happened_at(self, event: ContainerEventResponse) -> float:
+        """In Trio time; just now, for an event from the future or without a time."""
+        age = self._clock.now().timestamp() - event.created_at / 1e9
+        return trio.current_time() - (max(age, 0.0) if event.created_at else 0.0)

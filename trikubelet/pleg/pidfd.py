@@ -112,6 +112,7 @@ class PidfdWatchers:
 
     async def _until_runtime_knows(self, uid: str, container_id: str) -> None:
         assert self._pleg is not None
+        await self._pleg.until_nobody_acts(uid)
         pause = FIRST_LOOK
         with trio.move_on_after(GIVE_UP_AFTER):
             while True:

@@ -2,12 +2,18 @@
 
 `inspect_soon` is the one door for everybody who believes that something changed: event sources, relists, the pod
 workers after they acted, and readers of the cache. Requests for a pod that is being inspected make one more
-inspection afterwards, since the one in flight may have read too early.
+inspection afterwards, since the one in flight may have read too early; unless it is known when the thing happened, and
+that was before.
+
+While a worker acts on a pod (`acting`), each of its steps makes the sources speak. Nobody could use what an inspection
+then sees: the worker is busy, and asks for a fresh one when it is done. So what the sources say of that pod meanwhile
+becomes one inspection at the end. A reader of the cache who needs news does not wait for that.
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -18,7 +24,7 @@ from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.lifecycle import PodLifecycleEvent, compare, states_of_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from trio_typing import TaskStatus
 
@@ -55,15 +61,20 @@ class Pleg:
     """
 
     def __init__(self, runtime: RuntimeView) -> None:
-        self.cache = PodStatusCache(self.inspect_soon)
+        self.cache = PodStatusCache(self._inspect_now)
         self._runtime = runtime
         self._send, self.events = trio.open_memory_channel[list[PodLifecycleEvent]](64)
         self._observers: list[Callable[[PodRuntimeStatus], None]] = []
         self._queue_send, self._queue = trio.open_memory_channel[str](math.inf)
         self._queued: set[str] = set()
-        self._in_flight: set[str] = set()
+        self._in_flight: dict[str, float] = {}
+        """When the inspection of a pod began."""
         self._again: set[str] = set()
         self._failed: set[str] = set()
+        self._acting: dict[str, trio.Event] = {}
+        """Pods that a worker acts on, with what is set when it is done."""
+        self._told: set[str] = set()
+        """Those of them that a source spoke of meanwhile."""
         self._inspections = 0
         self._failures = 0
         self._events = 0
@@ -75,8 +86,38 @@ class Pleg:
                 nursery.start_soon(self._inspect_queued)
             task_status.started()
 
-    def inspect_soon(self, uid: str) -> None:
-        """Something may have happened to this pod: look now. Never blocks, coalesces."""
+    def inspect_soon(self, uid: str, happened_at: float = math.inf) -> None:
+        """Something may have happened to this pod: look now. Never blocks, coalesces.
+
+        `happened_at`: the Trio time of it, where that is known. What was observed since needs no second look.
+        """
+        if self._in_flight.get(uid, -math.inf) >= happened_at or self.cache.observed_at(uid) >= happened_at:
+            return
+        if uid in self._acting:
+            self._told.add(uid)
+        else:
+            self._inspect_now(uid)
+
+    @contextmanager
+    def acting(self, uid: str) -> Iterator[None]:
+        """Within, the caller acts on the pod, alone. What sources say of it makes an inspection afterwards."""
+        done = self._acting[uid] = trio.Event()
+        try:
+            yield
+        finally:
+            del self._acting[uid]
+            done.set()
+            if uid in self._told:
+                self._told.discard(uid)
+                self._inspect_now(uid)
+
+    async def until_nobody_acts(self, uid: str) -> None:
+        """Return when no worker acts on the pod, at once when none does now."""
+        done = self._acting.get(uid)
+        if done is not None:
+            await done.wait()
+
+    def _inspect_now(self, uid: str) -> None:
         if uid in self._in_flight:
             self._again.add(uid)
         elif uid not in self._queued:
@@ -103,14 +144,14 @@ class Pleg:
     async def _inspect_queued(self) -> None:
         async for uid in self._queue:
             self._queued.discard(uid)
-            self._in_flight.add(uid)
+            self._in_flight[uid] = trio.current_time()
             try:
                 await self._inspect(uid)
             finally:
-                self._in_flight.discard(uid)
+                del self._in_flight[uid]
             if uid in self._again:
                 self._again.discard(uid)
-                self.inspect_soon(uid)
+                self._inspect_now(uid)
 
     async def _inspect(self, uid: str) -> None:
         began = trio.current_time()

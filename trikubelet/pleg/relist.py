@@ -1,4 +1,4 @@
-"""The safety net: list everything once in a while and inspect what differs from the last list.
+"""The safety net: list everything once in a while and inspect what differs from what was last observed.
 
 Alone it is the kubelet's generic PLEG with its one-second period. While an event source is healthy it only guards
 against lost events and slows down. A relist that fails or hangs makes the agent unhealthy after three minutes, as in
@@ -38,7 +38,6 @@ class Relist:
         self._pleg = pleg
         self._runtime = runtime
         self._events_healthy = events_healthy
-        self._records: dict[str, ContainerStates] = {}
         self._pods: list[RunningPod] = []
         self._began_at: float | None = None
         self._wanted = trio.Event()
@@ -82,26 +81,29 @@ class Relist:
     async def _relist(self) -> None:
         began = trio.current_time()
         pods = await self._runtime.get_pods(all=True)
-        records = {pod.uid: states_of_pod(pod) for pod in pods}
-        changed = {uid for uid, states in records.items() if self._records.get(uid) != states}
-        changed |= {uid for uid in self._records if uid not in records}
+        listed = {pod.uid: states_of_pod(pod) for pod in pods}
+        changed = {uid for uid, states in listed.items() if self._observed(uid) != states}
         changed |= self._pleg.failed_inspections()
-        changed |= self._gone(records)
-        self._records, self._pods, self._began_at = records, pods, began
+        changed |= self._gone(listed)
+        self._pods, self._began_at = pods, began
         for uid in sorted(changed):
             self._pleg.inspect_soon(uid)
         # Pods in the list that were never inspected must not be taken for absent, so they are waited for.
         for uid in sorted(changed):
-            if self._pleg.cache.last_seen(uid) is None and uid in records:
+            if self._pleg.cache.last_seen(uid) is None and uid in listed:
                 await self._inspected(uid)
         self._pleg.cache.note_complete_list(began)
 
-    def _gone(self, records: Collection[str]) -> set[str]:
+    def _observed(self, uid: str) -> ContainerStates | None:
+        status = self._pleg.cache.last_seen(uid)
+        return None if status is None else states_of_status(status)
+
+    def _gone(self, listed: Collection[str]) -> set[str]:
         """Cached pods that the list does not hold: to be inspected, or forgotten when that has found nothing left."""
         gone = set()
         for uid in self._pleg.cache.uids():
             status = self._pleg.cache.last_seen(uid)
-            if uid in records or status is None:
+            if uid in listed or status is None:
                 continue
             if states_of_status(status):
                 gone.add(uid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
@@ -24,6 +24,9 @@ class SyncPodType(enum.Enum):
     SYNC = "sync"
     KILL = "kill"
 
+
+STATUS_TIMEOUT: Final = 120.0
+"""Seconds to wait for an inspection of a pod: what one call to the runtime may take."""
 
 PodStatusFn = Callable[["PodStatus"], "PodStatus"]
 """Changes the status that a killed pod ends with (eviction sets phase, reason and message)."""
@@ -55,14 +58,14 @@ class UpdatePodOptions:
     kill_options: KillPodOptions | None = None
 
 
-class PodSyncOutcome(enum.Enum):
-    """What came of a sync."""
+@attrs.frozen
+class PodSyncReport:
+    """What came of a work that did not fail."""
 
-    CHANGED = "changed"
-    """Something was done to the pod: what was observed before says nothing about it any more."""
-    UNCHANGED = "unchanged"
-    """There was nothing to do."""
-    TERMINAL = "terminal"
+    acted_at: float | None
+    """Trio time at which the pod was last changed: what was observed before says nothing about it any more. None when
+    there was nothing to do."""
+    terminal: bool = False
     """The pod has reached a terminal phase: it is to be ended."""
 
 
@@ -74,13 +77,13 @@ class PodSyncer(Protocol):
 
     async def sync_pod(
         self, update_type: SyncPodType, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus
-    ) -> PodSyncOutcome:
+    ) -> PodSyncReport:
         """Make the runtime match the pod."""
         ...
 
     async def sync_terminating_pod(
         self, pod: Pod, status: PodRuntimeStatus, grace_period: int | None, pod_status_fn: PodStatusFn | None
-    ) -> None:
+    ) -> PodSyncReport:
         """Stop every container of the pod; returns only when none runs."""
         ...
 

@@ -124,7 +124,8 @@ class PodWorkerRegistry(PodStates):
         commands: list[Command] = []
         for uid, state in list(self._phases.items()):
             after, further = worker_state.known_pods_synced(state, now, desired=uid in desired)
-            commands += self._move(uid, Event.KNOWN_PODS_SYNCED, after, further)
+            if after is not state or further:
+                commands += self._move(uid, Event.KNOWN_PODS_SYNCED, after, further)
             if after is not None:
                 workers[uid] = _summary(after, orphan=uid not in desired)
         return workers, tuple(commands)

@@ -17,7 +17,6 @@ import contextlib
 import functools
 import math
 import random
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -29,9 +28,17 @@ from trikubelet.logs import get_logger
 from trikubelet.pods import worker_messages as messages
 from trikubelet.pods.classify import is_terminal
 from trikubelet.pods.retry import RetryPolicy, failure
-from trikubelet.pods.types import KillPodOptions, PodStatusFn, PodSyncOutcome, SyncPodType, UpdatePodOptions
+from trikubelet.pods.types import (
+    STATUS_TIMEOUT,
+    KillPodOptions,
+    PodStatusFn,
+    PodSyncReport,
+    SyncPodType,
+    UpdatePodOptions,
+)
 from trikubelet.pods.worker_phases import Finished, Phase, WaitingToStart
 from trikubelet.pods.worker_registry import PodWorkerRegistry, WorkerSummary
+from trikubelet.pods.worker_statistics import PodWorkersStatistics, WorkerCounts
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
@@ -44,9 +51,6 @@ log = get_logger("pod-workers")
 KILL_TIMEOUT_FACTOR: Final = 1.5
 MINIMUM_KILL_TIMEOUT: Final = 10.0
 """Seconds: what a runtime may take for a kill without any grace."""
-
-STATUS_TIMEOUT: Final = 120.0
-"""Seconds to wait for an inspection of a pod: what one call to the runtime may take."""
 
 DesiredPod = Callable[[str], "tuple[Pod, Pod | None] | None"]
 """UID to the pod and its mirror pod as they are wanted now; None for a pod that nobody wants any more."""
@@ -62,35 +66,6 @@ class KillTimeoutError(Exception):
         self.seconds = seconds
 
 
-@attrs.frozen
-class LatencyStatistics:
-    """Time from learning of a change to the end of the work it caused."""
-
-    count: int
-    seconds: float
-    """The sum."""
-
-
-@attrs.frozen(kw_only=True)
-class PodWorkersStatistics:
-    """What a debugger or a metrics endpoint wants to see. Pods are counted by phase."""
-
-    waiting_to_start: int
-    syncing: int
-    termination_requested: int
-    terminating: int
-    terminated: int
-    finished: int
-    tasks: int
-    in_flight: int
-    works: dict[str, int]
-    """Works begun, by kind: `SyncPod`, `TerminatePod`, `TerminateRuntimePod`, `CleanUpPod`."""
-    failures: int
-    cancellations: int
-    latencies: dict[str, LatencyStatistics]
-    """By operation: the kind of update, or `terminated`."""
-
-
 @attrs.define(eq=False)
 class _Worker:
     """What belongs to one task."""
@@ -99,7 +74,7 @@ class _Worker:
     woken: trio.MemoryReceiveChannel[None]
     look_again_at: float = math.inf
     acted_at: float = -math.inf
-    """End of the last work that did something: what was observed earlier says nothing about its effects."""
+    """When the pod was last acted on: what was observed earlier says nothing about it."""
     in_flight: trio.CancelScope | None = None
 
 
@@ -109,6 +84,7 @@ class PodWorkers:
     `syncer` does the work, `cache` tells what the runtime was seen to hold. `desired` gives the newest version of a pod
     when it is looked at again; without it the last one is used again. `on_finished` is called with the UID when a pod's
     worker stops: the moment for housekeeping, which forgets it and starts what was asked for anew. `rng` is for jitter.
+    `registry` is the machine to drive, empty, for whoever wants to look on.
 
     What is known of each pod may be asked of `states`.
     """
@@ -125,8 +101,9 @@ class PodWorkers:
         rng: random.Random | None = None,
         desired: DesiredPod | None = None,
         on_finished: Callable[[str], None] | None = None,
+        registry: PodWorkerRegistry | None = None,
     ) -> None:
-        self._registry = PodWorkerRegistry()
+        self._registry = registry or PodWorkerRegistry()
         self._syncer = syncer
         self._cache = cache
         self._recorder = recorder
@@ -138,11 +115,7 @@ class PodWorkers:
         self._workers: dict[str, _Worker] = {}
         self._draining = False
         self._worker_stopped = trio.Event()
-        self._works: Counter[str] = Counter()
-        self._failures = 0
-        self._cancellations = 0
-        self._latency_counts: Counter[str] = Counter()
-        self._latency_sums: defaultdict[str, float] = defaultdict(float)
+        self._counts = WorkerCounts()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the workers' tasks, those of pods known already included. Runs until cancelled.
@@ -246,24 +219,8 @@ class PodWorkers:
 
     def statistics(self) -> PodWorkersStatistics:
         """Counts for debugging and metrics. Cheap enough for every scrape."""
-        by_phase = {phase.__name__: count for phase, count in self._registry.count_by_phase().items()}
-        return PodWorkersStatistics(
-            waiting_to_start=by_phase.get("WaitingToStart", 0),
-            syncing=by_phase.get("Syncing", 0),
-            termination_requested=by_phase.get("TerminationRequested", 0),
-            terminating=by_phase.get("Terminating", 0),
-            terminated=by_phase.get("Terminated", 0),
-            finished=by_phase.get("Finished", 0),
-            tasks=len(self._workers),
-            in_flight=sum(worker.in_flight is not None for worker in self._workers.values()),
-            works=dict(self._works),
-            failures=self._failures,
-            cancellations=self._cancellations,
-            latencies={
-                operation: LatencyStatistics(count, self._latency_sums[operation])
-                for operation, count in self._latency_counts.items()
-            },
-        )
+        in_flight = sum(worker.in_flight is not None for worker in self._workers.values())
+        return self._counts.statistics(self._registry.count_by_phase(), tasks=len(self._workers), in_flight=in_flight)
 
     # --- The machine's commands --------------------------------------------------------------------------------------
 
@@ -346,14 +303,13 @@ class PodWorkers:
     async def _perform(self, uid: str, worker: _Worker, work: messages.Work) -> messages.Outcome:
         """Do one work in a scope that `CancelWork` can cancel. Every error becomes an outcome."""
         kind = type(work).__name__
-        self._works[kind] += 1
+        self._counts.begun(work)
         scope = worker.in_flight = trio.CancelScope()
         outcome: messages.Outcome = messages.Cancelled()
-        came_of_it = PodSyncOutcome.CHANGED
         try:
             with scope:
-                came_of_it = await self._run(uid, worker.acted_at, work)
-                outcome = messages.Completed(terminal=came_of_it is PodSyncOutcome.TERMINAL)
+                report = await self._run(uid, worker.acted_at, work)
+                outcome = messages.Completed(terminal=report.terminal)
         except BaseExceptionGroup as group:
             errors, others = group.split(Exception)
             if errors is not None:
@@ -364,19 +320,18 @@ class PodWorkers:
             outcome = self._failed(uid, kind, error)
         finally:
             worker.in_flight = None
-            if came_of_it is not PodSyncOutcome.UNCHANGED:
-                worker.acted_at = trio.current_time()
-        if isinstance(outcome, messages.Cancelled):
-            self._cancellations += 1
-        elif work.update.start_time is not None:
-            self._measure(work, trio.current_time() - work.update.start_time)
+        if not isinstance(outcome, messages.Completed):
+            worker.acted_at = trio.current_time()  # What it did before it failed is not known.
+        elif report.acted_at is not None:
+            worker.acted_at = report.acted_at
+        self._counts.ended(work, outcome, trio.current_time())
         return outcome
 
-    async def _run(self, uid: str, acted_at: float, work: messages.Work) -> PodSyncOutcome:
+    async def _run(self, uid: str, acted_at: float, work: messages.Work) -> PodSyncReport:
         """Call the syncer."""
         if isinstance(work, messages.TerminateRuntimePod):
             await self._syncer.sync_terminating_runtime_pod(work.update.running_pod)
-            return PodSyncOutcome.CHANGED
+            return PodSyncReport(trio.current_time())
         pod = work.update.pod
         status = await self._status_newer_than(acted_at, pod)
         match work:
@@ -384,12 +339,12 @@ class PodWorkers:
                 return await self._syncer.sync_pod(update.update_type, pod, update.mirror_pod, status)
             case messages.TerminatePod():
                 status_fn = self._registry.status_fn(uid)
-                await self._syncer.sync_terminating_pod(pod, status, work.grace_period, status_fn)
+                return await self._syncer.sync_terminating_pod(pod, status, work.grace_period, status_fn)
             case messages.CleanUpPod():
                 await self._syncer.sync_terminated_pod(pod, status)
+                return PodSyncReport(trio.current_time())
             case _:
                 assert_never(work)
-        return PodSyncOutcome.CHANGED
 
     async def _status_newer_than(self, acted_at: float, pod: Pod) -> PodRuntimeStatus:
         try:
@@ -412,7 +367,6 @@ class PodWorkers:
             return None
 
     def _failed(self, uid: str, kind: str, error: Exception) -> messages.Failed:
-        self._failures += 1
         state = self._registry.phase(uid)
         pod_log = log.bind(pod=None if state is None else state.identity.full_name, uid=uid)
         failed = failure(error)
@@ -422,15 +376,6 @@ class PodWorkers:
         pod_log.error("work on the pod failed, will try again", work=kind, error=str(error))
         pod_log.debug("the traceback", exc_info=error)
         return failed
-
-    def _measure(self, work: messages.Work, seconds: float) -> None:
-        operation = SyncPodType.KILL.value
-        if isinstance(work, messages.CleanUpPod):
-            operation = "terminated"
-        elif isinstance(work.update, messages.ConfigUpdate):
-            operation = work.update.update_type.value
-        self._latency_counts[operation] += 1
-        self._latency_sums[operation] += seconds
 
     def _record(self, pod: Pod, type_: EventType, reason: str, message: str) -> None:
         if self._recorder is not None:

@@ -2,6 +2,9 @@
 
 PLEG calls this, others read what PLEG keeps. What vanishes between the list and the status is left out, every other
 error is the caller's: a half-known pod must never look like a pod with half its containers.
+
+Two things are remembered, since they never change: a running container's process id, which only the verbose status
+tells, and all that there is to say of a container that has ended.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from trikubelet.runtime.pod_files import PodFiles
 
 _CONCURRENT_CALLS: Final = 8
-_MAX_PIDS: Final = 5000
+_MOST_REMEMBERED: Final = 5000
 
 T = TypeVar("T")
 Entry = TypeVar("Entry")
@@ -50,8 +53,8 @@ class Observer:
     def __init__(self, runtime: RuntimeClient, files: PodFiles) -> None:
         self._runtime = runtime
         self._files = files
-        # A running container's process id never changes, and costs a verbose status the first time.
         self._pids: OrderedDict[str, int] = OrderedDict()
+        self._ended: OrderedDict[str, ContainerStatus] = OrderedDict()
 
     async def pods(self, runtime_name: str, *, everything: bool) -> list[RunningPod]:
         """All pods, newest first, with running containers and ready sandboxes only unless `everything` is asked for.
@@ -96,6 +99,8 @@ class Observer:
         )
 
     async def _container_status(self, runtime_name: str, entry: v1.Container) -> ContainerStatus:
+        if entry.state == v1.ContainerState.CONTAINER_EXITED and entry.id in self._ended:
+            return self._ended[entry.id]
         pid = self._pids.get(entry.id, 0)
         listed_running = entry.state == v1.ContainerState.CONTAINER_RUNNING
         reply = await self._runtime.container_status(entry.id, verbose=listed_running and not pid)
@@ -103,24 +108,28 @@ class Observer:
         message = ""
         if status.state == v1.ContainerState.CONTAINER_RUNNING:
             if not pid and (pid := pid_from_info(reply.info)):
-                self._remember_pid(entry.id, pid)
+                _remember(self._pids, entry.id, pid)
         else:
             self._pids.pop(entry.id, None)
             pid = 0
         if status.state == v1.ContainerState.CONTAINER_EXITED:
             message = termination_message(status, self._files)
-        return container_status(
+        seen = container_status(
             status,
             runtime_name=runtime_name,
             pod_sandbox_id=entry.pod_sandbox_id,
             pid=pid,
             termination_message=message,
         )
+        if status.state == v1.ContainerState.CONTAINER_EXITED:
+            _remember(self._ended, entry.id, seen)
+        return seen
 
-    def _remember_pid(self, container_id: str, pid: int) -> None:
-        self._pids[container_id] = pid
-        if len(self._pids) > _MAX_PIDS:
-            self._pids.popitem(last=False)
+
+def _remember(memory: OrderedDict[str, T], container_id: str, value: T) -> None:
+    memory[container_id] = value
+    if len(memory) > _MOST_REMEMBERED:
+        memory.popitem(last=False)
 
 
 def group_by_pod(
