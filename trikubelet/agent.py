@@ -14,7 +14,9 @@ loop. Statuses leave through the status manager; people ask through the local AP
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
@@ -23,9 +25,9 @@ import trio
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.config.sources.file import FileSource
 from trikubelet.config.sources.manifests import display_path
-from trikubelet.config.sources.mux import SourceMux
+from trikubelet.config.sources.mux import PodSource, SourceMux
 from trikubelet.cri.errors import CRIError
-from trikubelet.events import EventRecorder, EventType, PodEvent
+from trikubelet.events import EventRecorder, EventType, NodeEvent, PodEvent
 from trikubelet.housekeeping import Housekeeping
 from trikubelet.logs import get_logger
 from trikubelet.node.runtime_state import RuntimeState
@@ -36,24 +38,24 @@ from trikubelet.pleg.relist import Relist
 from trikubelet.pod_syncer import AgentPodSyncer
 from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.manager import PodManager
+from trikubelet.pods.worker_registry import PodWorkerRegistry
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.options import MachineFacts, RuntimeOptions
+from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.status.manager import StatusManager
 from trikubelet.sync_loop import SyncLoop
 from trikubelet.volumes import PodMounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from random import Random
+    from collections.abc import Callable
 
     from trio_typing import TaskStatus
 
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.config.sources.manifests import ManifestProblem
-    from trikubelet.config.sources.mux import PodSource
     from trikubelet.cri.client import ImageClient, RuntimeClient
     from trikubelet.cri.v1 import VersionResponse
 
@@ -99,8 +101,23 @@ class AgentOptions:
         return self.root_dir / "trikubelet.sock"
 
 
+@attrs.frozen(kw_only=True)
+class StandIns:
+    """Parts in the place of those that an agent makes for itself: a simulated node has no disk and no kernel."""
+
+    sources: Sequence[PodSource] | None = None
+    """None: those that the options name."""
+    mounts: PodMounts | None = None
+    pod_files: PodFiles | None = None
+    pidfds: PidfdWatchers | None = None
+    registry: PodWorkerRegistry | None = None
+    """The pod workers' phases, empty."""
+    rng: Random | None = None
+    """For the jitter of the pod workers."""
+
+
 class Agent:
-    """All parts of one node agent, on a runtime that is reached through `channel`."""
+    """All parts of one node agent, on a runtime that is reached through the clients."""
 
     def __init__(
         self,
@@ -109,12 +126,8 @@ class Agent:
         image_client: ImageClient,
         *,
         clock: WallClock,
-        sources: Sequence[PodSource] | None = None,
-        mounts: PodMounts | None = None,
-        pidfds: PidfdWatchers | None = None,
-        rng: Random | None = None,
+        stand_ins: StandIns = StandIns(),
     ) -> None:
-        """`sources` stands in for those that the options name; a simulated node brings the rest of its own too."""
         self.options = options
         self.clock = clock
         self.runtime_client = runtime_client
@@ -125,20 +138,21 @@ class Agent:
         self.recorder.add_listener(_log_event)
         self.pods = PodManager()
         self.statuses = StatusManager(clock, self.pods)
-        self.mounts = mounts or PodMounts(options.root_dir)
+        self.mounts = stand_ins.mounts or PodMounts(options.root_dir)
         self.runtime = RuntimeManager(
             runtime_client,
             image_client,
             recorder=self.recorder,
             clock=clock,
-            options=_runtime_options(options),
+            options=runtime_options(options),
             mounts=self.mounts,
+            files=stand_ins.pod_files,
         )
         self.runtime_state = RuntimeState(runtime_client)
         self.pleg = Pleg(self.runtime)
-        self.cri_events = CriEventSource(runtime_client)
+        self.cri_events = CriEventSource(runtime_client, clock)
         self.relist = Relist(self.pleg, self.runtime, self.cri_events.healthy)
-        self.pidfds = pidfds or PidfdWatchers(runtime_client)
+        self.pidfds = stand_ins.pidfds or PidfdWatchers(runtime_client)
         self.pleg.add_observer(self.pidfds.watch)
         syncer = AgentPodSyncer(
             runtime=self.runtime,
@@ -146,7 +160,7 @@ class Agent:
             mounts=self.mounts,
             recorder=self.recorder,
             clock=clock,
-            inspector=self.pleg,
+            pleg=self.pleg,
             network_problem=lambda: self.runtime_state.conditions.network_problem,
             host_ips=options.host_ips,
         )
@@ -155,12 +169,15 @@ class Agent:
             self.pleg.cache,
             recorder=self.recorder,
             resync_interval=options.configuration.sync_frequency.total_seconds(),
-            rng=rng,
+            rng=stand_ins.rng,
             desired=self.pods.desired,
             on_finished=self._worker_finished,
+            registry=stand_ins.registry,
         )
         self.sources = SourceMux(
-            self._configured_sources() if sources is None else sources, clock=clock, on_duplicate=_warn_of_duplicate
+            self._configured_sources() if stand_ins.sources is None else stand_ins.sources,
+            clock=clock,
+            on_duplicate=_warn_of_duplicate,
         )
         self.housekeeping = Housekeeping(
             self.pods,
@@ -275,11 +292,12 @@ class Agent:
         return is_past_active_deadline(pod, start_time, self.clock.now())
 
 
-def _runtime_options(options: AgentOptions) -> RuntimeOptions:
+def runtime_options(options: AgentOptions) -> RuntimeOptions:
+    """What the runtime manager is told of them. Reads facts of the machine; raises OSError where there is no /proc."""
     configuration = options.configuration
     default_logs = Path(configuration.pod_logs_dir)
     longest_restart = configuration.crash_loop_back_off.max_container_restart_period
-    runtime_options = RuntimeOptions(
+    told = RuntimeOptions(
         root_dir=options.root_dir,
         machine=MachineFacts.read(),
         pod_logs_dir=default_logs,
@@ -296,13 +314,14 @@ def _runtime_options(options: AgentOptions) -> RuntimeOptions:
         max_parallel_image_pulls=configuration.max_parallel_image_pulls,
     )
     if longest_restart is None:
-        return runtime_options
-    return attrs.evolve(runtime_options, max_container_restart_period=longest_restart.total_seconds())
+        return told
+    return attrs.evolve(told, max_container_restart_period=longest_restart.total_seconds())
 
 
-def _log_event(event: PodEvent) -> None:
+def _log_event(event: PodEvent | NodeEvent) -> None:
     emit = log.warning if event.type is EventType.WARNING else log.info
-    emit(event.message, pod=f"{event.namespace}/{event.name}", reason=event.reason)
+    about = {"pod": f"{event.namespace}/{event.name}"} if isinstance(event, PodEvent) else {"node": True}
+    emit(event.message, **about, reason=event.reason)
 
 
 def _warn_of_duplicate(source: str, pod: Pod) -> None:

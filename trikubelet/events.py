@@ -8,7 +8,7 @@ repeats instead of storing them again.
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -43,19 +43,31 @@ class PodEvent:
     count: int = 1
 
 
+@attrs.frozen
+class NodeEvent:
+    """One event of the node itself."""
+
+    type: EventType
+    reason: str
+    message: str
+    seen: datetime
+
+
 EVENTS_PER_POD: Final = 50
+NODE_EVENTS: Final = 100
 PODS_KEPT: Final = 1000
 
 
 class EventRecorder:
-    """Keeps the newest events of each pod and hands every one on to the listeners, in order."""
+    """Keeps the newest events of each pod and of the node, and hands every one on to the listeners, in order."""
 
     def __init__(self, clock: WallClock) -> None:
         self._clock = clock
         self._events: OrderedDict[str, OrderedDict[tuple[str, str, str, str], PodEvent]] = OrderedDict()
-        self._listeners: list[Callable[[PodEvent], None]] = []
+        self._node_events: deque[NodeEvent] = deque(maxlen=NODE_EVENTS)
+        self._listeners: list[Callable[[PodEvent | NodeEvent], None]] = []
 
-    def add_listener(self, listener: Callable[[PodEvent], None]) -> None:
+    def add_listener(self, listener: Callable[[PodEvent | NodeEvent], None]) -> None:
         """`listener` is called synchronously with each event; it must not block."""
         self._listeners.append(listener)
 
@@ -86,6 +98,19 @@ class EventRecorder:
             of_pod.popitem(last=False)
         while len(self._events) > PODS_KEPT:
             self._events.popitem(last=False)
+        self._tell(event)
+
+    def node_event(self, type_: EventType, reason: str, message: str) -> None:
+        """Record an event of the node."""
+        event = NodeEvent(type_, reason, message, self._clock.now())
+        self._node_events.append(event)
+        self._tell(event)
+
+    def node_events(self) -> list[NodeEvent]:
+        """The newest events of the node, the oldest first."""
+        return list(self._node_events)
+
+    def _tell(self, event: PodEvent | NodeEvent) -> None:
         for listener in self._listeners:
             listener(event)
 

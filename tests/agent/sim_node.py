@@ -1,4 +1,4 @@
-"""A whole agent on the simulated runtime, with a pod source that the test writes to. Time is Trio's mock clock."""
+"""What tests want of a simulated node: pods for it, waiting for what becomes of them, and a clock that suits a disk."""
 
 from __future__ import annotations
 
@@ -9,53 +9,16 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from trikubelet.agent import Agent, AgentOptions
+from trikubelet.agent import Agent
 from trikubelet.api import Pod, PodStatus, pod_from_dict, set_pod_defaults
-from trikubelet.clock import TrioClock
-from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.sim import SimulatedRuntime
+from trikubelet.sim.node import ScriptedSource, simulated_node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     import pytest
-
-CALL_SECONDS = 0.002
-"""What a simulated call takes: without it, causes and effects would fall into one instant."""
-
-
-@attrs.define
-class TestSource:
-    """A pod source: what is put into it is what the node should run."""
-
-    __test__ = False
-
-    name: str = "file"
-    pods: dict[str, Pod] = attrs.field(factory=dict)
-    _changed: trio.Event = attrs.field(factory=trio.Event)
-
-    async def run(
-        self,
-        send: trio.MemorySendChannel[tuple[Pod, ...]],
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        task_status.started()
-        while True:
-            await send.send(tuple(self.pods.values()))
-            await self._changed.wait()
-            self._changed = trio.Event()
-
-    def put(self, *pods: Pod) -> None:
-        self.pods.update({pod.metadata.uid: pod for pod in pods})
-        self._changed.set()
-
-    def remove(self, *pods: Pod) -> None:
-        for pod in pods:
-            del self.pods[pod.metadata.uid]
-        self._changed.set()
 
 
 def static_pod(name: str, *, uid: str | None = None, **spec: Any) -> Pod:
@@ -72,9 +35,11 @@ def static_pod(name: str, *, uid: str | None = None, **spec: Any) -> Pod:
 
 @attrs.frozen
 class SimNode:
+    """A simulated node with one source of pods."""
+
     agent: Agent
     sim: SimulatedRuntime
-    source: TestSource
+    source: ScriptedSource
 
     def status(self, pod: Pod) -> PodStatus:
         status = self.agent.statuses.get_pod_status(pod.metadata.uid)
@@ -131,21 +96,14 @@ def clock_without_threads(monkeypatch: pytest.MonkeyPatch) -> MockClock:
 
 @asynccontextmanager
 async def sim_node(
-    folder: Path, sim: SimulatedRuntime | None = None, source: TestSource | None = None
+    folder: Path | None = None, sim: SimulatedRuntime | None = None, source: ScriptedSource | None = None
 ) -> AsyncIterator[SimNode]:
-    """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`."""
-    if sim is None:
-        sim = SimulatedRuntime(seed=1, clock=TrioClock())
-        sim.delays["*"] = CALL_SECONDS
-    source = source or TestSource()
-    options = AgentOptions(
-        configuration=attrs.evolve(KubeletConfiguration(), pod_logs_dir=str(folder / "logs")),
-        root_dir=folder / "root",
-        node_name="node",
-        runtime_endpoint="unix:///simulated",
-    )
-    async with sim.connect() as channel, trio.open_nursery() as nursery:
-        agent = Agent(options, RuntimeClient(channel), ImageClient(channel), clock=sim.machine._clock, sources=[source])
-        await nursery.start(agent.run)
-        yield SimNode(agent, sim, source)
-        nursery.cancel_scope.cancel()
+    """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
+
+    With a folder it has its files on the disk and looks for pidfds, as on a foreign runtime that hides its processes;
+    without one it has neither a disk nor a kernel.
+    """
+    sim = sim or SimulatedRuntime(seed=1)
+    source = source or ScriptedSource("file")
+    async with simulated_node(sim, sources={source.name: source}, folder=folder, sees_exits=folder is None) as node:
+        yield SimNode(node.agent, sim, source)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from tests.agent.sim_node import TestSource, clock_without_threads, sim_node, static_pod
+from tests.agent.sim_node import clock_without_threads, sim_node, static_pod
 from trikubelet.sim import Program
+from trikubelet.sim.node import ScriptedSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,8 @@ async def test_a_drain_right_after_the_start_ends_what_an_earlier_agent_left(
         node.source.put(wanted, unwanted)
         await node.until_running(wanted)
         await node.until_running(unwanted)
-    source = TestSource(pods={wanted.metadata.uid: wanted})
+    source = ScriptedSource("file")
+    source.put(wanted)
     async with sim_node(tmp_path, node.sim, source) as next_node:
         assert next_node.sim.running_containers(wanted.metadata.uid)
         began = trio.current_time()

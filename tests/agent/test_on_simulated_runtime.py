@@ -8,29 +8,37 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
-from tests.agent.sim_node import SimNode, TestSource, clock_without_threads, sim_node, static_pod
+from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
 from trikubelet.sim import Life, Program
 from trikubelet.sim.faults import Fault, FaultKind
+from trikubelet.sim.node import ScriptedSource
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trio.testing import MockClock
+
+@pytest.fixture(params=["in memory", "on disk"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    """Where the node has its files; None: it has no disk."""
+    return tmp_path if request.param == "on disk" else None
 
 
 @pytest.fixture
-def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
-    return clock_without_threads(monkeypatch)
+def mock_clock(folder: Path | None, monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    return MockClock(autojump_threshold=0) if folder is None else clock_without_threads(monkeypatch)
 
 
 def reasons(node: SimNode, uid: str) -> list[str]:
     return [event.reason for event in node.agent.recorder.events_of(uid)]
 
 
-async def test_a_pod_runs_is_reported_and_ends_when_its_manifest_goes(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_a_pod_runs_is_reported_and_ends_when_its_manifest_goes(
+    mock_clock: MockClock, folder: Path | None
+) -> None:
     pod = static_pod("hello")
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.source.put(pod)
         await node.until_running(pod, within=2)
         assert node.status(pod).phase == "Running"
@@ -42,9 +50,9 @@ async def test_a_pod_runs_is_reported_and_ends_when_its_manifest_goes(mock_clock
         assert await node.agent.mounts.pod_uids() == set()
 
 
-async def test_termination_waits_for_no_period(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_termination_waits_for_no_period(mock_clock: MockClock, folder: Path | None) -> None:
     pod = static_pod("hello")
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.source.put(pod)
         await node.until_running(pod)
         await trio.sleep(0.5)
@@ -54,14 +62,14 @@ async def test_termination_waits_for_no_period(mock_clock: MockClock, tmp_path: 
 
 
 async def test_init_containers_run_one_after_the_other_before_the_main_ones(
-    mock_clock: MockClock, tmp_path: Path
+    mock_clock: MockClock, folder: Path | None
 ) -> None:
     pod = static_pod(
         "staged",
         initContainers=[{"name": "first", "image": "test:1"}, {"name": "second", "image": "test:1"}],
         containers=[{"name": "a", "image": "test:1"}, {"name": "b", "image": "test:1"}],
     )
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         for name in ("first", "second"):
             node.sim.program(Program.exits(after=3), container=name)
         node.source.put(pod)
@@ -74,9 +82,9 @@ async def test_init_containers_run_one_after_the_other_before_the_main_ones(
         assert second_end <= min(runs["a"].started_at, runs["b"].started_at)
 
 
-async def test_a_crashing_container_backs_off_and_is_said_to(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_a_crashing_container_backs_off_and_is_said_to(mock_clock: MockClock, folder: Path | None) -> None:
     pod = static_pod("crash")
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.sim.program(Program.exits(after=1, exit_code=3), container="main")
         node.source.put(pod)
         await node.until(lambda: len(node.sim.started("main")) == 3, within=60)
@@ -95,10 +103,10 @@ async def test_a_crashing_container_backs_off_and_is_said_to(mock_clock: MockClo
 
 
 async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(
-    mock_clock: MockClock, tmp_path: Path
+    mock_clock: MockClock, folder: Path | None
 ) -> None:
     pod = static_pod("stubborn", terminationGracePeriodSeconds=7)
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.sim.program(Program.runs_forever(sigterm=None), container="main")
         node.source.put(pod)
         await node.until_running(pod)
@@ -106,10 +114,12 @@ async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(
         assert await node.until_gone(pod, within=30) == pytest.approx(7, abs=1.5)
 
 
-async def test_an_edited_pod_starts_only_after_the_old_one_has_ended(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_an_edited_pod_starts_only_after_the_old_one_has_ended(
+    mock_clock: MockClock, folder: Path | None
+) -> None:
     old = static_pod("edited", uid="old", terminationGracePeriodSeconds=5)
     new = static_pod("edited", uid="new")
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.sim.program(Program.runs_forever(sigterm=None), container="main")
         node.source.put(old)
         await node.until_running(old)
@@ -123,10 +133,10 @@ async def test_an_edited_pod_starts_only_after_the_old_one_has_ended(mock_clock:
 
 @pytest.mark.parametrize("exit_code", [0, 137])
 async def test_a_pod_removed_and_put_back_with_its_uid_runs_again(
-    mock_clock: MockClock, tmp_path: Path, exit_code: int
+    mock_clock: MockClock, folder: Path | None, exit_code: int
 ) -> None:
     pod = static_pod("again", terminationGracePeriodSeconds=3)
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.sim.program(Program((Life(sigterm=1, sigterm_exit_code=exit_code),)), container="main")
         node.source.put(pod)
         await node.until_running(pod)
@@ -139,10 +149,10 @@ async def test_a_pod_removed_and_put_back_with_its_uid_runs_again(
 
 @pytest.mark.parametrize(("exit_code", "phase"), [(0, "Succeeded"), (1, "Failed")])
 async def test_a_pod_that_is_never_restarted_reaches_its_end(
-    mock_clock: MockClock, tmp_path: Path, exit_code: int, phase: str
+    mock_clock: MockClock, folder: Path | None, exit_code: int, phase: str
 ) -> None:
     pod = static_pod("job", restartPolicy="Never")
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.sim.program(Program.exits(after=2, exit_code=exit_code), container="main")
         node.source.put(pod)
         await node.until_phase(pod, phase, within=5)
@@ -151,17 +161,17 @@ async def test_a_pod_that_is_never_restarted_reaches_its_end(
         assert node.status(pod).phase == phase
 
 
-async def test_the_next_agent_adopts_what_runs(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_the_next_agent_adopts_what_runs(mock_clock: MockClock, folder: Path | None) -> None:
     pods = [static_pod(f"pod-{number}") for number in range(5)]
-    source = TestSource()
+    source = ScriptedSource("file")
     source.put(*pods)
-    async with sim_node(tmp_path, source=source) as node:
+    async with sim_node(folder, source=source) as node:
         for pod in pods:
             await node.until_running(pod)
         sim = node.sim
     starts = len(sim.runs())
     await trio.sleep(10)
-    async with sim_node(tmp_path, sim, source) as node:
+    async with sim_node(folder, sim, source) as node:
         for pod in pods:
             await node.until_running(pod)
         started = node.status(pods[0]).start_time
@@ -173,25 +183,27 @@ async def test_the_next_agent_adopts_what_runs(mock_clock: MockClock, tmp_path: 
         assert len(sim.running_containers()) == len(pods)
 
 
-async def test_a_pod_whose_manifest_went_while_no_agent_ran_is_ended(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_a_pod_whose_manifest_went_while_no_agent_ran_is_ended(
+    mock_clock: MockClock, folder: Path | None
+) -> None:
     orphan, wanted = static_pod("orphan"), static_pod("wanted")
-    source = TestSource()
+    source = ScriptedSource("file")
     source.put(orphan, wanted)
-    async with sim_node(tmp_path, source=source) as node:
+    async with sim_node(folder, source=source) as node:
         await node.until_running(orphan)
         await node.until_running(wanted)
         sim = node.sim
     source.remove(orphan)
-    async with sim_node(tmp_path, sim, source) as node:
+    async with sim_node(folder, sim, source) as node:
         await node.until_gone(orphan, within=20)
         assert [container.pod_uid for container in sim.running_containers()] == [wanted.metadata.uid]
         await trio.sleep(70)
         assert [pod.uid for pod in await node.agent.runtime.get_pods(all=True)] == [wanted.metadata.uid]
 
 
-async def test_a_drained_agent_leaves_nothing(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_a_drained_agent_leaves_nothing(mock_clock: MockClock, folder: Path | None) -> None:
     pods = [static_pod(f"pod-{number}", terminationGracePeriodSeconds=number + 1) for number in range(5)]
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.sim.program(Program.runs_forever(sigterm=None), container="main")
         node.source.put(*pods)
         for pod in pods:
@@ -203,9 +215,9 @@ async def test_a_drained_agent_leaves_nothing(mock_clock: MockClock, tmp_path: P
         assert await node.agent.mounts.pod_uids() == set()
 
 
-async def test_a_runtime_that_restarts_loses_no_pod(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_a_runtime_that_restarts_loses_no_pod(mock_clock: MockClock, folder: Path | None) -> None:
     pods = [static_pod(f"pod-{number}") for number in range(3)]
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.source.put(*pods)
         for pod in pods:
             await node.until_running(pod)
@@ -219,20 +231,20 @@ async def test_a_runtime_that_restarts_loses_no_pod(mock_clock: MockClock, tmp_p
             await node.until_gone(pod)
 
 
-async def test_a_lost_reply_starts_no_container_twice(mock_clock: MockClock, tmp_path: Path) -> None:
-    for rpc in ("RunPodSandbox", "CreateContainer", "StartContainer"):
-        pod = static_pod(f"lost-{rpc.lower()}")
-        async with sim_node(tmp_path / rpc) as node:
-            node.sim.faults.lose_next_reply(rpc)
-            node.source.put(pod)
-            await node.until_running(pod, within=120)
-            await trio.sleep(60)
-            assert len(node.sim.running_containers()) == 1, rpc
+@pytest.mark.parametrize("rpc", ["RunPodSandbox", "CreateContainer", "StartContainer"])
+async def test_a_lost_reply_starts_no_container_twice(mock_clock: MockClock, folder: Path | None, rpc: str) -> None:
+    pod = static_pod("lost")
+    async with sim_node(folder) as node:
+        node.sim.faults.lose_next_reply(rpc)
+        node.source.put(pod)
+        await node.until_running(pod, within=120)
+        await trio.sleep(60)
+        assert len(node.sim.running_containers()) == 1
 
 
-async def test_a_pod_is_failed_when_its_active_deadline_has_passed(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_a_pod_is_failed_when_its_active_deadline_has_passed(mock_clock: MockClock, folder: Path | None) -> None:
     pod = static_pod("late", activeDeadlineSeconds=20)
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.source.put(pod)
         await node.until_running(pod)
         took = await node.until_phase(pod, "Failed", within=40)
@@ -241,10 +253,11 @@ async def test_a_pod_is_failed_when_its_active_deadline_has_passed(mock_clock: M
         await node.until(lambda: not node.sim.running_containers(), within=10)
 
 
-async def test_an_unknown_kind_of_volume_leaves_other_pods_alone(mock_clock: MockClock, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["on disk"], indirect=True)
+async def test_an_unknown_kind_of_volume_leaves_other_pods_alone(mock_clock: MockClock, folder: Path | None) -> None:
     broken = static_pod("broken", volumes=[{"name": "data", "nfs": {"server": "x", "path": "/"}}])
     good = static_pod("good")
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.source.put(broken, good)
         await node.until_running(good)
         await node.until(lambda: "FailedMount" in reasons(node, broken.metadata.uid))
@@ -253,9 +266,11 @@ async def test_an_unknown_kind_of_volume_leaves_other_pods_alone(mock_clock: Moc
         await node.until(lambda: node.agent.workers.states.phase(broken.metadata.uid) is None)
 
 
-async def test_a_pod_marked_for_deletion_is_ended_with_that_grace_period(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_a_pod_marked_for_deletion_is_ended_with_that_grace_period(
+    mock_clock: MockClock, folder: Path | None
+) -> None:
     pod = static_pod("deleted")
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.sim.program(Program.runs_forever(sigterm=None), container="main")
         node.source.put(pod)
         await node.until_running(pod)
@@ -270,9 +285,9 @@ async def test_a_pod_marked_for_deletion_is_ended_with_that_grace_period(mock_cl
         assert took == pytest.approx(4, abs=1.5)
 
 
-async def test_a_runtime_that_hangs_delays_no_decision(mock_clock: MockClock, tmp_path: Path) -> None:
+async def test_a_runtime_that_hangs_delays_no_decision(mock_clock: MockClock, folder: Path | None) -> None:
     pod, other = static_pod("first"), static_pod("second")
-    async with sim_node(tmp_path) as node:
+    async with sim_node(folder) as node:
         node.source.put(pod)
         await node.until_running(pod)
         node.sim.faults.fail_randomly("*", 1.0, Fault(FaultKind.HANG, seconds=90))

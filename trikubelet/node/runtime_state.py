@@ -6,6 +6,7 @@ pods' own calls tell when it is back.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -16,6 +17,7 @@ from trikubelet.logs import get_logger
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
+    from trikubelet.cri import v1
     from trikubelet.cri.client import RuntimeClient
 
 log = get_logger("runtime")
@@ -33,12 +35,34 @@ class RuntimeConditions:
     network_problem: str | None = "container runtime status check may not have completed yet"
 
 
+@attrs.frozen
+class HandlerAbilities:
+    """What pods of one runtime handler may ask for."""
+
+    recursive_read_only_mounts: bool = False
+    user_namespaces: bool = False
+
+
+@attrs.frozen
+class RuntimeAbilities:
+    """What the runtime says that it can do. Older ones say nothing, which means no."""
+
+    handlers: Mapping[str, HandlerAbilities] = attrs.field(factory=dict)
+    """By name; the default handler's is empty."""
+    supplemental_groups_policy: bool = False
+
+    def handler(self, name: str) -> HandlerAbilities:
+        """None of them for a handler that the runtime did not name."""
+        return self.handlers.get(name, HandlerAbilities())
+
+
 class RuntimeState:
-    """Keeps the newest conditions."""
+    """Keeps the newest conditions and abilities."""
 
     def __init__(self, client: RuntimeClient) -> None:
         self._client = client
         self.conditions = RuntimeConditions()
+        self.abilities = RuntimeAbilities()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask until cancelled; started after the first answer or failure."""
@@ -55,8 +79,9 @@ class RuntimeState:
         except Exception as error:  # noqa: BLE001 - whatever it is, the runtime did not answer as it should
             self.conditions = attrs.evolve(before, runtime_problem=f"container runtime is down: {error}")
         else:
+            self.abilities = _abilities(reply)
             problems = {
-                condition.type: None if condition.status else f"{condition.reason}: {condition.message}"
+                condition.type: None if condition.status else _problem(condition)
                 for condition in reply.status.conditions
             }
             self.conditions = RuntimeConditions(
@@ -69,3 +94,21 @@ class RuntimeState:
                 runtime=self.conditions.runtime_problem or "ready",
                 network=self.conditions.network_problem or "ready",
             )
+
+
+def _problem(condition: v1.RuntimeCondition) -> str:
+    """In the kubelet's words (`RuntimeCondition.String`)."""
+    return f"{condition.type}=false reason:{condition.reason} message:{condition.message}"
+
+
+def _abilities(reply: v1.StatusResponse) -> RuntimeAbilities:
+    return RuntimeAbilities(
+        handlers={
+            handler.name: HandlerAbilities(
+                recursive_read_only_mounts=handler.features.recursive_read_only_mounts,
+                user_namespaces=handler.features.user_namespaces,
+            )
+            for handler in reply.runtime_handlers
+        },
+        supplemental_groups_policy=reply.features.supplemental_groups_policy,
+    )

@@ -101,6 +101,9 @@ class ContainerCollector:
             log.warning("container could not be removed", container_id=container.id, problem=str(error))
 
     async def _collect_sandboxes(self, is_removed: Callable[[str], bool]) -> None:
+        listed = await self._runtime.list_pod_sandboxes()
+        if all(sandbox.state == v1.PodSandboxState.SANDBOX_READY for sandbox in listed):
+            return
         in_use = {container.pod_sandbox_id for container in await self._runtime.list_containers()}
         sandboxes = [
             SeenSandbox(
@@ -110,7 +113,7 @@ class ContainerCollector:
                 active=sandbox.state == v1.PodSandboxState.SANDBOX_READY or sandbox.id in in_use,
                 attempt=sandbox.metadata.attempt,
             )
-            for sandbox in await self._runtime.list_pod_sandboxes()
+            for sandbox in listed
         ]
         for sandbox in sandboxes_to_collect(sandboxes, is_removed=is_removed):
             try:

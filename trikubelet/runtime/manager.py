@@ -62,7 +62,8 @@ class RuntimeManager:
     """Makes the runtime match pods, and reads it. Calls for different pods may run at the same time.
 
     All calls may be cancelled at any await: nothing runs on in the background, and the next sync goes on from what it
-    finds. `runtime_name` is known after `connect`.
+    finds. `files` are those of pods, by default on the disk below the folders that `options` names. `runtime_name` is
+    known after `connect`.
     """
 
     def __init__(
@@ -74,22 +75,23 @@ class RuntimeManager:
         clock: WallClock,
         options: RuntimeOptions,
         mounts: PodMounts,
+        files: PodFiles | None = None,
     ) -> None:
         self._runtime = runtime
         self._recorder = recorder
         self._clock = clock
-        self._files = PodFiles(options)
-        self._observer = Observer(runtime, self._files)
+        files = files or PodFiles(options)
+        self._observer = Observer(runtime, files)
         self._images = ImageManager(
             images,
             recorder,
             serialize=options.serialize_image_pulls,
             max_parallel=options.max_parallel_image_pulls,
         )
-        self._starter = ContainerStarter(runtime, self._images, recorder, self._files, mounts, options)
-        self._sandboxes = SandboxMaker(runtime, recorder, self._files, options)
+        self._starter = ContainerStarter(runtime, self._images, recorder, files, mounts, options)
+        self._sandboxes = SandboxMaker(runtime, recorder, files, options)
         self._killer = Killer(runtime, recorder)
-        self._collector = ContainerCollector(runtime, self._starter, self._killer, self._files, clock)
+        self._collector = ContainerCollector(runtime, self._starter, self._killer, files, clock)
         self._backoff = Backoff.for_containers(options.max_container_restart_period)
         self._waiting = WaitingReasons()
         self.runtime_name = ""
@@ -140,8 +142,9 @@ class RuntimeManager:
         results = await self._end_unwanted(pod, status, plan)
         if any(result.failed for result in results):
             return PodSyncResult(results)
-        removed = await self._remove_old_init_containers(pod, status, everything=plan.kill_pod and plan.create_sandbox)
-        log.debug("pod planned", pod=pod.full_name, plan=str(plan), removed=removed)
+        log.debug("pod planned", pod=pod.full_name, plan=str(plan))
+        everything = plan.kill_pod and plan.create_sandbox
+        results += await self._remove_old_init_containers(pod, status, everything=everything)
         if not _starts_anything(plan):
             return PodSyncResult(results)
         try:
@@ -254,16 +257,19 @@ class RuntimeManager:
                 break
         return results
 
-    async def _remove_old_init_containers(self, pod: Pod, status: PodRuntimeStatus, *, everything: bool) -> int:
+    async def _remove_old_init_containers(
+        self, pod: Pod, status: PodRuntimeStatus, *, everything: bool
+    ) -> list[SyncResult]:
         """Remove ended init containers: all when the pod starts over in a new sandbox, else all but each one's last."""
-        removed = 0
+        removed = []
         for container in pod.spec.init_containers:
             runs = [run for run in status.container_statuses if run.name == container.name]
             if not everything:
                 over = (ContainerState.EXITED, ContainerState.UNKNOWN)
                 runs = [run for run in runs if run.state in over][1:]
             for run in runs:
-                removed += not await self._remove(run)
+                if not await self._remove(run):
+                    removed.append(SyncResult(SyncAction.REMOVE_CONTAINER, container.name))
         return removed
 
     async def _start_containers(

@@ -82,6 +82,20 @@ class RuntimeOptions:
     """(serializeImagePulls)"""
     max_parallel_image_pulls: int | None = None
     """(maxParallelImagePulls)"""
+    registry_pull_qps: int = 5
+    """Pulls a second, 0 for any number (registryPullQPS)."""
+    registry_burst: int = 10
+    """(registryBurst)"""
+    credential_verification_policy: str = "NeverVerifyPreloadedImages"
+    """(imagePullCredentialsVerificationPolicy)"""
+    preloaded_images_allowlist: tuple[str, ...] = ()
+    """(preloadedImagesVerificationAllowlist)"""
+    allowed_unsafe_sysctls: tuple[str, ...] = ()
+    """Names, or prefixes with a `*` (allowedUnsafeSysctls)."""
+    ids_per_pod: int = 65_536
+    """Users of a pod with a user namespace (userNamespaces.idsPerPod)."""
+    swap_behavior: str = "NoSwap"
+    """(memorySwap.swapBehavior)"""
     max_container_restart_period: float = CONTAINER_MAXIMUM
     """Seconds (crashLoopBackOff.maxContainerRestartPeriod)."""
 

@@ -60,7 +60,6 @@ class MemoryPodFiles(PodFiles):
 
     def __init__(self, options: RuntimeOptions) -> None:
         super().__init__(options)
-        self._options = options
         self._log_folders: dict[str, None] = {}
         self._termination_files = 0
 

@@ -8,9 +8,9 @@
             node.source("file").put(pod)
             ...
 
-The agent is the real one: its sources, sync loop, workers, PLEG, runtime manager and gRPC channel. What differs is at
-its edges: no disk (`memory`), no kernel (exits are told by the simulated runtime instead of pidfds), and one seed in
-the place of everything that is left to chance.
+The agent is the real one: its sync loop, workers, PLEG, runtime manager and gRPC channel. What differs is at its edges:
+no disk (`memory`), no kernel (exits are told by the simulated runtime instead of pidfds), and one seed in the place of
+everything that is left to chance. Disk and pidfds can be had too, by tests of just those.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import attrs
 import trio
 import trio.testing
 
-from trikubelet.agent import Agent, AgentOptions
+from trikubelet.agent import Agent, AgentOptions, StandIns, runtime_options
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.pleg.pidfd import PidfdWatchers
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from trikubelet.api import Pod
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.pods.worker_registry import PodWorkerRegistry
 
 CALL_SECONDS: Final = 0.002
 """What a simulated call takes at least: without it, causes and effects would fall into one instant."""
@@ -79,10 +79,10 @@ class ScriptedSource:
             self._pods[pod.metadata.uid] = pod
         self._changed.set()
 
-    def remove(self, *uids: str) -> None:
-        """Do not want these pods any more."""
-        for uid in uids:
-            self._pods.pop(uid, None)
+    def remove(self, *pods: Pod | str) -> None:
+        """Do not want these pods any more; a UID does for a pod."""
+        for pod in pods:
+            self._pods.pop(pod if isinstance(pod, str) else pod.metadata.uid, None)
         self._changed.set()
 
 
@@ -105,13 +105,6 @@ class SimulatedExits(PidfdWatchers):
             self._watched.discard(container_id)
 
 
-class NoExits(PidfdWatchers):
-    """For a runtime whose processes cannot be seen."""
-
-    def watch(self, status: PodRuntimeStatus) -> None:
-        """Nothing can be watched."""
-
-
 @attrs.define
 class SimulatedNode:
     """One agent's life on a simulated runtime. A new agent on the same runtime is a new node."""
@@ -131,30 +124,32 @@ async def simulated_node(
     sources: dict[str, ScriptedSource] | None = None,
     rng: random.Random | None = None,
     sees_exits: bool = True,
+    folder: Path | None = None,
+    registry: PodWorkerRegistry | None = None,
     prepare: Callable[[Agent], None] | None = None,
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
-    `sources`: by default one for static pods, `file`. `sees_exits`: whether it can watch processes. `prepare` is called
-    with the agent before it runs.
+    `sources`: by default one for static pods, `file`. `sees_exits`: whether it is told when processes end; otherwise it
+    looks for pidfds, and finds none. `folder`: the node has a disk, and all its files are in there. They are removed by
+    worker threads, which on a mock clock have to be done without. `registry` is what the pod workers drive. `prepare`
+    is called with the agent before it runs.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
     sim.delays.setdefault("*", CALL_SECONDS)
-    options = _options()
+    options = _options(folder or Path("/simulated"))
     async with sim.connect() as channel, trio.open_nursery() as nursery:
         runtime = RuntimeClient(channel)
-        agent = Agent(
-            options,
-            runtime,
-            ImageClient(channel),
-            clock=sim.clock,
+        stand_ins = StandIns(
             sources=list(sources.values()),
-            mounts=MemoryMounts(options.root_dir),
-            pidfds=SimulatedExits(runtime, sim) if sees_exits else NoExits(runtime),
+            mounts=MemoryMounts(options.root_dir) if folder is None else None,
+            pod_files=MemoryPodFiles(runtime_options(options)) if folder is None else None,
+            pidfds=SimulatedExits(runtime, sim) if sees_exits else None,
+            registry=registry,
             rng=rng or random.Random(sim.seed),
         )
-        _keep_files_in_memory(agent)
+        agent = Agent(options, runtime, ImageClient(channel), clock=sim.clock, stand_ins=stand_ins)
         if prepare is not None:
             prepare(agent)
         await nursery.start(agent.run)
@@ -162,22 +157,13 @@ async def simulated_node(
         nursery.cancel_scope.cancel()
 
 
-def _options() -> AgentOptions:
-    configuration = attrs.evolve(KubeletConfiguration(), pod_logs_dir="/simulated/logs", resolv_conf="")
+def _options(folder: Path) -> AgentOptions:
     return AgentOptions(
-        configuration=configuration,
-        root_dir=Path("/simulated/root"),
+        configuration=attrs.evolve(KubeletConfiguration(), pod_logs_dir=str(folder / "logs")),
+        root_dir=folder / "root",
         node_name="simulated",
         runtime_endpoint="unix:///simulated",
     )
-
-
-def _keep_files_in_memory(agent: Agent) -> None:
-    """Give the runtime manager files that are only names. Its parts share one object, which becomes another kind."""
-    files = agent.runtime._files
-    options = files._options
-    files.__class__ = MemoryPodFiles
-    MemoryPodFiles.__init__(files, options)  # type: ignore[arg-type]
 
 
 @contextmanager
