@@ -15,14 +15,13 @@ loop. Statuses leave through the status manager; people ask through the local AP
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.config.sources.file import FileSource
 from trikubelet.config.sources.manifests import display_path
 from trikubelet.config.sources.mux import PodSource, SourceMux
@@ -42,7 +41,6 @@ from trikubelet.pods.worker_registry import PodWorkerRegistry
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
 from trikubelet.runtime.manager import RuntimeManager
-from trikubelet.runtime.options import MachineFacts, RuntimeOptions
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.status.manager import StatusManager
 from trikubelet.sync_loop import SyncLoop
@@ -50,6 +48,7 @@ from trikubelet.volumes import PodMounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from trio_typing import TaskStatus
 
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
 
 log = get_logger("agent")
 
-EMBEDDED: Final = "embedded"
 CONNECT_RETRY: Final = 1.0
 CONNECT_RETRY_LONGEST: Final = 10.0
 SETTLE_PATIENCE: Final = 5.0
@@ -70,35 +68,6 @@ REMOVAL_PATIENCE: Final = 30.0
 REMOVAL_RETRY: Final = 0.1
 DRAIN_MARGIN: Final = 60.0
 """Seconds beyond the longest grace period that draining may take."""
-
-
-@attrs.frozen(kw_only=True)
-class AgentOptions:
-    """What the command line and the configuration file say."""
-
-    configuration: KubeletConfiguration
-    root_dir: Path
-    node_name: str
-    runtime_endpoint: str = EMBEDDED
-    """`embedded` or `unix:///path`."""
-    image_endpoint: str | None = None
-    """None: the runtime's."""
-    manifests: Path | None = None
-    drain_on_exit: bool | None = None
-    """None: only with the embedded runtime, whose containers belong to this agent."""
-    host_ips: tuple[str, ...] = ("127.0.0.1",)
-    warnings: tuple[str, ...] = ()
-    log_format: Literal["text", "json"] = "text"
-    verbosity: int = 0
-
-    @property
-    def drains(self) -> bool:
-        return self.runtime_endpoint == EMBEDDED if self.drain_on_exit is None else self.drain_on_exit
-
-    @property
-    def socket(self) -> Path:
-        """Where the local API listens."""
-        return self.root_dir / "trikubelet.sock"
 
 
 @attrs.frozen(kw_only=True)
@@ -187,6 +156,7 @@ class Agent:
             self.mounts,
             self.pleg.cache,
             sources_ready=lambda: self.sync_loop.sources_ready,
+            container_gc=options.container_gc,
         )
         self.sync_loop = SyncLoop(
             self.pods,
@@ -290,32 +260,6 @@ class Agent:
         reported = self.statuses.get_pod_status(pod.metadata.uid)
         start_time = None if reported is None else reported.start_time
         return is_past_active_deadline(pod, start_time, self.clock.now())
-
-
-def runtime_options(options: AgentOptions) -> RuntimeOptions:
-    """What the runtime manager is told of them. Reads facts of the machine; raises OSError where there is no /proc."""
-    configuration = options.configuration
-    default_logs = Path(configuration.pod_logs_dir)
-    longest_restart = configuration.crash_loop_back_off.max_container_restart_period
-    told = RuntimeOptions(
-        root_dir=options.root_dir,
-        machine=MachineFacts.read(),
-        pod_logs_dir=default_logs,
-        node_name=options.node_name,
-        host_ips=options.host_ips,
-        cluster_domain=configuration.cluster_domain,
-        cluster_dns=configuration.cluster_dns,
-        resolver_config=Path(configuration.resolv_conf) if configuration.resolv_conf else None,
-        cpu_cfs_quota=configuration.cpu_cfs_quota,
-        cpu_cfs_quota_period=round(configuration.cpu_cfs_quota_period.total_seconds() * 1e6),
-        single_process_oom_kill=bool(configuration.single_process_oom_kill),
-        seccomp_default=configuration.seccomp_default,
-        serialize_image_pulls=configuration.serialize_image_pulls,
-        max_parallel_image_pulls=configuration.max_parallel_image_pulls,
-    )
-    if longest_restart is None:
-        return told
-    return attrs.evolve(told, max_container_restart_period=longest_restart.total_seconds())
 
 
 def _log_event(event: PodEvent | NodeEvent) -> None:

@@ -26,6 +26,7 @@ from trikubelet.pods.cleanup import (
     RestartPod,
     plan_cleanup,
 )
+from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.runtime.model import RunningPod
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Housekeeping:
         mounts: PodMounts,
         cache: PodStatusCache,
         sources_ready: Callable[[], bool],
+        container_gc: ContainerGCPolicy = ContainerGCPolicy(),  # noqa: B008 - frozen
     ) -> None:
         self._pods = pods
         self._workers = workers
@@ -78,6 +80,7 @@ class Housekeeping:
         self._mounts = mounts
         self._cache = cache
         self._sources_ready = sources_ready
+        self._container_gc = container_gc
         self._send_died, self._died = trio.open_memory_channel[tuple[str, str]](math.inf)
         self._send_gone, self._gone = trio.open_memory_channel[str](math.inf)
         self._going: set[str] = set()
@@ -106,6 +109,7 @@ class Housekeeping:
         """Remove containers, sandboxes and logs of pods that are gone (kubelet: `containerGC`)."""
         async with self._removing:
             await self._runtime.garbage_collect(
+                self._container_gc,
                 all_sources_ready=self._sources_ready(),
                 is_pod_removed=self._workers.states.should_pod_content_be_removed,
             )

@@ -21,7 +21,8 @@ import attrs
 import trio
 
 from trikubelet import __version__, sd_notify
-from trikubelet.agent import EMBEDDED, Agent, AgentOptions
+from trikubelet.agent import Agent
+from trikubelet.agent_options import EMBEDDED, AgentOptions
 from trikubelet.agent_view import LocalView
 from trikubelet.clock import SystemClock
 from trikubelet.cri.client import ImageClient, RuntimeClient

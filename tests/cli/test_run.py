@@ -11,7 +11,7 @@ from tests.cli.conftest import run_command
 from trikubelet.cli.root_dir import default_root_dir
 
 if TYPE_CHECKING:
-    from trikubelet.agent import AgentOptions
+    from trikubelet.agent_options import AgentOptions
 
 
 @pytest.fixture

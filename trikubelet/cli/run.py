@@ -18,11 +18,27 @@ from trikubelet.config.flags import CONFIG_FLAGS, ConfigFlag, FlagKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trikubelet.agent import AgentOptions
+    from trikubelet.agent_options import AgentOptions
     from trikubelet.config.loader import LoadedConfiguration
 
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PREFIX: Final = "config_flag_"
+
+
+class _Duration(click.ParamType[float]):
+    """As Go writes it: `1m30s`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from trikubelet.config.durations import parse_duration
+
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_duration(value).total_seconds()
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class _Verbosity(click.IntRange):
@@ -56,6 +72,21 @@ def _option(flag: ConfigFlag) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.option("--runtime-endpoint", help="The container runtime: embedded, or unix:///PATH.  [default: embedded]")
 @click.option("--node-name", "--hostname-override", "node_name", help="This node's name.  [default: the host's name]")
 @click.option(
+    "--image-credential-provider-config",
+    "credential_provider_config",
+    type=click.Path(path_type=Path),
+    help="A CredentialProviderConfig, or a folder of them: programs that know credentials for registries.",
+)
+@click.option(
+    "--image-credential-provider-bin-dir",
+    "credential_provider_bin_dir",
+    type=click.Path(path_type=Path),
+    help="The folder of these programs.",
+)
+@click.option("--minimum-container-ttl-duration", "container_ttl", type=_Duration(), default=0.0, hidden=True)
+@click.option("--maximum-dead-containers-per-container", "dead_per_container", type=int, default=1, hidden=True)
+@click.option("--maximum-dead-containers", "dead_containers", type=int, default=-1, hidden=True)
+@click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
 )
 @click.option("-v", "--v", "verbosity", type=_Verbosity(0, 10), default=0, help="Log verbosity, as the kubelet's -v.")
@@ -85,15 +116,21 @@ def build_options(
     root_dir: Path,
     runtime_endpoint: str | None,
     node_name: str | None,
+    credential_provider_config: Path | None,
+    credential_provider_bin_dir: Path | None,
+    container_ttl: float,
+    dead_per_container: int,
+    dead_containers: int,
     log_format: Literal["text", "json"],
     verbosity: int,
     drain_on_exit: bool | None,
     **deprecated: Any,
 ) -> AgentOptions:
     """What the agent is to do. Raises CommandError, after naming every problem on stderr."""
-    from trikubelet.agent import AgentOptions
+    from trikubelet.agent_options import AgentOptions
     from trikubelet.config.loader import ConfigurationError, load_configuration
     from trikubelet.node.addresses import primary_address
+    from trikubelet.runtime.gc_choice import ContainerGCPolicy
 
     settings: dict[str, tuple[str, str]] = {}
     if manifests is not None:
@@ -114,6 +151,11 @@ def build_options(
         runtime_endpoint=_as_url(configuration.container_runtime_endpoint),
         image_endpoint=_as_url(configuration.image_service_endpoint) or None,
         manifests=Path.cwd() / configuration.static_pod_path if configuration.static_pod_path else None,
+        credential_provider_config=credential_provider_config,
+        credential_provider_bin_dir=credential_provider_bin_dir,
+        container_gc=ContainerGCPolicy(
+            min_age=container_ttl, max_per_pod_container=dead_per_container, max_containers=dead_containers
+        ),
         drain_on_exit=drain_on_exit,
         host_ips=(primary_address(),),
         warnings=loaded.warnings,

@@ -24,7 +24,8 @@ import attrs
 import trio
 import trio.testing
 
-from trikubelet.agent import Agent, AgentOptions, StandIns, runtime_options
+from trikubelet.agent import Agent, StandIns
+from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.pleg.pidfd import PidfdWatchers

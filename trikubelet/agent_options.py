@@ -1,0 +1,101 @@
+"""What the command line and the configuration file say, and what the runtime manager is told of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+
+from trikubelet.api import Quantity
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.runtime.gc_choice import ContainerGCPolicy
+from trikubelet.runtime.options import MachineFacts, RuntimeOptions
+
+EMBEDDED: Final = "embedded"
+LOG_SYMLINKS: Final = Path("/var/log/containers")
+"""Where log collectors look for containers' logs."""
+USUAL_POD_LOGS: Final = Path("/var/log/pods")
+
+
+@attrs.frozen(kw_only=True)
+class AgentOptions:
+    """What the command line and the configuration file say."""
+
+    configuration: KubeletConfiguration
+    root_dir: Path
+    node_name: str
+    runtime_endpoint: str = EMBEDDED
+    """`embedded` or `unix:///path`."""
+    image_endpoint: str | None = None
+    """None: the runtime's."""
+    manifests: Path | None = None
+    credential_provider_config: Path | None = None
+    """A CredentialProviderConfig, or a folder of them."""
+    credential_provider_bin_dir: Path | None = None
+    container_gc: ContainerGCPolicy = attrs.field(default=ContainerGCPolicy())
+    """Which ended containers are kept."""
+    drain_on_exit: bool | None = None
+    """None: only with the embedded runtime, whose containers belong to this agent."""
+    host_ips: tuple[str, ...] = ("127.0.0.1",)
+    warnings: tuple[str, ...] = ()
+    log_format: Literal["text", "json"] = "text"
+    verbosity: int = 0
+
+    @property
+    def drains(self) -> bool:
+        return self.runtime_endpoint == EMBEDDED if self.drain_on_exit is None else self.drain_on_exit
+
+    @property
+    def socket(self) -> Path:
+        """Where the local API listens."""
+        return self.root_dir / "trikubelet.sock"
+
+
+def runtime_options(options: AgentOptions) -> RuntimeOptions:
+    """What the runtime manager is told. Reads facts of the machine; raises OSError where there is no /proc."""
+    configuration = options.configuration
+    pod_logs_dir = Path(configuration.pod_logs_dir)
+    machine = MachineFacts.read()
+    namespaces = configuration.user_namespaces
+    told = RuntimeOptions(
+        root_dir=options.root_dir,
+        machine=machine,
+        pod_logs_dir=pod_logs_dir,
+        legacy_log_symlinks_dir=_log_symlinks(options, pod_logs_dir),
+        node_name=options.node_name,
+        host_ips=options.host_ips,
+        allocatable={
+            "cpu": Quantity(len(os.sched_getaffinity(0))),
+            "memory": Quantity.from_bytes_count(machine.memory_capacity),
+        },
+        cluster_domain=configuration.cluster_domain,
+        cluster_dns=configuration.cluster_dns,
+        resolver_config=Path(configuration.resolv_conf) if configuration.resolv_conf else None,
+        cpu_cfs_quota=configuration.cpu_cfs_quota,
+        cpu_cfs_quota_period=round(configuration.cpu_cfs_quota_period.total_seconds() * 1e6),
+        single_process_oom_kill=bool(configuration.single_process_oom_kill),
+        seccomp_default=configuration.seccomp_default,
+        serialize_image_pulls=configuration.serialize_image_pulls,
+        max_parallel_image_pulls=configuration.max_parallel_image_pulls,
+        registry_pull_qps=configuration.registry_pull_qps,
+        registry_burst=configuration.registry_burst,
+        credential_verification_policy=configuration.image_pull_credentials_verification_policy,
+        preloaded_images_allowlist=configuration.preloaded_images_verification_allowlist,
+        allowed_unsafe_sysctls=configuration.allowed_unsafe_sysctls,
+        swap_behavior=configuration.memory_swap.swap_behavior or "NoSwap",
+    )
+    if namespaces is not None and namespaces.ids_per_pod is not None:
+        told = attrs.evolve(told, ids_per_pod=namespaces.ids_per_pod)
+    longest_restart = configuration.crash_loop_back_off.max_container_restart_period
+    if longest_restart is None:
+        return told
+    return attrs.evolve(told, max_container_restart_period=longest_restart.total_seconds())
+
+
+def _log_symlinks(options: AgentOptions, pod_logs_dir: Path) -> Path | None:
+    """Only a node whose logs are in the usual place has the usual links: others would end up in one folder with it."""
+    if options.runtime_endpoint == EMBEDDED or pod_logs_dir != USUAL_POD_LOGS:
+        return None
+    return LOG_SYMLINKS
