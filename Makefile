@@ -8,7 +8,7 @@ STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubel
 DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static iproute2 iptables procps
 PYTEST_ARGS ?=
 
-.PHONY: run test lint types protos check-protos mutants packages clean
+.PHONY: run test lint types protos check-protos mutants nightly packages clean
 
 run: $(VENV)/installed
 	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
@@ -32,6 +32,10 @@ check-protos: $(VENV)/installed-dev
 # Breaks one guard of the pod worker's machine after the other, and wants the tests to notice each.
 mutants: $(VENV)/installed-dev
 	$(BIN)/python -m tests.mutants
+
+# 10,000 new examples of both state machines: the pure one, and the whole agent on a simulated node.
+nightly: $(VENV)/installed-dev
+	$(BIN)/python -m tests.nightly
 
 # As root on Debian, install what is missing; elsewhere the tests that need it say so and are skipped.
 packages:

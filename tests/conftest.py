@@ -1,11 +1,15 @@
-"""Markers that need more than Python: skipped with one line of reason, never silently under CI."""
+"""Markers that need more than Python: skipped with one line of reason, never silently under CI.
+
+And the profile for nights (`python -m tests.nightly`), chosen like Hypothesis' own by the name in HYPOTHESIS_PROFILE.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import hypothesis
 import pytest
 
 from tests.containerd_node import ContainerdNode
@@ -13,6 +17,22 @@ from trikubelet.logs import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+PROFILE: Final = "HYPOTHESIS_PROFILE"
+EXAMPLES: Final = "HYPOTHESIS_EXAMPLES"
+"""Names of environment variables."""
+NIGHTLY: Final = "nightly"
+NIGHTLY_EXAMPLES: Final = 10_000
+
+hypothesis.settings.register_profile(
+    NIGHTLY,
+    max_examples=int(os.environ.get(EXAMPLES, NIGHTLY_EXAMPLES)),
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+)
+if PROFILE in os.environ:
+    hypothesis.settings.load_profile(os.environ[PROFILE])
 
 
 def _missing(item: pytest.Item) -> str | None:

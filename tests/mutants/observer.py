@@ -29,12 +29,14 @@ hypothesis.settings.register_profile(
     report_multiple_bugs=False,
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
-# Before the tests are imported: their own settings build upon this one.
-hypothesis.settings.load_profile(PROFILE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to test any package but the copy that holds the mutant."""
+    """Before the tests are imported: refuse to test any package but the copy that holds the mutant.
+
+    Their own settings build upon the profile that is loaded here, and not when somebody else imports this module.
+    """
+    hypothesis.settings.load_profile(PROFILE)
     package = Path(trikubelet.__file__).resolve()
     if not package.is_relative_to(config.rootpath.resolve()):
         raise RuntimeError(f"the tests would run on {package}, not on the copy in {config.rootpath}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -321,7 +323,12 @@ class PodWorkersMachine(RuleBasedStateMachine):
         assert all(times <= 1 for times in self.killers_told)
 
     def teardown(self) -> None:
-        """Once nothing fails any more and nobody wants anything, everything comes to its end."""
+        """Once nothing fails any more and nobody wants anything, everything comes to its end.
+
+        Not after a failure, nor where Hypothesis gave the script up because it cannot be completed.
+        """
+        if sys.exc_info()[0] is not None:
+            return
         self.housekeeping_until_quiet()
         assert not self.node.registry.phases()
         assert not self.node.workers

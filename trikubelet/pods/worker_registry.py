@@ -124,7 +124,9 @@ class PodWorkerRegistry(PodStates):
         commands: list[Command] = []
         for uid, state in list(self._phases.items()):
             after, further = worker_state.known_pods_synced(state, now, desired=uid in desired)
-            if after is not state or further:
+            if after is state and not further:  # nearly all, every two seconds
+                worker_state.check_transition(uid, Event.KNOWN_PODS_SYNCED, state, after)
+            else:
                 commands += self._move(uid, Event.KNOWN_PODS_SYNCED, after, further)
             if after is not None:
                 workers[uid] = _summary(after, orphan=uid not in desired)

@@ -25,7 +25,7 @@ from trikubelet.sim.kinds import KINDS, VERSIONS, Kind, install, with_image, wit
 from trikubelet.sim.machine import RUNNING
 from trikubelet.sim.node import ScriptedSource, run_deterministically, simulated_node
 from trikubelet.sim.runtime import SimulatedRuntime
-from trikubelet.sim.watch import NOTHING_LEFT, Violation, Wanted, Watch, count_tasks
+from trikubelet.sim.watch import Violation, Wanted, Watch
 from trikubelet.sim.weather import Weather
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class ProgrammedLife:
             await self._agent_started.wait()
             nursery.start_soon(self._sweep, began)
             await trio.sleep(1)
-            tasks = await self._fewest_tasks()
+            await self.watch.learn_idle()
             async with trio.open_nursery() as places:
                 for number in range(self.options.pods):
                     places.start_soon(Place(self, number).run)
@@ -152,11 +152,11 @@ class ProgrammedLife:
                     places.start_soon(self.weather.run)
                 await trio.sleep(3600 * self.options.hours)
                 places.cancel_scope.cancel()
-            await self._end(tasks)
+            await self._end()
             nursery.cancel_scope.cancel()
         return self._summary(trio.current_time() - began, time.perf_counter() - real_began)
 
-    async def _end(self, tasks: int) -> None:
+    async def _end(self) -> None:
         self.weather.clear()
         self.watch.wanted.clear()
         for source in self.sources.values():
@@ -164,17 +164,7 @@ class ProgrammedLife:
         await trio.sleep(FINAL_QUIET)
         self.watch.sweep()
         self.watch.check_nothing_left()
-        left = await self._fewest_tasks() - tasks
-        if left > 0:
-            self.watch.fail(NOTHING_LEFT, "*", f"{left} more tasks are left than there were at the beginning")
-
-    async def _fewest_tasks(self) -> int:
-        """The tasks of a node that has nothing to do; calls in flight come and go."""
-        fewest = count_tasks()
-        for _ in range(30):
-            await trio.sleep(0.37)
-            fewest = min(fewest, count_tasks())
-        return fewest
+        await self.watch.check_leaks()
 
     async def _run_agents(self) -> None:
         """One agent after the other; between them no time passes."""
@@ -182,7 +172,11 @@ class ProgrammedLife:
             self._agents += 1
             self._agent_ends = trio.Event()
             async with simulated_node(
-                self.sim, sources=self.sources, rng=self.random(f"agent/{self._agents}"), prepare=self._prepare
+                self.sim,
+                sources=self.sources,
+                rng=self.random(f"agent/{self._agents}"),
+                registry=self.watch.new_registry(),
+                prepare=self._prepare,
             ):
                 self._agent_started.set()
                 await self._agent_ends.wait()

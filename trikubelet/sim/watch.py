@@ -18,6 +18,8 @@ import attrs
 import trio
 
 from trikubelet.cri import v1
+from trikubelet.pods.types import SyncPodType
+from trikubelet.pods.worker_messages import ConfigUpdate, Run
 from trikubelet.pods.worker_phases import (
     Finished,
     Phase,
@@ -28,14 +30,19 @@ from trikubelet.pods.worker_phases import (
     WaitingToStart,
 )
 from trikubelet.pods.worker_registry import PodWorkerRegistry
+from trikubelet.sim.crash_loops import CrashLoops
+from trikubelet.sim.holdings import Holdings
 from trikubelet.sim.machine import RUNNING, Change, Container
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trikubelet.agent import Agent
+    from trikubelet.api import Pod
+    from trikubelet.pods.types import UpdatePodOptions
     from trikubelet.pods.worker_messages import Command
     from trikubelet.pods.worker_state import Event
+    from trikubelet.runtime.model import PodRuntimeStatus
     from trikubelet.sim.machine import Machine
 
 NO_START_AFTER_END: Final = "no container of a pod is started after termination was asked"
@@ -43,18 +50,22 @@ TERMINATED_IS_STILL: Final = "a terminated pod has no running container"
 ONE_STATIC_POD: Final = "two static pods of one full name never run together"
 ONE_WAY: Final = "phases move one way"
 GRACE_SHRINKS: Final = "a grace period never grows"
+NO_UPDATE_LOST: Final = "what is done to a pod is done with its newest version"
 WORKERS_MATCH: Final = "there is a task for every pod that has not finished, and no other"
 ENDS_IN_TIME: Final = "a pod that was asked to end has ended within its grace period and bounds"
 RUNS_AS_WANTED: Final = "a pod that is wanted runs its newest spec within bounds"
 NOTHING_LEFT: Final = "nothing is left when no pod is wanted any more"
+NO_LEAKS: Final = "no task, channel or scope leaks"
 
 ENDING_BOUND: Final = 90.0
 """Seconds beyond its grace period that a pod's end may take: some failed attempts with their backoffs, and cleanup."""
 STARTING_BOUND: Final = 120.0
 """Seconds in which a wanted pod runs: failed attempts with their backoffs, on a runtime that works."""
 
-LONGEST_BACKOFF: Final = 450.0
-"""Seconds that a container which has crashed may be kept waiting: CrashLoopBackOff with its jitter."""
+LEARNING_LOOKS: Final = 10
+LOOKS: Final = 60
+LOOK_PERIOD: Final = 0.37
+"""Seconds from look to look at what an agent holds. Calls in flight come and go, some of them hang for a while."""
 
 _ORDER: Final = {WaitingToStart: 0, Syncing: 1, TerminationRequested: 2, Terminating: 3, Terminated: 4, Finished: 5}
 _STARTED: Final = v1.ContainerEventType.CONTAINER_STARTED_EVENT
@@ -84,11 +95,37 @@ class Wanted:
 
 
 class WatchedRegistry(PodWorkerRegistry):
-    """Tells of every transition."""
+    """Tells of every transition, and of every version of a pod that comes in and that is worked with."""
 
-    def __init__(self, on_move: Callable[[str, Phase | None, Phase | None], None]) -> None:
+    def __init__(
+        self,
+        on_move: Callable[[str, Phase | None, Phase | None], None],
+        on_version: Callable[[Pod], None],
+        on_work: Callable[[Pod], None],
+    ) -> None:
         super().__init__()
         self._on_move = on_move
+        self._on_version = on_version
+        self._on_work = on_work
+
+    def update_pod(
+        self, options: UpdatePodOptions, now: float, runtime_status: PodRuntimeStatus | None = None
+    ) -> tuple[Command, ...]:
+        pod = options.pod
+        if pod is not None:
+            # A pod that is ending is only created anew when it has ended: it is sent again then.
+            state = self._phases.get(pod.metadata.uid)
+            later = options.update_type is SyncPodType.CREATE and not isinstance(state, WaitingToStart | Syncing | None)
+            if not later:
+                self._on_version(pod)
+        return super().update_pod(options, now, runtime_status)
+
+    def begin(self, uid: str, now: float) -> tuple[Command, ...]:
+        commands = super().begin(uid, now)
+        for command in commands:
+            if isinstance(command, Run) and isinstance(command.work.update, ConfigUpdate):
+                self._on_work(command.work.update.pod)
+        return commands
 
     def _move(self, uid: str, event: Event, after: Phase | None, commands: tuple[Command, ...]) -> tuple[Command, ...]:
         before = self._phases.get(uid)
@@ -119,17 +156,22 @@ class Watch:
         self._excused: set[str] = set()
         self._running: dict[str, dict[str, Container]] = {}
         self._asked: dict[str, tuple[float, int]] = {}
-        self._ended: dict[str, float] = {}
-        """When a container of the pod last ended."""
+        self._newest: dict[str, Pod] = {}
+        self._crash_loops = CrashLoops()
+        self._idle: Holdings | None = None
         machine.observers.append(self._changed)
 
-    def attach(self, agent: Agent) -> None:
-        """A new agent: what the last one knew is forgotten with it. Called before it runs."""
-        self._agent = agent
+    def new_registry(self) -> PodWorkerRegistry:
+        """For a new agent, which is to be attached too: what the last one knew is forgotten with it."""
         self._agent_since = trio.current_time()
         self._asked.clear()
-        self._registry = WatchedRegistry(self._moved)
-        agent.workers._registry = self._registry
+        self._newest.clear()
+        self._registry = WatchedRegistry(self._moved, self._version_came, self._worked_with)
+        return self._registry
+
+    def attach(self, agent: Agent) -> None:
+        """Called before the agent runs, which has the newest registry."""
+        self._agent = agent
 
     def faults_begin(self) -> None:
         """From now on nothing has to happen in time."""
@@ -152,6 +194,15 @@ class Watch:
         now = trio.current_time()
         return [container for container in self._running.get(uid, {}).values() if _runs(container, now)]
 
+    def uids(self) -> list[str]:
+        """Of the pods that have had a running container since their last one was gone."""
+        return list(self._running)
+
+    @property
+    def well(self) -> bool:
+        """Whether every wanted pod runs as it is wanted."""
+        return all(self._runs_as_wanted(uid, wanted) for uid, wanted in self.wanted.items())
+
     def fail(self, invariant: str, pod: str, detail: str) -> None:
         """Note a violation, the first of its kind for each pod."""
         known = any(each.invariant == invariant and each.pod == pod for each in self.violations)
@@ -169,9 +220,12 @@ class Watch:
             self._excused.add(uid)
         if change.kind is _STARTED:
             self._running.setdefault(uid, {})[container.id] = container
+            self._crash_loops.started(uid, container.name, change.time, calm_since=self._calm_since)
             self._check_start(uid, container)
-        elif change.kind is _STOPPED and uid in self._running:
-            self._ended[uid] = change.time
+        elif change.kind is _STOPPED:
+            self._crash_loops.ended(uid, container.name, change.time)
+            if uid not in self._running:
+                return
             self._running[uid].pop(container.id, None)
             if not self._running[uid]:
                 del self._running[uid]
@@ -209,7 +263,7 @@ class Watch:
         if after is None:
             self._note_end(uid)
             self._asked.pop(uid, None)
-            self._ended.pop(uid, None)
+            self._newest.pop(uid, None)
             if uid not in self._running:
                 self._excused.discard(uid)
             return
@@ -239,6 +293,14 @@ class Watch:
         if running and uid not in self._excused:
             self.fail(TERMINATED_IS_STILL, uid, f"it is {type(after).__name__}, and {', '.join(running)} runs")
 
+    def _version_came(self, pod: Pod) -> None:
+        self._newest[pod.metadata.uid] = pod
+
+    def _worked_with(self, pod: Pod) -> None:
+        self.checks[NO_UPDATE_LOST] += 1
+        if pod is not self._newest.get(pod.metadata.uid) and pod != self._newest.get(pod.metadata.uid):
+            self.fail(NO_UPDATE_LOST, pod.metadata.uid, f"it is worked with {_images(pod)}, a newer version came")
+
     def _note_end(self, uid: str) -> None:
         if uid in self._asked and self._quiet_since is not None:
             asked_at, grace = self._asked[uid]
@@ -254,7 +316,7 @@ class Watch:
         self._check_tasks()
         if self._quiet_since is None:
             return
-        now, calm = trio.current_time(), max(self._quiet_since, self._agent_since)
+        now, calm = trio.current_time(), self._calm_since
         for uid, (asked_at, grace) in self._asked.items():
             self.checks[ENDS_IN_TIME] += 1
             if now > max(asked_at, calm) + grace + ENDING_BOUND:
@@ -262,9 +324,24 @@ class Watch:
                 self.fail(ENDS_IN_TIME, uid, f"asked to end {now - asked_at:.0f} s ago with {grace} s, it is {phase}")
         for uid, wanted in self.wanted.items():
             self.checks[RUNS_AS_WANTED] += 1
-            may_wait_until = self._ended.get(uid, -math.inf) + LONGEST_BACKOFF
-            if now > max(wanted.since, calm, may_wait_until) + STARTING_BOUND:
-                self._check_wanted(uid, wanted)
+            if now > self._runs_before(uid, wanted) and not self._runs_as_wanted(uid, wanted):
+                phase, images = type(self._registry.phase(uid)).__name__, self._running_images(uid)
+                self.fail(RUNS_AS_WANTED, uid, f"it shall run {wanted.image}, and runs {images}; it is {phase}")
+
+    @property
+    def _calm_since(self) -> float:
+        """Since when nothing fails and the agent runs; infinity while something fails."""
+        return math.inf if self._quiet_since is None else max(self._quiet_since, self._agent_since)
+
+    def _runs_before(self, uid: str, wanted: Wanted) -> float:
+        calm = self._calm_since
+        return max(wanted.since, calm, self._crash_loops.waits_until(uid, calm_since=calm)) + STARTING_BOUND
+
+    def _running_images(self, uid: str) -> list[str]:
+        return [container.config.image.user_specified_image for container in self.running(uid)]
+
+    def _runs_as_wanted(self, uid: str, wanted: Wanted) -> bool:
+        return wanted.image in self._running_images(uid)
 
     def _check_tasks(self) -> None:
         assert self._agent is not None
@@ -275,15 +352,8 @@ class Watch:
         if tasks != alive:
             self.fail(WORKERS_MATCH, "*", f"there are {tasks} tasks for {alive} pods")
 
-    def _check_wanted(self, uid: str, wanted: Wanted) -> None:
-        images = [container.config.image.user_specified_image for container in self.running(uid)]
-        if wanted.image not in images:
-            assert self._registry is not None
-            phase = type(self._registry.phase(uid)).__name__
-            self.fail(RUNS_AS_WANTED, uid, f"it shall run {wanted.image}, and runs {images}; it is {phase}")
-
-    def check_nothing_left(self) -> None:
-        """No pod is wanted any more, and time was enough."""
+    def left(self) -> dict[str, Sequence[object]]:
+        """What there is of pods, by kind."""
         assert self._agent is not None
         agent = self._agent
         left: dict[str, Sequence[object]] = {
@@ -294,24 +364,41 @@ class Watch:
             "watched processes": list(range(agent.pidfds.watched)),
             "reported statuses": list(range(agent.statuses.statistics().pods)),
         }
-        for what, which in left.items():
-            self.checks[NOTHING_LEFT] += 1
-            if which:
-                self.fail(NOTHING_LEFT, "*", f"{len(which)} {what} are left: {which[:5]}")
+        return {what: which for what, which in left.items() if which}
+
+    def check_nothing_left(self) -> None:
+        """No pod is wanted any more, and time was enough."""
+        self.checks[NOTHING_LEFT] += 1
+        for what, which in self.left().items():
+            self.fail(NOTHING_LEFT, "*", f"{len(which)} {what} are left: {which[:5]}")
+
+    async def learn_idle(self) -> None:
+        """The agent has no pods yet: remember what it holds all the same, for `check_leaks`."""
+        self._idle = await _least_held(LEARNING_LOOKS)
+
+    async def check_leaks(self) -> None:
+        """The agent has no pods any more, and time was enough: it holds no more than before."""
+        assert self._idle is not None, "what an agent holds without pods was not learned"
+        self.checks[NO_LEAKS] += 1
+        more = (await _least_held(LOOKS, enough=self._idle)).beyond(self._idle)
+        if more:
+            self.fail(NO_LEAKS, "*", f"more is held than before the first pod: {more}")
+
+
+async def _least_held(looks: int, enough: Holdings | None = None) -> Holdings:
+    """What is held, calls in flight aside: the least of some looks, fewer when one finds no more than `enough`."""
+    least = Holdings.count()
+    for _ in range(looks):
+        if enough is not None and not least.beyond(enough):
+            break
+        await trio.sleep(LOOK_PERIOD)
+        least = least.least(Holdings.count())
+    return least
 
 
 def _runs(container: Container, now: float) -> bool:
     return container.state is RUNNING and (container.end is None or container.end.time > now)
 
 
-def count_tasks() -> int:
-    """All tasks of this run of Trio."""
-    root = trio.lowlevel.current_root_task()
-    waiting = [] if root is None else [root]
-    count = 0
-    while waiting:
-        task = waiting.pop()
-        count += 1
-        for nursery in task.child_nurseries:
-            waiting.extend(nursery.child_tasks)
-    return count
+def _images(pod: Pod) -> list[str]:
+    return [container.image for container in pod.spec.containers]

@@ -1,0 +1,60 @@
+"""`python -m tests.nightly [EXAMPLES]`: many new examples of both state machines, 10,000 each, on all cores.
+
+Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from tests.conftest import EXAMPLES, NIGHTLY, NIGHTLY_EXAMPLES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROJECT: Final = Path(__file__).parents[1]
+MACHINES: Final = ("tests/pods/test_worker_properties.py", "tests/pods/test_workers_on_simulated_node.py")
+
+
+async def play(examples: int, seed: int) -> bool:
+    """Play so many examples of each machine in a process of its own, print what came of it. Whether they passed."""
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=2", "--durations-min=0"),
+        *(f"--hypothesis-seed={seed}", *MACHINES),
+    ]
+    environment = {**os.environ, "HYPOTHESIS_PROFILE": NIGHTLY, EXAMPLES: str(examples)}
+    ended = await trio.run_process(
+        command, cwd=PROJECT, env=environment, check=False, capture_stdout=True, stderr=subprocess.STDOUT
+    )
+    print(f"{examples} examples with seed {seed}:\n{ended.stdout.decode(errors='replace')}", flush=True)
+    return ended.returncode == 0
+
+
+async def play_all(examples: int) -> bool:
+    shares = os.cpu_count() or 1
+    passed: list[bool] = []
+
+    async def share() -> None:
+        passed.append(await play(-(-examples // shares), random.randrange(2**32)))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(shares):
+            nursery.start_soon(share)
+    return all(passed)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status 0 when every example passes."""
+    examples = int(arguments[0]) if arguments else NIGHTLY_EXAMPLES
+    return 0 if trio.run(play_all, examples) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
