@@ -149,6 +149,7 @@ class Watch:
         self._limit = limit
         self._machine = machine
         self._registry: WatchedRegistry | None = None
+        self._next_registry: WatchedRegistry | None = None
         self._agent: Agent | None = None
         self._agent_since = -math.inf
         self._quiet_since: float | None = -math.inf
@@ -162,16 +163,17 @@ class Watch:
         machine.observers.append(self._changed)
 
     def new_registry(self) -> PodWorkerRegistry:
-        """For a new agent, which is to be attached too: what the last one knew is forgotten with it."""
+        """For a new agent, which is to be attached before it runs."""
+        self._next_registry = WatchedRegistry(self._moved, self._version_came, self._worked_with)
+        return self._next_registry
+
+    def attach(self, agent: Agent) -> None:
+        """A new agent, with the newest registry: what the last one knew is forgotten with it."""
+        self._agent = agent
+        self._registry = self._next_registry
         self._agent_since = trio.current_time()
         self._asked.clear()
         self._newest.clear()
-        self._registry = WatchedRegistry(self._moved, self._version_came, self._worked_with)
-        return self._registry
-
-    def attach(self, agent: Agent) -> None:
-        """Called before the agent runs, which has the newest registry."""
-        self._agent = agent
 
     def faults_begin(self) -> None:
         """From now on nothing has to happen in time."""
