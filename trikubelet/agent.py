@@ -14,48 +14,56 @@ loop. Statuses leave through the status manager; people ask through the local AP
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from trikubelet.agent_options import AgentOptions, runtime_options
+from trikubelet.agent_options import AgentOptions, image_gc_policy, log_rotation_policy, runtime_options
 from trikubelet.config.sources.file import FileSource
 from trikubelet.config.sources.manifests import display_path
 from trikubelet.config.sources.mux import PodSource, SourceMux
+from trikubelet.cri.client import RuntimeClient
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventRecorder, EventType, NodeEvent, PodEvent
 from trikubelet.housekeeping import Housekeeping
 from trikubelet.logs import get_logger
 from trikubelet.node.runtime_state import RuntimeState
 from trikubelet.pleg.cri_events import CriEventSource
+from trikubelet.pleg.ends import ContainerEnds
 from trikubelet.pleg.pidfd import PidfdWatchers
 from trikubelet.pleg.pleg import Pleg
 from trikubelet.pleg.relist import Relist
 from trikubelet.pod_syncer import AgentPodSyncer
 from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.manager import PodManager
+from trikubelet.pods.retry import NetworkNotReadyError
 from trikubelet.pods.worker_registry import PodWorkerRegistry
 from trikubelet.pods.workers import PodWorkers
-from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
+from trikubelet.registry_access import RegistryAccess
+from trikubelet.runtime.dns import cluster_servers, limits_exceeded
+from trikubelet.runtime.errors import GarbageCollectionError, KillPodError, SandboxConfigError
+from trikubelet.runtime.image_gc import ImageCollector
+from trikubelet.runtime.log_rotation import LogRotator
 from trikubelet.runtime.manager import RuntimeManager
+from trikubelet.runtime.node_checks import rejection
 from trikubelet.runtime.pod_files import PodFiles
+from trikubelet.runtime.sysctls import SysctlAllowList
+from trikubelet.runtime.user_namespaces import UserNamespaceError
 from trikubelet.status.manager import StatusManager
 from trikubelet.sync_loop import SyncLoop
 from trikubelet.volumes import PodMounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from trio_typing import TaskStatus
 
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.config.sources.manifests import ManifestProblem
-    from trikubelet.cri.client import ImageClient, RuntimeClient
+    from trikubelet.cri.client import ImageClient
     from trikubelet.cri.v1 import VersionResponse
 
 log = get_logger("agent")
@@ -78,7 +86,9 @@ class StandIns:
     """None: those that the options name."""
     mounts: PodMounts | None = None
     pod_files: PodFiles | None = None
-    pidfds: PidfdWatchers | None = None
+    diskless: bool = False
+    """No pull records, no credentials from files, no rotation of logs and no collection of images."""
+    make_pidfds: Callable[[RuntimeClient, ContainerEnds], PidfdWatchers] = PidfdWatchers
     registry: PodWorkerRegistry | None = None
     """The pod workers' phases, empty."""
     rng: Random | None = None
@@ -108,20 +118,52 @@ class Agent:
         self.pods = PodManager()
         self.statuses = StatusManager(clock, self.pods)
         self.mounts = stand_ins.mounts or PodMounts(options.root_dir)
+        self.ends = ContainerEnds(runtime_client)
+        self.runtime_state = RuntimeState(runtime_client, on_recovery=lambda: self.sync_loop.runtime_is_back())
+        self._runtime_options = runtime_options(options)
+        self._sysctls = SysctlAllowList.of_node(
+            self._runtime_options.allowed_unsafe_sysctls, self._runtime_options.machine.kernel
+        )
+        registry_access = None if stand_ins.diskless else RegistryAccess.of_node(options, clock)
+        self._pod_files = pod_files = stand_ins.pod_files or PodFiles(self._runtime_options)
         self.runtime = RuntimeManager(
             runtime_client,
             image_client,
             recorder=self.recorder,
             clock=clock,
-            options=runtime_options(options),
+            options=self._runtime_options,
             mounts=self.mounts,
-            files=stand_ins.pod_files,
+            files=pod_files,
+            abilities=lambda: self.runtime_state.abilities,
+            credentials=None if registry_access is None else registry_access.credentials,
+            pull_records=None if registry_access is None else registry_access.pull_records,
+            ended=self.ends.until_ended,
         )
-        self.runtime_state = RuntimeState(runtime_client)
+        self.image_collector = self.log_rotator = None
+        if registry_access is not None:
+            self.image_collector = ImageCollector(
+                image_client,
+                runtime_client,
+                recorder=self.recorder,
+                clock=clock,
+                policy=image_gc_policy(options.configuration),
+                holds=self.runtime.image_holds,
+                on_collected=registry_access.pull_records.prune,
+            )
+            self.log_rotator = LogRotator(
+                runtime_client,
+                pod_files,
+                logs_dir=Path(options.configuration.pod_logs_dir),
+                clock=clock,
+                locks=pod_files.log_locks,
+                policy=log_rotation_policy(options.configuration),
+            )
         self.pleg = Pleg(self.runtime)
-        self.cri_events = CriEventSource(runtime_client, clock)
-        self.relist = Relist(self.pleg, self.runtime, self.cri_events.healthy)
-        self.pidfds = stand_ins.pidfds or PidfdWatchers(runtime_client)
+        self.cri_events = CriEventSource(runtime_client, clock, self.ends)
+        self.relist = Relist(
+            self.pleg, self.runtime, self.cri_events.healthy, on_recovery=lambda: self.sync_loop.runtime_is_back()
+        )
+        self.pidfds = stand_ins.make_pidfds(runtime_client, self.ends)
         self.pleg.add_observer(self.pidfds.watch)
         syncer = AgentPodSyncer(
             runtime=self.runtime,
@@ -132,6 +174,7 @@ class Agent:
             pleg=self.pleg,
             network_problem=lambda: self.runtime_state.conditions.network_problem,
             host_ips=options.host_ips,
+            rejection=self._rejection,
         )
         self.workers = PodWorkers(
             syncer,
@@ -156,6 +199,7 @@ class Agent:
             self.mounts,
             self.pleg.cache,
             sources_ready=lambda: self.sync_loop.sources_ready,
+            recorder=self.recorder,
             container_gc=options.container_gc,
         )
         self.sync_loop = SyncLoop(
@@ -171,6 +215,8 @@ class Agent:
         await self._connect()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.runtime_state.run)
+            await nursery.start(self.runtime.run)
+            self._look_at_node()
             await nursery.start(self.pleg.run)
             await nursery.start(self.pidfds.run, self.pleg)
             await nursery.start(self.workers.run)
@@ -181,6 +227,9 @@ class Agent:
             await nursery.start(self.relist.run)
             nursery.start_soon(self.cri_events.run, self.pleg, self.relist)
             await nursery.start(self.sources.run, send_config)
+            if self.image_collector is not None and self.log_rotator is not None:
+                await nursery.start(self.image_collector.run)
+                await nursery.start(self.log_rotator.run)
             task_status.started()
 
     def on_worker_finished(self, listener: Callable[[str], None]) -> None:
@@ -253,6 +302,34 @@ class Agent:
         self.housekeeping.collect_soon()
         for listener in self._finish_listeners:
             listener(uid)
+
+    def _look_at_node(self) -> None:
+        """Take up what an earlier agent left, and say what is not as it should be."""
+        try:
+            self.runtime.user_namespaces.adopt()
+        except (UserNamespaceError, OSError) as error:
+            log.warning("the user ids that pods have cannot be read", error=str(error))
+        for server in cluster_servers(self.options.configuration.cluster_dns)[1]:
+            log.warning("Invalid clusterDNS IP", address=server)
+        path = self._runtime_options.resolver_config
+        if path is None:
+            return
+        try:
+            settings = self._pod_files.resolver_settings()
+        except (OSError, SandboxConfigError) as error:
+            problem: str | None = str(error)
+        else:
+            domain = self._runtime_options.cluster_domain
+            problem = None if settings is None else limits_exceeded(str(path), settings, domain)
+        if problem:
+            self.recorder.node_event(EventType.WARNING, "CheckLimitsForResolvConf", problem)
+
+    def _rejection(self, pod: Pod) -> tuple[str, str] | None:
+        """Why this node cannot run the pod as it asks. Raises NetworkNotReadyError while the runtime has not answered:
+        what it is able to do is not known before."""
+        if not self.runtime_state.answered:
+            raise NetworkNotReadyError("the container runtime has not told yet what it can do")
+        return rejection(pod, self.runtime_state.abilities, self._runtime_options.machine, self._sysctls)
 
     def _past_active_deadline(self, pod: Pod) -> bool:
         if pod.spec.active_deadline_seconds is None:

@@ -10,8 +10,11 @@ import attrs
 
 from trikubelet.api import Quantity
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.runtime.dns import cluster_servers
 from trikubelet.runtime.gc_choice import ContainerGCPolicy
-from trikubelet.runtime.options import MachineFacts, RuntimeOptions
+from trikubelet.runtime.image_gc_choice import ImageGCPolicy
+from trikubelet.runtime.log_rotation_choice import LogRotationPolicy
+from trikubelet.runtime.options import IDRange, MachineFacts, RuntimeOptions
 
 EMBEDDED: Final = "embedded"
 LOG_SYMLINKS: Final = Path("/var/log/containers")
@@ -36,6 +39,8 @@ class AgentOptions:
     credential_provider_bin_dir: Path | None = None
     container_gc: ContainerGCPolicy = attrs.field(default=ContainerGCPolicy())
     """Which ended containers are kept."""
+    user_ids: IDRange | None = None
+    """Users that pods with a namespace of their own may have; None: all that the kernel has."""
     drain_on_exit: bool | None = None
     """None: only with the embedded runtime, whose containers belong to this agent."""
     host_ips: tuple[str, ...] = ("127.0.0.1",)
@@ -71,7 +76,7 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
             "memory": Quantity.from_bytes_count(machine.memory_capacity),
         },
         cluster_domain=configuration.cluster_domain,
-        cluster_dns=configuration.cluster_dns,
+        cluster_dns=cluster_servers(configuration.cluster_dns)[0],
         resolver_config=Path(configuration.resolv_conf) if configuration.resolv_conf else None,
         cpu_cfs_quota=configuration.cpu_cfs_quota,
         cpu_cfs_quota_period=round(configuration.cpu_cfs_quota_period.total_seconds() * 1e6),
@@ -84,6 +89,8 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
         credential_verification_policy=configuration.image_pull_credentials_verification_policy,
         preloaded_images_allowlist=configuration.preloaded_images_verification_allowlist,
         allowed_unsafe_sysctls=configuration.allowed_unsafe_sysctls,
+        user_ids=options.user_ids,
+        max_pods=configuration.max_pods,
         swap_behavior=configuration.memory_swap.swap_behavior or "NoSwap",
     )
     if namespaces is not None and namespaces.ids_per_pod is not None:
@@ -92,6 +99,26 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
     if longest_restart is None:
         return told
     return attrs.evolve(told, max_container_restart_period=longest_restart.total_seconds())
+
+
+def image_gc_policy(configuration: KubeletConfiguration) -> ImageGCPolicy:
+    """When images are garbage."""
+    return ImageGCPolicy(
+        high_threshold_percent=configuration.image_gc_high_threshold_percent,
+        low_threshold_percent=configuration.image_gc_low_threshold_percent,
+        min_age=configuration.image_minimum_gc_age.total_seconds(),
+        max_age=configuration.image_maximum_gc_age.total_seconds(),
+    )
+
+
+def log_rotation_policy(configuration: KubeletConfiguration) -> LogRotationPolicy:
+    """When logs are cut."""
+    return LogRotationPolicy(
+        max_size=Quantity(configuration.container_log_max_size).value(),
+        max_files=configuration.container_log_max_files,
+        max_workers=configuration.container_log_max_workers,
+        interval=configuration.container_log_monitor_interval.total_seconds(),
+    )
 
 
 def _log_symlinks(options: AgentOptions, pod_logs_dir: Path) -> Path | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import attrs
 import trio
 
+from trikubelet.events import EventType
 from trikubelet.logs import get_logger
 from trikubelet.pods.classify import nothing_runs
 from trikubelet.pods.cleanup import (
@@ -26,15 +27,18 @@ from trikubelet.pods.cleanup import (
     RestartPod,
     plan_cleanup,
 )
+from trikubelet.runtime.errors import GarbageCollectionError
 from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.runtime.model import RunningPod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
 
     from trio_typing import TaskStatus
 
     from trikubelet.api import Pod
+    from trikubelet.events import EventRecorder
     from trikubelet.pleg.cache import PodStatusCache
     from trikubelet.pods.manager import PodManager
     from trikubelet.pods.workers import PodWorkers
@@ -71,6 +75,7 @@ class Housekeeping:
         mounts: PodMounts,
         cache: PodStatusCache,
         sources_ready: Callable[[], bool],
+        recorder: EventRecorder,
         container_gc: ContainerGCPolicy = ContainerGCPolicy(),  # noqa: B008 - frozen
     ) -> None:
         self._pods = pods
@@ -80,6 +85,7 @@ class Housekeeping:
         self._mounts = mounts
         self._cache = cache
         self._sources_ready = sources_ready
+        self._recorder = recorder
         self._container_gc = container_gc
         self._send_died, self._died = trio.open_memory_channel[tuple[str, str]](math.inf)
         self._send_gone, self._gone = trio.open_memory_channel[str](math.inf)
@@ -178,8 +184,16 @@ class Housekeeping:
             return
         for action in plan.actions:
             self._carry_out(action)
+        running = {pod.uid for pod in found.running}
+        self._release_user_ids(plan.statuses_to_keep | workers.keys() | running)
         # What is still being ended is still being reported of.
         self._statuses.remove_orphaned(plan.statuses_to_keep | workers.keys())
+
+    def _release_user_ids(self, uids: AbstractSet[str]) -> None:
+        try:
+            self._runtime.user_namespaces.release_others(uids)
+        except OSError as error:
+            log.warning("user ids of pods that are gone cannot be taken back", error=str(error))
 
     def _reported_phases(self, pods: Iterable[Pod]) -> dict[str, str]:
         statuses = {pod.metadata.uid: self._statuses.get_pod_status(pod.metadata.uid) for pod in pods}
@@ -240,5 +254,8 @@ class Housekeeping:
             self._collection_wanted = trio.Event()
             try:
                 await self.collect()
+            except GarbageCollectionError as error:
+                log.warning("garbage collection failed", error=str(error))
+                self._recorder.node_event(EventType.WARNING, "ContainerGCFailed", str(error))
             except Exception as error:  # noqa: BLE001 - comes again in a minute
                 log.warning("garbage collection failed", error=str(error))

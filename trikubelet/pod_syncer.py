@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Pod, PodStatus
+from trikubelet.api import (
+    ALL_CONTAINERS_RESTARTING,
+    CONDITION_TRUE,
+    POD_FAILED,
+    POD_READY_TO_START_CONTAINERS,
+    POD_SUCCEEDED,
+    Pod,
+    PodCondition,
+    PodStatus,
+)
 from trikubelet.clock import WallClock
 from trikubelet.events import EventRecorder, EventType
 from trikubelet.logs import get_logger
@@ -29,6 +38,7 @@ from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
 from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.model import PodRuntimeStatus
+from trikubelet.runtime.results import SyncAction
 from trikubelet.status.generate import Eviction, generate_pod_status
 from trikubelet.status.manager import StatusManager
 from trikubelet.volumes import PodMounts, VolumeError
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
 
     from trikubelet.pods.types import PodStatusFn, SyncPodType
     from trikubelet.runtime.model import RunningPod
+    from trikubelet.runtime.results import PodSyncResult
 
 log = get_logger("pod-syncer")
 
@@ -82,6 +93,9 @@ class AgentPodSyncer:
     network_problem: Callable[[], str | None]
     """Why pods cannot have a network now, None when they can."""
     host_ips: tuple[str, ...]
+    rejection: Callable[[Pod], tuple[str, str] | None] = lambda pod: None
+    """Reason and message of a pod that this node cannot run as it asks; asked before anything of it is started. May
+    raise what makes the pod wait."""
     _settled: dict[str, _Settled] = attrs.field(factory=dict, init=False)
     """By UID."""
 
@@ -93,36 +107,44 @@ class AgentPodSyncer:
         Raises NetworkNotReadyError, VolumeError, SyncPodError, or BackoffError when only waiting is left to do.
         """
         uid = pod.metadata.uid
-        problem = self.network_problem()
         settled = self._settled.pop(uid, None)
-        if problem is None and settled and settled.still_holds(pod, status, self.statuses.get_pod_status(uid)):
+        if (
+            settled is not None
+            and self.network_problem() is None
+            and settled.still_holds(pod, status, self.statuses.get_pod_status(uid))
+        ):
             self._settled[uid] = settled
             return PodSyncReport(None)
+        while (report := await self._sync(pod, status)) is None:
+            # Whoever waits for the containers that are gone now would wait in vain: removals are no news.
+            with trio.fail_after(STATUS_TIMEOUT):
+                status = await self.pleg.cache.get_newer_than(uid, trio.current_time())
+        return report
+
+    async def _sync(self, pod: Pod, status: PodRuntimeStatus) -> PodSyncReport | None:
+        """One round; None when it removed all containers for them to start again in another."""
+        uid = pod.metadata.uid
         api_status = self._report(pod, status)
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
             return PodSyncReport(None, terminal=True)
-        if problem is not None and not pod.spec.host_network:
-            self.recorder.pod_event(pod, EventType.WARNING, "NetworkNotReady", f"network is not ready: {problem}")
-            raise NetworkNotReadyError(problem)
+        self._await_network(pod)
+        if not status.sandbox_statuses and not status.container_statuses and (no := self.rejection(pod)) is not None:
+            self._reject(pod, status, *no)
+            return PodSyncReport(None, terminal=True)
         try:
             await self.mounts.prepare(pod)
         except VolumeError as error:
             message = f"Unable to attach or mount volumes: {error}"
             self.recorder.pod_event(pod, EventType.WARNING, "FailedMount", message)
             raise
-        result = None
-        try:
-            with self.pleg.acting(uid):
-                result = await self.runtime.sync_pod(pod, status)
-        finally:
-            # Also when it failed or was cancelled: it may have changed something before.
-            if result is None or result.results:
-                self.pleg.inspect_soon(uid)
+        result = await self._act(pod, status, api_status)
         if result.backoffs or result.error is not None:
             # The reasons why containers wait belong into the status at once.
             self._report(pod, status)
         if result.error is not None:
             raise result.error
+        if _restarts_all(api_status) and any(one.action is SyncAction.REMOVE_CONTAINER for one in result.results):
+            return None
         if result.backoffs:
             waiting = ", ".join(sorted(result.backoffs))
             raise BackoffError(f"waiting to start {waiting}", min(result.backoffs.values()))
@@ -131,6 +153,49 @@ class AgentPodSyncer:
         if pod.spec.active_deadline_seconds is None:  # a deadline passes without anything having changed
             self._settled[uid] = _Settled(pod, status, self.statuses.get_pod_status(uid))
         return PodSyncReport(None)
+
+    async def _act(self, pod: Pod, status: PodRuntimeStatus, api_status: PodStatus) -> PodSyncResult:
+        """Let the runtime manager do its part."""
+        result = None
+        # A pod in the node's network has the node's addresses, of which its sandbox knows nothing.
+        addressed = attrs.evolve(status, ips=tuple(one.ip for one in api_status.pod_ips))
+        try:
+            with self.pleg.acting(pod.metadata.uid):
+                result = await self.runtime.sync_pod(
+                    pod,
+                    addressed,
+                    restart_all_containers=_restarts_all(api_status),
+                    on_sandbox_ready=self._sandbox_ready,
+                )
+            return result
+        finally:
+            # Also when it failed or was cancelled: it may have changed something before.
+            if result is None or result.results:
+                self.pleg.inspect_soon(pod.metadata.uid)
+
+    def _await_network(self, pod: Pod) -> None:
+        """Raises NetworkNotReadyError for a pod that has to wait."""
+        problem = self.network_problem()
+        if problem is not None and not pod.spec.host_network:
+            self.recorder.pod_event(pod, EventType.WARNING, "NetworkNotReady", f"network is not ready: {problem}")
+            raise NetworkNotReadyError(problem)
+
+    def _reject(self, pod: Pod, status: PodRuntimeStatus, reason: str, message: str) -> None:
+        """Fail a pod that this node cannot run as it asks (kubelet: `rejectPod`)."""
+        self.recorder.pod_event(pod, EventType.WARNING, reason, message)
+        verdict = Eviction(reason, f"Pod was rejected: {message}")
+        self._report(pod, status, ended=True, verdict=verdict)
+
+    def _sandbox_ready(self, pod: Pod, ips: tuple[str, ...]) -> None:
+        """Report that the pod has its sandbox, and nothing else that is new (kubelet: `OnPodSandboxReady`)."""
+        reported = self.statuses.get_pod_status(pod.metadata.uid) or pod.status
+        ready = PodCondition(
+            type=POD_READY_TO_START_CONTAINERS,
+            status=CONDITION_TRUE,
+            observed_generation=pod.metadata.generation,
+        )
+        others = (one for one in reported.conditions if one.type != ready.type)
+        self.statuses.set_pod_status(pod, attrs.evolve(reported, conditions=(*others, ready)))
 
     async def sync_terminating_pod(
         self, pod: Pod, status: PodRuntimeStatus, grace_period: int | None, pod_status_fn: PodStatusFn | None
@@ -169,15 +234,23 @@ class AgentPodSyncer:
         """Release what the pod held (volumes) after its containers ended, and report the pod as ended."""
         self._report(pod, status, ended=True)
         await self.mounts.remove(pod.metadata.uid)
+        self.runtime.release(pod.metadata.uid)
         self.statuses.terminate_pod(pod)
 
     def _report(
-        self, pod: Pod, observed: PodRuntimeStatus, *, ended: bool = False, change: PodStatusFn | None = None
+        self,
+        pod: Pod,
+        observed: PodRuntimeStatus,
+        *,
+        ended: bool = False,
+        change: PodStatusFn | None = None,
+        verdict: Eviction | None = None,
     ) -> PodStatus:
         """Generate the pod's status from what was observed, and make it the reported one."""
         uid = pod.metadata.uid
         previous = self.statuses.get_pod_status(uid) or pod.status
-        late = is_past_active_deadline(pod, previous.start_time, self.clock.now())
+        if verdict is None and is_past_active_deadline(pod, previous.start_time, self.clock.now()):
+            verdict = Eviction(active_deadline.REASON, active_deadline.MESSAGE)
         status = generate_pod_status(
             pod,
             observed,
@@ -186,11 +259,19 @@ class AgentPodSyncer:
             waiting_reasons={} if ended else self.runtime.waiting_reasons(uid),
             terminal=ended,
             host_ips=self.host_ips,
-            eviction=Eviction(active_deadline.REASON, active_deadline.MESSAGE) if late else None,
+            eviction=verdict,
+            recursive_read_only=self.runtime.mounts_read_only_recursively(pod),
         )
         # An agent that finds a pod running counts from the pod's start, not from its own.
         status = attrs.evolve(status, start_time=_oldest_sandbox(observed))
         return self.statuses.set_pod_status(pod, status if change is None else change(status))
+
+
+def _restarts_all(status: PodStatus) -> bool:
+    return any(
+        condition.type == ALL_CONTAINERS_RESTARTING and condition.status == CONDITION_TRUE
+        for condition in status.conditions
+    )
 
 
 def _oldest_sandbox(observed: PodRuntimeStatus) -> datetime | None:

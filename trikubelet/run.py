@@ -28,11 +28,17 @@ from trikubelet.clock import SystemClock
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
 from trikubelet.logs import configure_logging, get_logger
+from trikubelet.registry_access import RegistryAccessError
+from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
+from trikubelet.runtime.sysctls import SysctlPatternError
+from trikubelet.runtime.user_namespaces import UserNamespaceError, id_range_of_node
 from trikubelet.server.http import HttpServer
 from trikubelet.server.local_api import local_api
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from trikubelet.clock import WallClock
 
 log = get_logger("agent")
 
@@ -156,12 +162,9 @@ async def _run_until(options: AgentOptions, ending: _Ending) -> int:
     async with _connected_runtime(options) as runtime, trio.open_nursery() as nursery:
         ending.runtime_started = True
         timeout = options.configuration.runtime_request_timeout.total_seconds()
-        agent = Agent(
-            options,
-            RuntimeClient(runtime.channel, timeout=timeout),
-            ImageClient(runtime.image_channel, timeout=timeout),
-            clock=clock,
-        )
+        runtime_client = RuntimeClient(runtime.channel, timeout=timeout)
+        image_client = ImageClient(runtime.image_channel, timeout=timeout)
+        agent = await _agent(options, runtime_client, image_client, clock)
         view = LocalView(agent, runtime.import_archive)
         await nursery.start(view.run)
         await nursery.start(HttpServer(local_api(view, clock)).serve_unix, options.socket)
@@ -181,6 +184,19 @@ async def _run_until(options: AgentOptions, ending: _Ending) -> int:
             log.error("pods did not end in time", uids=sorted(left))
         return EXIT_PODS_LEFT if left else 0
     raise AssertionError("unreachable")
+
+
+async def _agent(
+    options: AgentOptions, runtime_client: RuntimeClient, image_client: ImageClient, clock: WallClock
+) -> Agent:
+    """Raises StartError when it cannot be what the options say."""
+    namespaces = options.configuration.user_namespaces
+    ids_per_pod = DEFAULT_IDS_PER_POD if namespaces is None else namespaces.ids_per_pod or DEFAULT_IDS_PER_POD
+    try:
+        user_ids = await id_range_of_node(ids_per_pod)
+        return Agent(attrs.evolve(options, user_ids=user_ids), runtime_client, image_client, clock=clock)
+    except (UserNamespaceError, SysctlPatternError, RegistryAccessError) as error:
+        raise StartError(str(error)) from error
 
 
 async def _cancel_when(event: trio.Event, scope: trio.CancelScope, patience: float) -> None:

@@ -57,13 +57,18 @@ class CleanUp:
 
 
 @attrs.frozen
+class RuntimeBack:
+    """A runtime that was away answers again."""
+
+
+@attrs.frozen
 class ProbeResult:
     """A probe changed its mind about a container of this pod."""
 
     uid: str
 
 
-LoopEvent = PodUpdate | list[PodLifecycleEvent] | SyncTick | CompareWorkers | CleanUp | ProbeResult
+LoopEvent = PodUpdate | list[PodLifecycleEvent] | SyncTick | CompareWorkers | CleanUp | ProbeResult | RuntimeBack
 
 
 class Housekeeper(Protocol):
@@ -105,6 +110,7 @@ class SyncLoop:
         self._handled_sources: set[str] = set()
         self._send, self._receive = trio.open_memory_channel[LoopEvent](0)
         self._housekeeping_wanted = trio.Event()
+        self._runtime_back = trio.Event()
         self._draining = False
         self.settled = trio.Event()
         """Every source was heard of, and what the node held before is known to the pod workers."""
@@ -124,6 +130,10 @@ class SyncLoop:
         """A worker has finished: do not wait for the period."""
         self._housekeeping_wanted.set()
 
+    def runtime_is_back(self) -> None:
+        """A runtime that was away answers again: pods that wait for their next attempt need not wait."""
+        self._runtime_back.set()
+
     async def run(
         self,
         config: trio.MemoryReceiveChannel[PodUpdate],
@@ -137,6 +147,7 @@ class SyncLoop:
             nursery.start_soon(self._forward_lifecycle, lifecycle)
             nursery.start_soon(self._tick)
             nursery.start_soon(self._tick_housekeeping)
+            nursery.start_soon(self._forward_recovery)
             task_status.started()
             async for event in self._receive:
                 self.entered_at = trio.current_time()
@@ -161,6 +172,12 @@ class SyncLoop:
         while True:
             await trio.sleep(SYNC_TICK)
             await self._send.send(SyncTick())
+
+    async def _forward_recovery(self) -> None:
+        while True:
+            await self._runtime_back.wait()
+            self._runtime_back = trio.Event()
+            await self._send.send(RuntimeBack())
 
     async def _tick_housekeeping(self) -> None:
         while True:
@@ -204,6 +221,8 @@ class SyncLoop:
                 if not self._draining:
                     self._housekeeper.clean_up(event.found)
                     self.settled.set()
+            case RuntimeBack():
+                self._sync_pods(self._pods.pods())
             case ProbeResult():
                 pod = self._pods.pod_by_uid(event.uid)
                 if pod is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
+from grpclib.const import Status
 
 from trikubelet.api import pod_from_dict, set_pod_defaults
 from trikubelet.pods.types import SyncPodType, UpdatePodOptions
@@ -92,3 +93,38 @@ async def test_housekeeping_asks_the_runtime_only_when_it_may_hold_a_pod_that_no
     await trio.sleep(25)
     # One relist and one garbage collection may fall into this time.
     assert sum(node.sim.calls.count(call) - count for call, count in before.items()) <= 5
+
+
+@pytest.mark.parametrize(
+    "message", ['failed to reserve sandbox name "web": name "web" is reserved for "abc"', "the runtime restarts"]
+)
+async def test_what_the_runtime_could_not_do_just_now_is_tried_again_soon(
+    autojump_clock: MockClock, message: str
+) -> None:
+    sim = SimulatedRuntime(seed=1)
+    sim.program(Program.runs_forever())
+    status = Status.UNKNOWN if "reserved" in message else Status.UNAVAILABLE
+    sim.faults.fail_next("RunPodSandbox", status=status, message=message)
+    async with simulated_node(sim) as node:
+        node.source().put(POD)
+        await trio.sleep(4)
+        assert len(sim.running_containers("web")) == 1
+
+
+async def test_a_pod_in_the_nodes_network_knows_its_addresses(autojump_clock: MockClock) -> None:
+    sim = SimulatedRuntime(seed=1)
+    sim.program(Program.runs_forever())
+    variable = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    container = {"name": "main", "image": "test/web:1", "env": [variable]}
+    pod = pod_from_dict(
+        {
+            "metadata": {"name": "web", "namespace": "default", "uid": "web"},
+            "spec": {"hostNetwork": True, "containers": [container]},
+        }
+    )
+    async with simulated_node(sim) as node:
+        node.source().put(set_pod_defaults(pod))
+        await trio.sleep(10)
+        (running,) = sim.running_containers("web")
+        values = {one.key: one.value for one in running.config.envs}
+        assert values["IP"].decode() == node.agent.options.host_ips[0]

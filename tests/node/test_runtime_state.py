@@ -40,7 +40,8 @@ async def test_a_network_that_goes_and_comes_back_is_noticed(autojump_clock: Moc
         await nursery.start(state.run)
         sim.runtime_service.network_ready = network(ready=False)
         await trio.sleep(PERIOD + 1)
-        assert problems(state) == ("", "Test: as the test says")
+        text = "container runtime network not ready: NetworkReady=false reason:Test message:as the test says"
+        assert problems(state) == ("", text)
         sim.runtime_service.network_ready = network(ready=True)
         await trio.sleep(PERIOD + 1)
         assert problems(state) == ("", "")

@@ -321,3 +321,19 @@ async def test_healthy_event_sources_slow_the_relists_down(autojump_clock: MockC
     relist.relist_soon()
     await trio.sleep(10.5)
     assert runtime.lists >= 11
+
+
+async def test_who_waits_for_the_runtime_is_told_when_lists_work_again(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime()
+    told: list[float] = []
+    pleg = Pleg(runtime)
+    relist = Relist(pleg, runtime, lambda: False, on_recovery=lambda: told.append(trio.current_time()))
+    await nursery.start(pleg.run)
+    await nursery.start(relist.run)
+    runtime.error = OSError("connection lost")
+    await trio.sleep(3.5)
+    runtime.error = None
+    await trio.sleep(5)
+    assert told == [pytest.approx(4, abs=0.1)]

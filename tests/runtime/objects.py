@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from trikubelet.api import ConfigMap, Secret
 from trikubelet.runtime.objects import ObjectError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trikubelet.api import ConfigMap, Pod, Secret
+    from trikubelet.api import Pod
 
 
 @attrs.define

@@ -12,7 +12,6 @@ import pytest
 from trikubelet.api import (
     AppArmorProfile,
     Capabilities,
-    ConfigMapVolumeSource,
     Container,
     ContainerPort,
     HostAlias,
@@ -24,17 +23,9 @@ from trikubelet.api import (
     SeccompProfile,
     SecurityContext,
     Sysctl,
-    Volume,
-    VolumeMount,
 )
 from trikubelet.cri import v1
-from trikubelet.runtime.container_config import (
-    ContainerInputs,
-    container_config,
-    sub_path_of,
-    volume_mount,
-    wants_hosts_file,
-)
+from trikubelet.runtime.container_config import ContainerExtras, ContainerInputs, container_config
 from trikubelet.runtime.dns import DNSSettings
 from trikubelet.runtime.errors import ContainerConfigError, SandboxConfigError
 from trikubelet.runtime.hostname import (
@@ -137,54 +128,67 @@ def test_a_stop_signal_that_is_none_is_refused() -> None:
         config(Container(name="main", lifecycle=Lifecycle(stop_signal="SIGFOO")))
 
 
-def test_mounts_are_read_only_when_asked_for_or_when_the_volume_is_managed() -> None:
-    situation = pod(volumes=(Volume(name="conf", config_map=ConfigMapVolumeSource(name="c")), Volume(name="data")))
-    managed = volume_mount(situation, VolumeMount(name="conf", mount_path="/conf"), Path("/x"))
-    own = volume_mount(situation, VolumeMount(name="data", mount_path="data"), Path("/y"))
-    asked = volume_mount(situation, VolumeMount(name="data", mount_path="/d", read_only=True), Path("/y"))
-    assert (managed.readonly, own.readonly, asked.readonly) == (True, False, True)
-    assert (own.container_path, own.host_path) == ("/data", "/y")
+def test_bytes_of_a_secret_reach_the_container_unchanged() -> None:
+    value = b"\xff".decode(errors="surrogateescape")
+    made = config(Container(name="main"), environment={"KEY": value})
+    assert made.envs[0].value == b"\xff"
+    assert v1.ContainerConfig().parse(bytes(made)).envs[0].value == b"\xff"
 
 
 @pytest.mark.parametrize(
-    ("mode", "propagation"),
+    ("fields", "environment", "named"),
     [
-        (None, v1.MountPropagation.PROPAGATION_PRIVATE),
-        ("None", v1.MountPropagation.PROPAGATION_PRIVATE),
-        ("HostToContainer", v1.MountPropagation.PROPAGATION_HOST_TO_CONTAINER),
-        ("Bidirectional", v1.MountPropagation.PROPAGATION_BIDIRECTIONAL),
+        ({"args": ("$(KEY)",)}, {"KEY": "\udcff"}, r"args\[0\]"),
+        ({}, {"K\udcff": ""}, "a variable's name"),
+        ({}, {"KEY": "\ud800"}, "variable KEY"),
     ],
 )
-def test_mount_propagation_is_translated(mode: str | None, propagation: v1.MountPropagation) -> None:
-    mount = VolumeMount(name="data", mount_path="/d", mount_propagation=mode)
-    assert volume_mount(pod(), mount, Path("/x")).propagation == propagation
+def test_what_the_way_to_the_runtime_cannot_take_is_refused_by_name(
+    fields: dict[str, Any], environment: dict[str, str], named: str
+) -> None:
+    with pytest.raises(ContainerConfigError, match=rf"^{named} is not valid UTF-8"):
+        config(Container(name="main", **fields), environment=environment)
 
 
-@pytest.mark.parametrize("mount", [{"mount_propagation": "Sideways"}, {"recursive_read_only": "Enabled"}])
-def test_mounts_that_cannot_be_had_are_refused(mount: dict[str, Any]) -> None:
-    with pytest.raises(ContainerConfigError):
-        volume_mount(pod(), VolumeMount(name="data", mount_path="/d", read_only=True, **mount), Path("/x"))
+def test_what_devices_bring_comes_before_the_pods_own() -> None:
+    extras = ContainerExtras(
+        devices=[v1.Device(host_path="/dev/gpu0", container_path="/dev/gpu")],
+        cdi_devices=["example.org/gpu=0"],
+        mounts=[v1.Mount(container_path="/driver", host_path="/opt/driver")],
+        annotations={"example.org/gpu": "0", "io.kubernetes.container.restartCount": "99"},
+    )
+    disk = v1.Device(host_path="/dev/disk", container_path="/dev/disk")
+    mount = v1.Mount(container_path="/data", host_path="/x")
+    made = config(Container(name="main"), extras=extras, devices=[disk], mounts=[mount])
+    assert [device.container_path for device in made.devices] == ["/dev/gpu", "/dev/disk"]
+    assert [device.name for device in made.cdi_devices] == ["example.org/gpu=0"]
+    assert [mount.container_path for mount in made.mounts] == ["/driver", "/data"]
+    assert made.annotations["example.org/gpu"] == "0"
+    assert made.annotations["io.kubernetes.container.restartCount"] == "0"
 
 
-def test_sub_paths_are_expanded_and_stay_inside() -> None:
-    assert sub_path_of(VolumeMount(sub_path="a/b"), {}) == "a/b"
-    assert sub_path_of(VolumeMount(sub_path_expr="$(POD)/logs"), {"POD": "web"}) == "web/logs"
-    for mount, problem in (
-        (VolumeMount(sub_path_expr="$(POD)"), "missing value for POD"),
-        (VolumeMount(sub_path="/etc"), "must not be an absolute path"),
-        (VolumeMount(sub_path="a/../.."), r"must not contain '\.\.'"),
-    ):
-        with pytest.raises(ContainerConfigError, match=problem):
-            sub_path_of(mount, {})
+def test_a_pod_with_its_own_users_has_them_in_all_mounts() -> None:
+    ids = v1.IdMapping(host_id=65536, container_id=0, length=65536)
+    users = v1.UserNamespace(mode=v1.NamespaceMode.POD, uids=[ids], gids=[ids])
+    container = Container(name="main")
+    made = config(
+        container,
+        pod(container, host_users=False),
+        mounts=[v1.Mount(container_path="/a"), v1.Mount(container_path="/b")],
+        user_namespace=users,
+    )
+    assert made.linux.security_context.namespace_options.userns_options == users
+    assert [(mount.uid_mappings, mount.gid_mappings) for mount in made.mounts] == [([ids], [ids])] * 2
 
 
-def test_the_hosts_file_is_not_put_over_the_pods_own() -> None:
-    plain = Container(name="main")
-    own = Container(name="main", volume_mounts=(VolumeMount(name="h", mount_path="/etc/hosts"),))
-    assert wants_hosts_file(pod(plain), plain, ["10.0.0.1"])
-    assert not wants_hosts_file(pod(plain), plain, [])
-    assert wants_hosts_file(pod(plain, host_network=True), plain, [])
-    assert not wants_hosts_file(pod(own), own, ["10.0.0.1"])
+def test_a_pod_with_the_nodes_users_has_its_mounts_as_they_are() -> None:
+    container = Container(name="main")
+    made = config(
+        container,
+        mounts=[v1.Mount(container_path="/a")],
+        user_namespace=v1.UserNamespace(mode=v1.NamespaceMode.NODE),
+    )
+    assert (made.mounts[0].uid_mappings, made.mounts[0].gid_mappings) == ([], [])
 
 
 # Security

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from trikubelet.api import ObjectMeta, Pod, PodDNSConfig, PodDNSConfigOption, PodSpec
-from trikubelet.runtime.dns import DNSSettings, parse_resolv_conf, pod_dns
+from trikubelet.runtime.dns import DNSSettings, cluster_servers, limits_exceeded, parse_resolv_conf, pod_dns
+from trikubelet.runtime.errors import SandboxConfigError
 
 HOST = DNSSettings(("192.168.0.1",), ("lan",), ("timeout:2",))
 
@@ -16,7 +17,7 @@ HOST = DNSSettings(("192.168.0.1",), ("lan",), ("timeout:2",))
     ("text", "settings"),
     [
         ("", DNSSettings()),
-        ("nameserver 1.2.3.4\n\tnameserver\t5.6.7.8  \nnameserver", DNSSettings(("1.2.3.4", "5.6.7.8"))),
+        ("nameserver 1.2.3.4\n\tnameserver\t5.6.7.8  ", DNSSettings(("1.2.3.4", "5.6.7.8"))),
         ("# nameserver 1.1.1.1\nnameserver 1.2.3.4", DNSSettings(("1.2.3.4",))),
         ("search a b. .\n", DNSSettings((), ("a", "b"))),
         ("search foo\nsearch bar\n", DNSSettings((), ("bar",))),
@@ -28,6 +29,12 @@ HOST = DNSSettings(("192.168.0.1",), ("lan",), ("timeout:2",))
 )
 def test_resolv_conf_is_read(text: str, settings: DNSSettings) -> None:
     assert parse_resolv_conf(text) == settings
+
+
+def test_a_name_server_without_an_address_is_an_error_as_in_the_kubelet() -> None:
+    with pytest.raises(SandboxConfigError) as caught:
+        parse_resolv_conf("nameserver 1.2.3.4\nnameserver \n")
+    assert str(caught.value) == ("Encountered error while parsing resolv conf file. Error: nameserver list is empty ")
 
 
 def dns(host: DNSSettings | None = HOST, *, cluster: tuple[str, ...] = ("10.0.0.10",), **spec: Any) -> Any:
@@ -58,9 +65,16 @@ def test_the_policy_chooses_whose_settings_count(policy: str, host_network: bool
 def test_without_cluster_dns_the_nodes_settings_are_used_and_it_is_said() -> None:
     made = dns(cluster=(), dns_policy="ClusterFirst")
     assert made.settings == HOST
-    [(reason, message)] = made.warnings
-    assert reason == "MissingClusterDNS"
-    assert message.endswith('Falling back to "Default" policy.')
+    said = (
+        'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. '
+        'Falling back to "Default" policy.'
+    )
+    assert made.warnings == (("MissingClusterDNS", f'pod: "web_ns(1)". {said}'),)
+    assert made.node_warnings == (("MissingClusterDNS", said),)
+
+
+def test_with_cluster_dns_there_is_nothing_to_say_about_the_node() -> None:
+    assert dns(dns_policy="ClusterFirst").node_warnings == ()
 
 
 def test_without_a_resolv_conf_names_are_asked_of_the_machine_itself() -> None:
@@ -94,3 +108,49 @@ def test_domains_are_left_out_when_they_or_all_together_are_too_long() -> None:
     assert dns(dns_policy="None", dns_config=one_too_long).settings.searches == ("b",)
     together = PodDNSConfig(searches=tuple(str(number) * 250 for number in range(9)))
     assert len(dns(dns_policy="None", dns_config=together).settings.searches) == 8
+
+
+@pytest.mark.parametrize(
+    ("searches", "cluster_domain", "problem"),
+    [
+        (["lan"] * 32, "", None),
+        (["lan"] * 33, "", "Resolv.conf file '/r' contains search line consisting of more than 32 domains!"),
+        (["lan"] * 29, "cluster.local", None),
+        (
+            ["lan"] * 30,
+            "cluster.local",
+            "Resolv.conf file '/r' contains search line consisting of more than 29 domains!",
+        ),
+        (
+            ["a" * 254],
+            "",
+            'Resolv.conf file "/r" contains a search path which length is more than allowed 253 chars!',
+        ),
+        (
+            ["a" * 250] * 9,
+            "",
+            "Resolv.conf file '/r' contains search line which length is more than allowed 2048 chars!",
+        ),
+    ],
+)
+def test_what_is_too_much_in_the_nodes_own_file_is_said(
+    searches: list[str], cluster_domain: str, problem: str | None
+) -> None:
+    assert limits_exceeded("/r", DNSSettings(searches=tuple(searches)), cluster_domain) == problem
+
+
+@pytest.mark.parametrize(
+    ("entry", "address"),
+    [
+        ("10.0.0.10", "10.0.0.10"),
+        ("010.0.0.010", "10.0.0.10"),
+        ("0.0.0.0", "0.0.0.0"),
+        ("FD00:0::A", "fd00::a"),
+        ("::ffff:10.0.0.10", "10.0.0.10"),
+        ("dns.example", None),
+        ("fe80::1%eth0", None),
+        ("", None),
+    ],
+)
+def test_cluster_dns_is_addresses_only(entry: str, address: str | None) -> None:
+    assert cluster_servers([entry]) == (((address,), ()) if address else ((), (entry,)))

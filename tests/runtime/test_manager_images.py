@@ -63,15 +63,12 @@ async def test_a_failed_pull_waits_and_tells_what_it_failed_with(autojump_clock:
     node.sim.images.fail_pulls("busybox", PullError("no route to host", Status.UNKNOWN), times=2)
     pod = make_pod()
     failed = (await node.sync(pod)).results[-1]
-    assert (failed.reason, failed.message) == (
-        "ErrImagePull",
-        "rpc error: code = Unknown desc = no route to host",
-    )
+    assert (failed.reason, failed.message) == ("ErrImagePull", "no route to host")
     result = await node.sync(pod)
     [waiting] = result.results
     assert (waiting.reason, waiting.message) == (
         "ImagePullBackOff",
-        'Back-off pulling image "busybox": ErrImagePull: rpc error: code = Unknown desc = no route to host',
+        'Back-off pulling image "busybox": ErrImagePull: no route to host',
     )
     assert result.error is None
     assert [reason for reason, _ in node.said(pod)] == ["Pulling", "Failed", "Failed", "BackOff", "Failed"]
@@ -81,6 +78,14 @@ async def test_a_failed_pull_waits_and_tells_what_it_failed_with(autojump_clock:
         result = await node.sync(pod)
         await trio.sleep_until(result.backoffs.get("main", trio.current_time()))
     assert trio.current_time() - began == pytest.approx(30, abs=0.5)
+
+
+async def test_an_error_with_a_code_is_told_with_it(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.images.fail_pulls("busybox", PullError("no such thing", Status.NOT_FOUND))
+    pod = make_pod()
+    failed = (await node.sync(pod)).results[-1]
+    assert failed.message == "rpc error: code = NotFound desc = no such thing"
+    assert node.said(pod)[1] == ("Failed", f'Failed to pull image "busybox": {failed.message}')
 
 
 async def test_another_image_does_not_wait(autojump_clock: MockClock, node: Node) -> None:

@@ -339,16 +339,3 @@ async def test_a_runtime_that_is_away_is_an_error_to_be_repaired(autojump_clock:
     assert result.error is not None
     await trio.sleep(30)
     assert (await node.sync(pod)).error is None
-
-
-async def test_all_containers_go_when_all_restart(autojump_clock: MockClock, node: Node) -> None:
-    pod = make_pod(make_container("a"), make_container("b"))
-    await node.sync(pod)
-    result = await node.sync(pod, restart_all_containers=True)
-    assert [(one.action, one.target) for one in result.results] == [
-        (SyncAction.REMOVE_CONTAINER, "a"),
-        (SyncAction.REMOVE_CONTAINER, "b"),
-    ]
-    assert node.sim.machine.containers == {}
-    await node.sync(pod)
-    assert len(node.sim.running_containers()) == 2

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from tests.runtime.situations import SANDBOX, Situation, three_running
-from trikubelet.api import ContainerRestartRule, ContainerRestartRuleOnExitCodes
+from trikubelet.api import ContainerRestartRule, ContainerRestartRuleOnExitCodes, Probe
 from trikubelet.runtime.model import ContainerID, ContainerState
 from trikubelet.runtime.plan import (
     KillReason,
@@ -159,6 +159,30 @@ def test_the_message_of_a_kill_tells_that_the_container_will_be_restarted() -> N
     plan = compute_pod_actions(situation.pod, situation.status)
     [kill] = plan.containers_to_kill.values()
     assert kill.message == "Container foo2 definition changed, will be restarted"
+
+
+def test_an_agent_that_has_just_started_knows_no_probe_results_and_kills_nothing() -> None:
+    probed = {"liveness_probe": Probe(), "startup_probe": Probe(), "readiness_probe": Probe()}
+    situation = three_running("Always").container("foo1", **probed).container("foo2", **probed)
+    check(situation, SAME, ProbeResults())
+
+
+@pytest.mark.parametrize("result", [ProbeResult.SUCCESS, ProbeResult.UNKNOWN])
+def test_a_probe_that_did_not_fail_kills_nothing(result: ProbeResult) -> None:
+    own = {ContainerID("", "id2"): result}
+    check(three_running("Always"), SAME, ProbeResults(liveness=own, startup=own))
+
+
+def test_a_failed_probe_of_an_earlier_run_is_not_held_against_this_one() -> None:
+    earlier = {ContainerID("", "id2-past"): ProbeResult.FAILURE}
+    check(three_running("Always"), SAME, ProbeResults(liveness=earlier, startup=earlier))
+
+
+def test_nothing_is_started_in_a_sandbox_that_is_being_stopped() -> None:
+    assert not PodActions(kill_pod=True, ephemeral_containers_to_start=(0,)).starts_anything
+    assert PodActions(kill_pod=True, create_sandbox=True).starts_anything
+    assert PodActions(ephemeral_containers_to_start=(0,)).starts_anything
+    assert not PodActions().starts_anything
 
 
 def test_containers_of_a_deleted_pod_do_not_start_again() -> None:

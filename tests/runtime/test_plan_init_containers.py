@@ -331,6 +331,27 @@ RESET_TABLE: dict[str, tuple[Situation, list[tuple[str, str, bool]]]] = {
             ("restartable-init-3", "initid3", False),
         ],
     ),
+    "running sidecars are killed": (
+        three_sidecars(),
+        [
+            ("restartable-init-1", "initid1", True),
+            ("restartable-init-2", "initid2", True),
+            ("restartable-init-3", "initid3", True),
+        ],
+    ),
+    "a main container that asked for it goes last, after other main containers and all sidecars": (
+        three_sidecars()
+        .container("foo3", restart_policy="Never", **RESTART_ALL)
+        .also(*main_statuses(RUNNING)[:2], status_of(MAIN[2], "id3", EXITED, exit_code=1)),
+        [
+            ("foo1", "id1", True),
+            ("foo2", "id2", True),
+            ("restartable-init-1", "initid1", True),
+            ("restartable-init-2", "initid2", True),
+            ("restartable-init-3", "initid3", True),
+            ("foo3", "id3", False),
+        ],
+    ),
     "a main container that asked for it goes last, with its earlier runs before": (
         three_running("Always")
         .container("foo3", restart_policy="Always", **RESTART_ALL)
@@ -359,3 +380,30 @@ def test_containers_are_removed_in_order_when_all_restart(name: str) -> None:
     ]
     assert not plan.kill_pod
     assert plan.containers_to_start == plan.init_containers_to_start == ()
+
+
+def test_nothing_is_removed_from_a_pod_that_does_not_restart_as_a_whole() -> None:
+    situation = three_running("Always").container("foo3", restart_policy="Always", **RESTART_ALL)
+    check(situation, SAME)
+
+
+@pytest.mark.parametrize(
+    ("situation", "starts"),
+    [
+        (three_initialized().only(), {"init_containers_to_start": (0,)}),
+        (three_running().only(), {"containers_to_start": (0, 1, 2)}),
+    ],
+)
+def test_a_pod_whose_containers_were_all_removed_starts_over_in_its_sandbox(
+    situation: Situation, starts: dict[str, Any]
+) -> None:
+    check(situation, {**SAME, **starts})
+
+
+def test_a_lost_sandbox_is_replaced_before_all_containers_restart() -> None:
+    situation = three_running("Always").sandbox(ready=False)
+    plan = compute_pod_actions(situation.pod, situation.status, restart_all_containers=True)
+    assert plan.kill_pod
+    assert plan.create_sandbox
+    assert len(plan.containers_to_reset) == 3
+    assert plan.containers_to_start == ()

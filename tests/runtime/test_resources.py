@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from trikubelet.api import Container, Pod, PodSpec, Quantity, ResourceRequirements
+from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, Quantity, ResourceRequirements
 from trikubelet.cri import v1
 from trikubelet.runtime.options import MachineFacts, RuntimeOptions, hugepage_unit
 from trikubelet.runtime.resources import (
@@ -165,3 +165,109 @@ def test_the_machines_facts_are_read_from_proc_and_sys(tmp_path: Path) -> None:
     assert MachineFacts.read(tmp_path) == MachineFacts(
         2 * 2**20, True, ("2MB",), ("/sys/devices/system/cpu/cpu0/thermal_throttle",)
     )
+
+
+def put(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_what_the_kernel_can_do_is_read_too(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        {
+            "proc/meminfo": "MemTotal: 4 kB\nSwapCached: 0 kB\nSwapTotal: 3 kB\n",
+            "proc/sys/kernel/osrelease": "5.15.0-75-generic\n",
+            "proc/self/attr/current": "system_u:system_r:init_t:s0\0",
+            "proc/self/cgroup": "0::/system.slice/agent.service\n",
+            "sys/fs/cgroup/cgroup.controllers": "memory\n",
+            "sys/fs/cgroup/system.slice/agent.service/memory.swap.max": "max\n",
+            "sys/fs/selinux/enforce": "1",
+            "sys/kernel/security/apparmor/profiles": "",
+            "sys/module/apparmor/parameters/enabled": "Y\n",
+        },
+    )
+    assert MachineFacts.read(tmp_path) == MachineFacts(
+        4096, swap_capacity=3072, swap_controller=True, selinux=True, apparmor=True, kernel=(5, 15)
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "fact"),
+    [
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.controllers": ""}, "swap_controller"),
+        ({"sys/kernel/security/apparmor/x": "", "sys/module/apparmor/parameters/enabled": "N\n"}, "apparmor"),
+        ({"sys/module/apparmor/parameters/enabled": "Y\n"}, "apparmor"),
+        ({"sys/fs/selinux/enforce": "0", "proc/self/attr/current": "kernel\0"}, "selinux"),
+        ({"proc/sys/kernel/osrelease": "odd\n"}, "kernel"),
+    ],
+)
+def test_what_is_missing_or_switched_off_is_not_there(tmp_path: Path, files: dict[str, str], fact: str) -> None:
+    put(tmp_path, {"proc/meminfo": "MemTotal: 4 kB\n", **files})
+    assert not getattr(MachineFacts.read(tmp_path), fact)
+
+
+def test_swap_is_counted_on_cgroup_v1_where_the_kernel_was_told_to(tmp_path: Path) -> None:
+    put(tmp_path, {"proc/meminfo": "MemTotal: 4 kB\n", "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes": "1"})
+    assert MachineFacts.read(tmp_path).swap_controller
+
+
+# Swap, in the kubelet's cases: a node with 40 GiB of memory and 5 GiB of swap
+
+
+def swap_of(situation: Pod, index: int = 0, *, behavior: str = "LimitedSwap", v2: bool = True) -> str | int | None:
+    machine = MachineFacts(40 * 2**30, cgroup_v2=v2, swap_capacity=5 * 2**30, swap_controller=True)
+    options = RuntimeOptions(root_dir=Path("/"), machine=machine, swap_behavior=behavior)
+    resources = container_resources(situation, situation.spec.containers[index], options)
+    return resources.unified.get("memory.swap.max") if v2 else resources.memory_swap_limit_in_bytes
+
+
+BURSTABLE = pod(container("a", requests="/1Gi"), container("b", requests="/2Gi", limits="/2Gi"), container("c"))
+
+
+def test_a_burstable_container_gets_its_share_of_the_swap() -> None:
+    assert swap_of(BURSTABLE) == str(2**30 // 8)
+
+
+@pytest.mark.parametrize(
+    ("situation", "index", "behavior"),
+    [
+        (BURSTABLE, 0, "NoSwap"),
+        (BURSTABLE, 0, ""),
+        (BURSTABLE, 1, "LimitedSwap"),
+        (BURSTABLE, 2, "LimitedSwap"),
+        (pod(container()), 0, "LimitedSwap"),
+        (pod(container(requests="1/1Gi", limits="1/1Gi")), 0, "LimitedSwap"),
+        (pod(container(requests="/41Gi")), 0, "LimitedSwap"),
+        (attrs.evolve(BURSTABLE, spec=attrs.evolve(BURSTABLE.spec, priority=2_000_000_000)), 0, "LimitedSwap"),
+        (
+            attrs.evolve(BURSTABLE, metadata=ObjectMeta(annotations={"kubernetes.io/config.source": "file"})),
+            0,
+            "LimitedSwap",
+        ),
+    ],
+)
+def test_others_get_no_swap(situation: Pod, index: int, behavior: str) -> None:
+    assert swap_of(situation, index, behavior=behavior) == "0"
+
+
+@pytest.mark.parametrize("behavior", ["NoSwap", "LimitedSwap"])
+def test_on_cgroup_v1_memory_with_swap_is_as_much_as_memory(behavior: str) -> None:
+    limited = pod(container(requests="/1Gi", limits="/2Gi"))
+    assert swap_of(limited, behavior=behavior, v2=False) == 2 * 2**30
+    assert swap_of(BURSTABLE, behavior=behavior, v2=False) == 0
+
+
+def test_nothing_is_said_where_the_kernel_does_not_count_swap() -> None:
+    options = attrs.evolve(V2, swap_behavior="LimitedSwap", single_process_oom_kill=True)
+    assert container_resources(BURSTABLE, BURSTABLE.spec.containers[0], options).unified == {}
+
+
+def test_swap_and_the_killing_of_whole_cgroups_go_together() -> None:
+    options = attrs.evolve(V2, machine=attrs.evolve(V2.machine, swap_controller=True))
+    assert container_resources(BURSTABLE, BURSTABLE.spec.containers[0], options).unified == {
+        "memory.oom.group": "1",
+        "memory.swap.max": "0",
+    }

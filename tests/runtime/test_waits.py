@@ -9,6 +9,7 @@ from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, Probe
 from trikubelet.runtime.backoff import Backoff
 from trikubelet.runtime.grace import termination_grace_period
 from trikubelet.runtime.plan import KillReason
+from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.runtime.waiting import MAX_ENTRIES, WaitingReasons
 
 
@@ -123,19 +124,24 @@ def test_a_deleted_pods_grace_period_wins() -> None:
     assert termination_grace_period(pod, container, KillReason.LIVENESS_PROBE) == 7
 
 
+def start_of(container: str, reason: str = "", message: str = "") -> SyncResult:
+    return SyncResult(SyncAction.START_CONTAINER, container, reason, message)
+
+
 def test_the_reason_of_a_failed_start_stays_until_a_start_succeeds() -> None:
     reasons = WaitingReasons()
-    reasons.note("uid", "web", "ErrImagePull", "no")
-    reasons.note("uid", "web", "ImagePullBackOff", "wait")
-    reasons.note("other", "web", "CrashLoopBackOff", "back-off")
+    reasons.note("uid", start_of("web", "ErrImagePull", "no"))
+    reasons.note("uid", start_of("web", "ImagePullBackOff", "wait"))
+    reasons.note("other", start_of("web", "CrashLoopBackOff", "back-off"))
     assert reasons.of_pod("uid") == {"web": ("ImagePullBackOff", "wait")}
-    reasons.clear("uid", "web")
+    reasons.note("uid", start_of("web"))
     assert reasons.of_pod("uid") == {}
+    assert reasons.of_pod("other") != {}
 
 
 def test_the_oldest_reasons_go_when_there_are_too_many() -> None:
     reasons = WaitingReasons()
     for number in range(MAX_ENTRIES + 1):
-        reasons.note(str(number), "web", "ErrImagePull", "no")
+        reasons.note(str(number), start_of("web", "ErrImagePull", "no"))
     assert reasons.of_pod("0") == {}
     assert reasons.of_pod(str(MAX_ENTRIES)) != {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import aclosing, asynccontextmanager
+from base64 import b64encode
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -243,6 +244,26 @@ async def test_pulls_take_their_time_and_fail_as_told(autojump_clock: MockClock,
     assert usage.image_filesystems[0].used_bytes.value == 5
     await node.images.remove_image(v1.ImageSpec(image="app:1"))
     assert await node.images.list_images() == []
+
+
+@pytest.mark.parametrize(
+    ("auth", "succeeds"),
+    [
+        (v1.AuthConfig(username="ann", password="secret"), True),
+        (v1.AuthConfig(auth=b64encode(b"ann:secret").decode()), True),
+        (v1.AuthConfig(username="ann", password="guess"), False),
+        (v1.AuthConfig(auth=b64encode(b"ann:guess").decode()), False),
+        (None, False),
+    ],
+)
+async def test_a_pull_shows_its_credentials(
+    autojump_clock: MockClock, node: Connected, auth: v1.AuthConfig | None, succeeds: bool
+) -> None:
+    node.sim.images.protect("registry.test/private", "ann", "secret")
+    spec = v1.ImageSpec(image="registry.test/private:1")
+    with nullcontext() if succeeds else pytest.raises(CRIError, match="authorization failed"):
+        await node.images.pull_image(spec, auth)
+    assert (await node.images.image_status(spec) is not None) is succeeds
 
 
 async def test_conditions_can_be_turned_off(autojump_clock: MockClock, node: Connected) -> None:

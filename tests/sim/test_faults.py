@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from grpclib.const import Status
 
 from trikubelet.sim.faults import Fault, FaultKind, FaultPlan
@@ -58,3 +59,26 @@ def test_after_stop_there_are_no_faults() -> None:
     plan.fail_randomly("*", 1.0)
     plan.stop()
     assert plan.draw("Status") is None
+
+
+def test_a_restart_comes_at_the_call_it_was_planned_for_whatever_came_before() -> None:
+    plan = FaultPlan()
+    drawn(plan, "Status", 3)
+    plan.restart_at("Status", 2, when="after", downtime=7)
+    assert drawn(plan, "Status", 3) == [None, FaultKind.RESTART, None]
+    assert plan.met == {FaultKind.RESTART: 1}
+
+
+def test_a_restart_at_any_call_counts_all_of_them() -> None:
+    plan = FaultPlan()
+    plan.restart_at("*", 3, downtime=7)
+    assert plan.draw("Status") is None
+    assert plan.draw("Version") is None
+    fault = plan.draw("Status")
+    assert fault is not None
+    assert (fault.kind, fault.when, fault.seconds) == (FaultKind.RESTART, "before", 7)
+
+
+def test_there_is_no_call_before_the_next_one() -> None:
+    with pytest.raises(ValueError, match="the next call is number 1"):
+        FaultPlan().restart_at("Status", 0)

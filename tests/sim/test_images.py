@@ -57,3 +57,44 @@ def test_pulls_fail_as_often_as_asked() -> None:
     shelf.fail_pulls("app:1", PullError("registry is down"), times=2)
     results = [shelf.pull("app:1") for _ in range(3)]
     assert [isinstance(result, PullError) for result in results] == [True, True, False]
+
+
+def test_a_protected_repository_gives_its_images_to_those_it_knows() -> None:
+    shelf = ImageShelf()
+    shelf.protect("registry.test/private:1", "ann", "secret")
+    shelf.protect("registry.test/private:1", "bob", "hidden")
+    results = [
+        shelf.pull("registry.test/private:2", *account)
+        for account in [("ann", "secret"), ("bob", "hidden"), ("ann", "hidden"), ("eve", "secret"), ("", "")]
+    ]
+    assert [isinstance(result, SimulatedImage) for result in results] == [True, True, False, False, False]
+    assert isinstance(shelf.pull("registry.test/public:1"), SimulatedImage)
+
+
+def test_a_denied_pull_says_whether_credentials_were_missing_or_wrong() -> None:
+    shelf = ImageShelf()
+    shelf.protect("registry.test/private", "ann", "secret")
+    missing, wrong = shelf.pull("registry.test/private:1"), shelf.pull("registry.test/private:1", "ann", "guess")
+    assert isinstance(missing, PullError)
+    assert isinstance(wrong, PullError)
+    assert missing.message.endswith("authorization failed: no basic auth credentials")
+    assert wrong.message.endswith("insufficient_scope: authorization failed")
+    assert missing.status is wrong.status is Status.UNKNOWN
+    assert shelf.present() == []
+
+
+def test_what_a_protected_repository_has_not_is_told_only_to_those_it_knows() -> None:
+    shelf = ImageShelf()
+    shelf.protect("private:1", "ann", "secret")
+    shelf.withdraw("private:1")
+    known, unknown = shelf.pull("private:1", "ann", "secret"), shelf.pull("private:1")
+    assert isinstance(known, PullError)
+    assert isinstance(unknown, PullError)
+    assert (known.status, unknown.status) == (Status.NOT_FOUND, Status.UNKNOWN)
+
+
+def test_an_image_on_the_node_is_found_without_credentials() -> None:
+    shelf = ImageShelf()
+    shelf.protect("private:1", "ann", "secret")
+    image = shelf.add("private:1")
+    assert shelf.find("private:1") is image

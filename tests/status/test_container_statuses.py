@@ -26,10 +26,13 @@ from trikubelet.api import (
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
+    ContainerUser,
+    LinuxContainerUser,
     Quantity,
     ResourceRequirements,
     VolumeMount,
 )
+from trikubelet.runtime import model
 from trikubelet.status.container_statuses import Surroundings, container_statuses
 
 if TYPE_CHECKING:
@@ -250,3 +253,10 @@ def test_mounts_say_how_far_they_are_read_only(
     around = Surroundings(pod(container), observed(), {}, recursive_read_only=supported)
     ((found,),) = [one.volume_mounts for one in container_statuses((container,), (), around)]
     assert (found.name, found.mount_path, found.recursive_read_only) == ("v", "/v", recursive)
+
+
+def test_a_container_says_as_whom_it_runs_when_the_runtime_tells() -> None:
+    user = ContainerUser(linux=LinuxContainerUser(uid=0, gid=1, supplemental_groups=(1, 2)))
+    told = model.ContainerUser(uid=0, gid=1, supplemental_groups=(1, 2))
+    found = statuses(pod(A, B), observed(seen(A, user=told), seen(B)))
+    assert [status.user for status in found] == [user, None]

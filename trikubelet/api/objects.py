@@ -60,8 +60,8 @@ class Secret(APIObject):
     kind: str = "Secret"
     metadata: ObjectMeta = field(default=ObjectMeta())
     immutable: bool | None = None
-    data: dict[str, bytes] = field(factory=dict)
-    string_data: dict[str, str] = field(factory=dict)
+    data: dict[str, bytes] = field(factory=dict, repr=False)
+    string_data: dict[str, str] = field(factory=dict, repr=False)
     type: str = ""
 
 

@@ -61,6 +61,8 @@ class APIObject:
         """Only what differs from the defaults: pods have hundreds of empty fields."""
         shown = []
         for attribute in sorted(attrs.fields(type(self)), key=lambda attribute: attribute.name == "unknown_fields"):
+            if attribute.repr is False:
+                continue
             value = getattr(self, attribute.name)
             default = attribute.default
             if isinstance(default, attrs.Factory):  # type: ignore[arg-type]

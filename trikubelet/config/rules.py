@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.api.quantity import Quantity
 from trikubelet.config.decode import FieldProblem
 from trikubelet.config.durations import format_duration
 from trikubelet.config.kubelet_configuration import EMBEDDED_RUNTIME, KubeletConfiguration, wire_name
+from trikubelet.runtime.pull_records.policy import allowlist_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +87,7 @@ def check_configuration(config: KubeletConfiguration) -> list[FieldProblem]:
         *_check_policies(config),
         *_check_durations(config),
         *_check_relations(config),
+        *_check_images_and_logs(config),
         *_check_pod_logs_dir(config.pod_logs_dir),
         *_check_endpoints(config),
     ]
@@ -170,6 +173,21 @@ def _check_relations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
     ids = config.user_namespaces.ids_per_pod if config.user_namespaces else None
     if ids is not None and (ids % 65536 or not 65536 <= ids <= 2**32 - 1):
         yield FieldProblem("userNamespaces.idsPerPod", f"must be a multiple of 65536 and at most 4294967295, got {ids}")
+
+
+def _check_images_and_logs(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    try:
+        Quantity(config.container_log_max_size)
+    except ValueError as error:
+        yield FieldProblem("containerLogMaxSize", str(error))
+    patterns = config.preloaded_images_verification_allowlist
+    if patterns and config.image_pull_credentials_verification_policy != "NeverVerifyAllowlistedImages":
+        message = 'can be set only with imagePullCredentialsVerificationPolicy "NeverVerifyAllowlistedImages"'
+        yield FieldProblem("preloadedImagesVerificationAllowlist", message)
+    for index, pattern in enumerate(patterns):
+        problem = allowlist_problem(pattern)
+        if problem is not None:
+            yield FieldProblem(f"preloadedImagesVerificationAllowlist[{index}]", problem)
 
 
 def _check_pod_logs_dir(path: str) -> Iterator[FieldProblem]:

@@ -1,12 +1,12 @@
 """Whether the container runtime and its network are ready (kubelet: `updateRuntimeUp`, `runtimeState`).
 
-Asked every five seconds. A pod that needs the network waits for it; a runtime that does not answer is reported, and the
-pods' own calls tell when it is back.
+Asked every five seconds, and every second while there is a problem. A pod that needs the network waits for it. When a
+runtime that was away answers again, pods that failed meanwhile are told not to wait longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = get_logger("runtime")
 
 PERIOD: Final = 5.0
+PERIOD_OF_TROUBLE: Final = 1.0
+"""Seconds between questions."""
 RUNTIME_READY: Final = "RuntimeReady"
 NETWORK_READY: Final = "NetworkReady"
 
@@ -59,17 +61,21 @@ class RuntimeAbilities:
 class RuntimeState:
     """Keeps the newest conditions and abilities."""
 
-    def __init__(self, client: RuntimeClient) -> None:
+    def __init__(self, client: RuntimeClient, on_recovery: Callable[[], object] = lambda: None) -> None:
+        """`on_recovery` is called when a runtime that had gone answers again: what failed meanwhile may be tried."""
         self._client = client
+        self._on_recovery = on_recovery
         self.conditions = RuntimeConditions()
         self.abilities = RuntimeAbilities()
+        self.answered = False
+        """Whether it ever did: before, nothing is known of its abilities."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask until cancelled; started after the first answer or failure."""
         await self._update()
         task_status.started()
         while True:
-            await trio.sleep(PERIOD)
+            await trio.sleep(PERIOD if self.conditions.runtime_problem is None else PERIOD_OF_TROUBLE)
             await self._update()
 
     async def _update(self) -> None:
@@ -80,14 +86,18 @@ class RuntimeState:
             self.conditions = attrs.evolve(before, runtime_problem=f"container runtime is down: {error}")
         else:
             self.abilities = _abilities(reply)
+            gone = self.answered and before.runtime_problem is not None
+            self.answered = True
             problems = {
                 condition.type: None if condition.status else _problem(condition)
                 for condition in reply.status.conditions
             }
             self.conditions = RuntimeConditions(
                 runtime_problem=problems.get(RUNTIME_READY, "the runtime reports no RuntimeReady condition"),
-                network_problem=problems.get(NETWORK_READY, "the runtime reports no NetworkReady condition"),
+                network_problem=_network_problem(problems.get(NETWORK_READY, f"no condition {NETWORK_READY}")),
             )
+            if gone and self.conditions.runtime_problem is None:
+                self._on_recovery()
         if self.conditions != before:
             log.info(
                 "runtime conditions",
@@ -99,6 +109,10 @@ class RuntimeState:
 def _problem(condition: v1.RuntimeCondition) -> str:
     """In the kubelet's words (`RuntimeCondition.String`)."""
     return f"{condition.type}=false reason:{condition.reason} message:{condition.message}"
+
+
+def _network_problem(problem: str | None) -> str | None:
+    return None if problem is None else f"container runtime network not ready: {problem}"
 
 
 def _abilities(reply: v1.StatusResponse) -> RuntimeAbilities:

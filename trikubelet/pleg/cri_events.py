@@ -16,12 +16,14 @@ import trio
 from grpclib.const import Status
 
 from trikubelet.cri.client import CRIError
+from trikubelet.cri.v1 import ContainerEventType
 from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.clock import WallClock
     from trikubelet.cri.client import RuntimeClient
     from trikubelet.cri.v1 import ContainerEventResponse
+    from trikubelet.pleg.ends import ContainerEnds
     from trikubelet.pleg.pleg import Pleg
     from trikubelet.pleg.relist import Relist
 
@@ -34,8 +36,9 @@ LAST_RETRY: Final = 30.0
 class CriEventSource:
     """Reads the runtime's event stream and connects again when it breaks."""
 
-    def __init__(self, client: RuntimeClient, clock: WallClock) -> None:
+    def __init__(self, client: RuntimeClient, clock: WallClock, ends: ContainerEnds) -> None:
         self._client = client
+        self._ends = ends
         self._clock = clock
         self._healthy = False
 
@@ -51,6 +54,8 @@ class CriEventSource:
                 async with aclosing(self._client.container_events()) as events:
                     async for event in events:
                         self._healthy, retry = True, FIRST_RETRY
+                        if event.container_event_type is ContainerEventType.CONTAINER_STOPPED_EVENT:
+                            self._ends.note(event.container_id)
                         pleg.inspect_soon(event.pod_sandbox_status.metadata.uid, self._happened_at(event))
             except CRIError as error:
                 if error.status is Status.UNIMPLEMENTED:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.cri.client import RuntimeClient
+    from trikubelet.pleg.ends import ContainerEnds
     from trikubelet.pleg.pleg import Pleg
     from trikubelet.runtime.model import PodRuntimeStatus
 
@@ -38,8 +39,9 @@ GIVE_UP_AFTER: Final = 10.0
 class PidfdWatchers:
     """One task per running container, each waiting on its pidfd."""
 
-    def __init__(self, client: RuntimeClient) -> None:
+    def __init__(self, client: RuntimeClient, ends: ContainerEnds) -> None:
         self._client = client
+        self._ends = ends
         self._watched: set[str] = set()
         self._nursery: trio.Nursery | None = None
         self._pleg: Pleg | None = None
@@ -77,6 +79,7 @@ class PidfdWatchers:
                 await trio.lowlevel.wait_readable(pidfd)
             finally:
                 os.close(pidfd)
+            self._ends.note(container_id)
             await self._until_runtime_knows(uid, container_id)
         except Exception as error:  # noqa: BLE001 - without a watcher, relists and events tell of the death
             log.debug("cannot watch process", container=container_id, error=str(error))

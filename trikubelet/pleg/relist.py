@@ -34,10 +34,19 @@ UNHEALTHY_AFTER: Final = 180.0
 class Relist:
     """Lists on a period, and at once when asked."""
 
-    def __init__(self, pleg: Pleg, runtime: RuntimeView, events_healthy: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        pleg: Pleg,
+        runtime: RuntimeView,
+        events_healthy: Callable[[], bool],
+        on_recovery: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`on_recovery` is called when a list succeeds after one that failed."""
         self._pleg = pleg
         self._runtime = runtime
         self._events_healthy = events_healthy
+        self._on_recovery = on_recovery
+        self._failed = False
         self._pods: list[RunningPod] = []
         self._began_at: float | None = None
         self._wanted = trio.Event()
@@ -76,7 +85,12 @@ class Relist:
             with trio.fail_after(RELIST_TIMEOUT):
                 await self._relist()
         except Exception as error:  # noqa: BLE001 - the next period tries again, and health tells
+            self._failed = True
             log.warning("relist failed", error=str(error) or f"no answer within {RELIST_TIMEOUT:.0f}s")
+        else:
+            if self._failed:
+                self._failed = False
+                self._on_recovery()
 
     async def _relist(self) -> None:
         began = trio.current_time()

@@ -1,48 +1,51 @@
 """Starting one container, and removing one.
 
-A start is a line of steps: image, configuration, create, start. Each has its reason when it fails, which becomes the
-container's waiting reason, and its event. What a failed or cancelled start leaves behind (a container that was created
-and never started) is seen by the next inspection, and the plan starts another in its place.
+A start is a line of steps: image, configuration, create, start, the postStart hook. Each has its reason when it fails,
+which becomes the container's waiting reason, and its event. What a failed or cancelled start leaves behind (a container
+that was created and never started) is seen by the next inspection, and the plan starts another in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.api import Container, Pod
+from trikubelet.api import Container, Pod, Secret
 from trikubelet.cri import v1
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
-from trikubelet.runtime.container_config import (
-    ContainerInputs,
-    container_config,
-    hosts_file_mount,
-    sub_path_of,
-    termination_file_mount,
-    volume_mount,
-    wants_hosts_file,
-)
+from trikubelet.runtime.container_config import ContainerExtras, ContainerInputs, container_config
 from trikubelet.runtime.downward import Addresses
 from trikubelet.runtime.environment import container_environment
+from trikubelet.runtime.environment_objects import gather_env_files, gather_objects
 from trikubelet.runtime.errors import ContainerConfigError, SandboxConfigError
-from trikubelet.runtime.images import ImageError, PresentImage
+from trikubelet.runtime.hooks import HookError
+from trikubelet.runtime.images import ImageError, ImageRequest, PresentImage
 from trikubelet.runtime.labels import CONTAINER_NAME, read_identity
-from trikubelet.runtime.log_paths import container_log_path, legacy_symlink_name
+from trikubelet.runtime.log_paths import legacy_symlink_name
 from trikubelet.runtime.model import PodRuntimeStatus
+from trikubelet.runtime.mounts import (
+    NoBlockDevices,
+    container_devices,
+    container_mounts,
+    hosts_file_mount,
+    termination_file_mount,
+    wants_hosts_file,
+)
+from trikubelet.runtime.objects import NoObjects
+from trikubelet.runtime.plan import KillReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from trikubelet.api import VolumeMount
     from trikubelet.cri.client import RuntimeClient
     from trikubelet.events import EventRecorder
-    from trikubelet.runtime.container_config import PodMounts
+    from trikubelet.runtime.hooks import HookRunner
     from trikubelet.runtime.images import ImageManager
+    from trikubelet.runtime.kill import Killer
+    from trikubelet.runtime.mounts import BlockDevices, PodMounts
+    from trikubelet.runtime.objects import ObjectGetter
     from trikubelet.runtime.options import RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
 
@@ -51,6 +54,7 @@ log = get_logger("runtime")
 CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
 CREATE_CONTAINER_ERROR: Final = "CreateContainerError"
 RUN_CONTAINER_ERROR: Final = "RunContainerError"
+POST_START_HOOK_ERROR: Final = "PostStartHookError"
 
 
 @attrs.frozen
@@ -76,10 +80,24 @@ class StartRequest:
     sandbox_id: str
     sandbox_config: v1.PodSandboxConfig
     pod_ips: Sequence[str]
+    """All that the runtime gave the pod, in its order."""
+    secrets: Sequence[Secret] = ()
+    """To pull the image with."""
+    image_volumes: Mapping[str, v1.ImageSpec] = attrs.field(factory=dict)
+    """The pod's volumes that are images, which are present, by name."""
+    user_namespace: v1.UserNamespace | None = None
+    """The sandbox's."""
+    recursive_read_only: bool = False
+    """Whether the pod's runtime handler can mount volumes read-only with everything below them."""
+    extras: ContainerExtras = attrs.field(factory=ContainerExtras)
 
 
 class ContainerStarter:
-    """Starts and removes containers."""
+    """Starts and removes containers.
+
+    `objects`: whom to ask for what the environment names. `hooks` runs postStart hooks and `killer` ends containers
+    whose hook failed; without them, no postStart hook is run. `devices`: the volumes that are devices of the node.
+    """
 
     def __init__(
         self,
@@ -89,6 +107,11 @@ class ContainerStarter:
         files: PodFiles,
         mounts: PodMounts,
         options: RuntimeOptions,
+        *,
+        objects: ObjectGetter | None = None,
+        hooks: HookRunner | None = None,
+        killer: Killer | None = None,
+        devices: BlockDevices | None = None,
     ) -> None:
         self._runtime = runtime
         self._images = images
@@ -96,39 +119,33 @@ class ContainerStarter:
         self._files = files
         self._mounts = mounts
         self._options = options
+        self._objects = objects or NoObjects()
+        self._hooks = hooks
+        self._killer = killer
+        self._devices = devices or NoBlockDevices()
 
     async def start(self, request: StartRequest) -> str:
-        """Bring a container to run; returns its id (kubelet: `startContainer`).
+        """Bring a container to run, its postStart hook included; returns its id (kubelet: `startContainer`).
 
-        Raises StartError, after the event for it. Cancelled, it may leave a container that was created or started.
+        Raises StartError, after the event for it. Cancelled, it may leave a container that was created, or one that
+        runs without the rest of its hook.
         """
         pod, container = request.pod, request.container
+        image_request = ImageRequest(container.image, container.image_pull_policy, container)
         try:
-            image = await self._images.ensure(pod, container, request.sandbox_config)
+            image = await self._images.ensure(pod, image_request, request.sandbox_config, request.secrets)
         except ImageError as error:
             self._failed(request, error.reason)
             raise StartError(error.reason, error.message, error.retry_at) from error
         restart_count = self._restart_count(request)
         try:
-            config = self._config(request, image, restart_count)
+            config = await self._config(request, image, restart_count)
         except (ContainerConfigError, SandboxConfigError, OSError) as error:
-            self._failed(request, str(error))
+            self._failed(request, str(error), error.__cause__)
             raise StartError(CREATE_CONTAINER_CONFIG_ERROR, str(error)) from error
-        try:
-            container_id = await self._runtime.create_container(request.sandbox_id, config, request.sandbox_config)
-        except CRIError as error:
-            self._failed(request, error.message)
-            raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
-        self._tell(request, "Created", "Container created")
-        try:
-            await self._runtime.start_container(container_id)
-        except CRIError as error:
-            # An id in an event's text would make each of them a new event.
-            self._failed(request, error.message.replace(container_id, container.name))
-            raise StartError(RUN_CONTAINER_ERROR, error.message) from error
-        self._tell(request, "Started", "Container started")
-        log.info("container started", pod=pod.full_name, container=container.name, container_id=container_id)
-        self._files.link_log(pod, container.name, container_id, container_log_path(container.name, restart_count))
+        container_id = await self._create_and_start(request, config)
+        self._files.link_log(pod, container.name, container_id, config.log_path)
+        await self._run_post_start_hook(request, container_id)
         return container_id
 
     async def remove(self, container_id: str, *, keep_logs: bool = False) -> None:
@@ -169,18 +186,23 @@ class ContainerStarter:
             )
             return 0
 
-    def _config(self, request: StartRequest, image: PresentImage, restart_count: int) -> v1.ContainerConfig:
+    async def _config(self, request: StartRequest, image: PresentImage, restart_count: int) -> v1.ContainerConfig:
+        """Raises ContainerConfigError, SandboxConfigError and OSError."""
         pod, container = request.pod, request.container
         target_id = self._target_id(request)
-        environment = container_environment(
+        devices = container_devices(pod, container, self._devices)
+        environment = await self._environment(request)
+        mounts = container_mounts(
             pod,
             container,
-            addresses=Addresses(request.pod_ips, self._options.host_ips),
-            allocatable=self._options.allocatable,
+            environment,
+            self._mounts,
+            image_volumes=request.image_volumes,
+            recursive_read_only=request.recursive_read_only,
         )
-        mounts = self._volume_mounts(pod, container, environment)
         if wants_hosts_file(pod, container, request.pod_ips):
-            mounts.append(hosts_file_mount(self._files.write_hosts_file(pod, request.pod_ips)))
+            hosts_file = self._files.write_hosts_file(pod, request.pod_ips)
+            mounts.append(hosts_file_mount(hosts_file, selinux=self._options.machine.selinux))
         if container.termination_message_path:
             mounts.append(termination_file_mount(container, self._files.make_termination_file(pod, container)))
         self._files.make_container_logs_directory(pod, container)
@@ -190,9 +212,25 @@ class ContainerStarter:
             image_user=image.user,
             environment=environment,
             mounts=mounts,
+            devices=devices,
             target_id=target_id,
+            user_namespace=request.user_namespace,
+            extras=request.extras,
         )
         return container_config(pod, container, inputs, self._options)
+
+    async def _environment(self, request: StartRequest) -> dict[str, str]:
+        pod, container = request.pod, request.container
+        objects = await gather_objects(self._objects, pod, container)
+        files = await gather_env_files(self._files, self._mounts, pod, container)
+        environment = container_environment(
+            pod,
+            container,
+            addresses=Addresses(request.pod_ips, self._options.host_ips),
+            allocatable=self._options.allocatable,
+            objects=attrs.evolve(objects, files=files),
+        )
+        return {**request.extras.environment, **environment}
 
     def _target_id(self, request: StartRequest) -> str:
         target = getattr(request.container, "target_container_name", "")
@@ -203,36 +241,57 @@ class ContainerStarter:
             raise ContainerConfigError(f"unable to find target container {target}")
         return status.id.id
 
-    def _volume_mounts(self, pod: Pod, container: Container, environment: Mapping[str, str]) -> list[v1.Mount]:
-        if container.volume_devices:
-            names = ", ".join(device.name for device in container.volume_devices)
-            raise ContainerConfigError(f"volumeDevices are not supported: {names}")
-        return [
-            volume_mount(pod, mount, self._mount_source(pod, container, mount, environment))
-            for mount in container.volume_mounts
-        ]
-
-    def _mount_source(self, pod: Pod, container: Container, mount: VolumeMount, environment: Mapping[str, str]) -> Path:
-        volume = self._mounts.host_path(pod, mount.name)
-        if volume is None:
-            raise ContainerConfigError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
-        sub_path = sub_path_of(mount, environment)
-        if not sub_path:
-            return volume
+    async def _create_and_start(self, request: StartRequest, config: v1.ContainerConfig) -> str:
+        pod, container = request.pod, request.container
         try:
-            return self._mounts.resolve_subpath(volume, sub_path)
-        except (OSError, ValueError) as error:
-            # The details are about the node's files, which are not the pod's to know.
-            log.warning("subPath is not usable", pod=pod.full_name, volume=mount.name, problem=str(error))
-            raise ContainerConfigError(
-                f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
-            ) from error
+            container_id = await self._runtime.create_container(request.sandbox_id, config, request.sandbox_config)
+        except CRIError as error:
+            self._failed(request, error.message)
+            raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
+        self._tell(request, EventType.NORMAL, "Created", "Container created")
+        try:
+            await self._runtime.start_container(container_id)
+        except CRIError as error:
+            # An id in an event's text would make each of them a new event.
+            self._failed(request, error.message.replace(container_id, container.name))
+            raise StartError(RUN_CONTAINER_ERROR, error.message) from error
+        self._tell(request, EventType.NORMAL, "Started", "Container started")
+        log.info("container started", pod=pod.full_name, container=container.name, container_id=container_id)
+        return container_id
 
-    def _tell(self, request: StartRequest, reason: str, message: str) -> None:
-        name = request.container.name
-        self._recorder.pod_event(request.pod, EventType.NORMAL, reason, message, container=name)
+    async def _run_post_start_hook(self, request: StartRequest, container_id: str) -> None:
+        """Run the hook; a container whose hook failed is ended. Raises StartError."""
+        pod, container = request.pod, request.container
+        hook = None if container.lifecycle is None else container.lifecycle.post_start
+        if hook is None or self._hooks is None or self._killer is None:
+            return
+        try:
+            await self._hooks.run(container_id, pod, container, hook)
+        except HookError as error:
+            if error.container_ended and hook.sleep is not None:
+                return  # there is nobody left to sleep for, and its end says how it went
+            # What the hook said is not for events: it may be secret.
+            self._tell(request, EventType.WARNING, "FailedPostStartHook", "PostStartHook failed")
+            log.warning("postStart hook failed", pod=pod.full_name, container=container.name, container_id=container_id)
+            await self._killer.kill_container(
+                pod,
+                container_id,
+                container.name,
+                message="FailedPostStartHook",
+                reason=KillReason.FAILED_POST_START_HOOK,
+            )
+            raise StartError(POST_START_HOOK_ERROR, error.message) from error
 
-    def _failed(self, request: StartRequest, problem: str) -> None:
-        name = request.container.name
-        self._recorder.pod_event(request.pod, EventType.WARNING, "Failed", f"Error: {problem}", container=name)
-        log.warning("container could not be started", pod=request.pod.full_name, container=name, problem=problem)
+    def _tell(self, request: StartRequest, type_: EventType, reason: str, message: str) -> None:
+        self._recorder.pod_event(request.pod, type_, reason, message, container=request.container.name)
+
+    def _failed(self, request: StartRequest, problem: str, cause: BaseException | None = None) -> None:
+        """`cause`: what only the node's own log is told."""
+        self._tell(request, EventType.WARNING, "Failed", f"Error: {problem}")
+        log.warning(
+            "container could not be started",
+            pod=request.pod.full_name,
+            container=request.container.name,
+            problem=problem,
+            cause=None if cause is None else str(cause),
+        )

@@ -12,7 +12,14 @@ import betterproto
 from trikubelet.cri import v1
 from trikubelet.logs import get_logger
 from trikubelet.runtime.labels import CONTAINER_NAME, read_container_record
-from trikubelet.runtime.model import ContainerID, ContainerState, ContainerStatus, RuntimeContainer, SandboxStatus
+from trikubelet.runtime.model import (
+    ContainerID,
+    ContainerState,
+    ContainerStatus,
+    ContainerUser,
+    RuntimeContainer,
+    SandboxStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,6 +97,7 @@ def container_status(
         reason=status.reason if exited else "",
         message=": ".join(message for message in messages if message),
         pid=pid,
+        user=_user(status),
         log_path=status.log_path,
         pod_sandbox_id=pod_sandbox_id,
         labels=status.labels,
@@ -119,6 +127,14 @@ def pid_from_info(info: Mapping[str, str]) -> int:
         return int(details["pid"])
     except (ValueError, KeyError, TypeError):
         return 0
+
+
+def _user(status: v1.ContainerStatus) -> ContainerUser | None:
+    """Root is all zeros, so whether the runtime told it must be asked of the message."""
+    user = status.user.linux
+    if not betterproto.serialized_on_wire(user):
+        return None
+    return ContainerUser(user.uid, user.gid, tuple(user.supplemental_groups))
 
 
 def _valid_addresses(addresses: Iterable[str]) -> tuple[str, ...]:

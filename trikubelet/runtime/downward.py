@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _SUBSCRIPT: Final = re.compile(r"metadata\.(annotations|labels)\['(.+)'\]", re.DOTALL)
 _ZERO: Final = Quantity()
 _LIMITED_BY_NODE: Final = ("cpu", "memory", "ephemeral-storage")
+_LIMITED_BY_POD: Final = ("cpu", "memory")
 
 
 @attrs.frozen
@@ -25,7 +27,21 @@ class Addresses:
     """The addresses that a pod can ask for."""
 
     pod_ips: Sequence[str] = ()
+    """As the runtime gave them: any number, in any order."""
     host_ips: Sequence[str] = ()
+    """The primary one first."""
+
+
+def sort_pod_ips(ips: Sequence[str], host_ips: Sequence[str]) -> list[str]:
+    """The pod's first address of the node's primary family, then its first of the other (kubelet: `sortPodIPs`).
+
+    In their usual form; without what a runtime gives that is no address.
+    """
+    primary = _family(host_ips[0]) if host_ips else 4
+    chosen = []
+    for family in (primary, 10 - primary):
+        chosen += [ip for ip in map(_canonical, ips) if ip and _family(ip) == family][:1]
+    return chosen
 
 
 def field_value(pod: Pod, path: str, addresses: Addresses) -> str:
@@ -38,6 +54,7 @@ def field_value(pod: Pod, path: str, addresses: Addresses) -> str:
         return values.get(subscript[2], "")
     if path in ("status.hostIP", "status.hostIPs") and not addresses.host_ips:
         raise ContainerConfigError(f"cannot resolve {path}: the node has no address yet")
+    pod_ips = sort_pod_ips(addresses.pod_ips, addresses.host_ips)
     simple = {
         "metadata.name": pod.metadata.name,
         "metadata.namespace": pod.metadata.namespace,
@@ -47,8 +64,8 @@ def field_value(pod: Pod, path: str, addresses: Addresses) -> str:
         "spec.serviceAccountName": pod.spec.service_account_name,
         "status.hostIP": next(iter(addresses.host_ips), ""),
         "status.hostIPs": ",".join(addresses.host_ips),
-        "status.podIP": next(iter(addresses.pod_ips), ""),
-        "status.podIPs": ",".join(addresses.pod_ips),
+        "status.podIP": next(iter(pod_ips), ""),
+        "status.podIPs": ",".join(pod_ips),
     }
     if path not in simple:
         raise ContainerConfigError(f"unsupported fieldPath: {path}")
@@ -58,24 +75,47 @@ def field_value(pod: Pod, path: str, addresses: Addresses) -> str:
 def resource_value(
     selector: ResourceFieldSelector, pod: Pod, container: Container, allocatable: Mapping[str, Quantity]
 ) -> str:
-    """The text of an amount, divided and rounded up. A limit that is not set is what the node can give.
+    """The text of an amount, divided and rounded up (kubelet: `containerResourceRuntimeValue`).
 
-    Raises ContainerConfigError.
+    A limit that is not set is the pod's, or else what the node can give; not so for an init container that is asked for
+    by name, nor for huge pages. Raises ContainerConfigError.
     """
+    limited = True
     if selector.container_name:
         named = (*pod.spec.containers, *pod.spec.init_containers)
         found = next((candidate for candidate in named if candidate.name == selector.container_name), None)
         if found is None:
             raise ContainerConfigError(f"container {selector.container_name} not found")
-        container = found
+        container, limited = found, found in pod.spec.containers
     kind, _, name = selector.resource.partition(".")
     if kind not in ("limits", "requests") or not (name in _LIMITED_BY_NODE or name.startswith("hugepages-")):
         raise ContainerConfigError(f"unsupported container resource : {selector.resource}")
     if kind == "requests":
         amount = container.resources.requests.get(name, _ZERO)
     else:
-        amount = container.resources.limits.get(name, _ZERO) or allocatable.get(name, _ZERO)
+        amount = container.resources.limits.get(name, _ZERO)
+        if not amount and limited:
+            amount = _default_limit(pod, name, allocatable)
     divisor = selector.divisor or Quantity(1)
     if name == "cpu":
         return str(-(-amount.milli_value() // divisor.milli_value()))
     return str(-(-amount.value() // divisor.value()))
+
+
+def _default_limit(pod: Pod, name: str, allocatable: Mapping[str, Quantity]) -> Quantity:
+    if name in _LIMITED_BY_POD and pod.spec.resources is not None and (limit := pod.spec.resources.limits.get(name)):
+        return limit
+    return allocatable.get(name, _ZERO) if name in _LIMITED_BY_NODE else _ZERO
+
+
+def _canonical(ip: str) -> str:
+    """The address in its usual form; empty for what is none."""
+    try:
+        return str(ipaddress.ip_address(ip))
+    except ValueError:
+        return ""
+
+
+def _family(ip: str) -> int:
+    """4 or 6."""
+    return 6 if ":" in ip else 4

@@ -14,6 +14,7 @@ from trikubelet.runtime.errors import GarbageCollectionError
 from trikubelet.runtime.gc_choice import DeadContainer, SeenSandbox, containers_to_collect, sandboxes_to_collect
 from trikubelet.runtime.labels import read_identity
 from trikubelet.runtime.log_paths import container_id_of_symlink, pod_uid_of_directory
+from trikubelet.runtime.wording import describe_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,16 +62,16 @@ class ContainerCollector:
         try:
             await self._collect_containers(policy, containers_removed)
         except CRIError as error:
-            problems.append(str(error))
+            problems.append(describe_error(error))
         try:
             await self._collect_sandboxes(is_runtime_removable)
         except CRIError as error:
-            problems.append(str(error))
+            problems.append(describe_error(error))
         if all_sources_ready:
             await self._collect_logs(is_pod_removed)
         await self._collect_symlinks()
         if problems:
-            raise GarbageCollectionError(problems)
+            raise GarbageCollectionError(list(dict.fromkeys(problems)))
 
     async def _collect_containers(self, policy: ContainerGCPolicy, is_removed: Callable[[str], bool]) -> None:
         dead = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.api.name_formats import dns_label, dns_subdomain
 from trikubelet.runtime.errors import SandboxConfigError
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 _MAX_HOSTNAME: Final = 63
 _MAX_FQDN: Final = 64
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 _HEADER: Final = "# Kubernetes-managed hosts file.\n"
 _HOST_NETWORK_HEADER: Final = "# Kubernetes-managed hosts file (host network).\n"
@@ -33,18 +31,15 @@ def pod_hostname_and_domain(pod: Pod, cluster_domain: str) -> tuple[str, str]:
     """Host name and domain (kubelet: `GeneratePodHostNameAndDomain`). Raises SandboxConfigError for invalid names."""
     if pod.spec.hostname_override is not None:
         override = pod.spec.hostname_override
-        if not _SUBDOMAIN.fullmatch(override):
-            raise SandboxConfigError(f'pod HostnameOverride "{override}" is not a valid DNS subdomain')
+        _refuse(f'pod HostnameOverride "{override}" is not a valid DNS subdomain', dns_subdomain(override))
         return _truncate(pod, override), ""
     name = pod.metadata.name
     if pod.spec.hostname:
-        if not _LABEL.fullmatch(pod.spec.hostname):
-            raise SandboxConfigError(f'pod Hostname "{pod.spec.hostname}" is not a valid DNS label')
+        _refuse(f'pod Hostname "{pod.spec.hostname}" is not a valid DNS label', dns_label(pod.spec.hostname))
         name = pod.spec.hostname
     domain = ""
     if pod.spec.subdomain:
-        if not _LABEL.fullmatch(pod.spec.subdomain):
-            raise SandboxConfigError(f'pod Subdomain "{pod.spec.subdomain}" is not a valid DNS label')
+        _refuse(f'pod Subdomain "{pod.spec.subdomain}" is not a valid DNS label', dns_label(pod.spec.subdomain))
         domain = f"{pod.spec.subdomain}.{pod.metadata.namespace}.svc.{cluster_domain}"
     return _truncate(pod, name), domain
 
@@ -56,7 +51,7 @@ def kernel_hostname(pod: Pod, hostname: str, domain: str) -> str:
     full = f"{hostname}.{domain}"
     if len(full) > _MAX_FQDN:
         raise SandboxConfigError(
-            f"Failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long "
+            f"failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long "
             f"({_MAX_FQDN} characters is the max, {len(full)} characters requested)"
         )
     return full
@@ -79,6 +74,11 @@ def _alias_lines(aliases: Sequence[HostAlias]) -> str:
         return ""
     lines = "".join("\t".join((alias.ip, *alias.hostnames)) + "\n" for alias in aliases)
     return "\n# Entries added by HostAliases.\n" + lines
+
+
+def _refuse(problem: str, details: Sequence[str]) -> None:
+    if details:
+        raise SandboxConfigError(f"{problem}: {';'.join(details)}")
 
 
 def _truncate(pod: Pod, hostname: str) -> str:

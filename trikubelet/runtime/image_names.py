@@ -50,6 +50,10 @@ class ImageName:
     """`latest` when neither tag nor digest is given; empty when only a digest is."""
     digest: str
 
+    def __str__(self) -> str:
+        """As a registry knows it; of an image with tag and digest only the digest counts."""
+        return f"{self.repository}@{self.digest}" if self.digest else f"{self.repository}:{self.tag}"
+
 
 def parse_image_name(image: str) -> ImageName:
     """Read an image name (Kubernetes: `parsers.ParseImageName`). Raises InvalidImageNameError."""
@@ -78,6 +82,17 @@ def with_default_tag(image: str) -> str:
     if not name.digest and not image.endswith(f":{name.tag}"):
         return f"{image}:{name.tag}"
     return image
+
+
+def without_tag_and_digest(image: str) -> str:
+    """The name as it was written, but without its tag and digest: `busybox:1` is `busybox`.
+
+    Raises InvalidImageNameError.
+    """
+    match = _REFERENCE.fullmatch(image)
+    if match is None:
+        raise InvalidImageNameError(image, "invalid reference format")
+    return match["name"]
 
 
 def _split_domain(image: str) -> tuple[str, str]:

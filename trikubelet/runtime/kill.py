@@ -1,13 +1,19 @@
 """Ending containers and pods.
 
-All containers of a pod are asked to end at the same moment, each with the grace that is its own; only sidecars wait for
-the main containers, and for the sidecars that started after them. When all have ended, the sandboxes are stopped. A
-kill that is cancelled (because the grace period got shorter) leaves the runtime with a stop in progress; killing again
-with less time is how it is hurried.
+All containers of a pod begin to end at the same moment, each with the grace that is its own. A container's grace pays
+for its preStop hook, then for its turn (sidecars wait for the main containers, and for the sidecars that started after
+them), and what is left, two seconds at least, for the stop itself. A stop that the runtime did not answer is asked for
+again with what is left then. When all have ended, the sandboxes are stopped. None of these waits outlives its
+container: once it is known to have ended, it is dealt with.
+
+A kill that is cancelled (because the grace period got shorter) leaves the runtime with a stop in progress, and the
+hook in the background; killing again with less time is how both are hurried.
 """
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -17,10 +23,12 @@ from trikubelet.api import Container, Lifecycle, ObjectMeta, Pod, PodSpec, is_si
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
+from trikubelet.runtime.ended import Ended, until_ended
 from trikubelet.runtime.grace import MINIMUM_GRACE_PERIOD, termination_grace_period
 from trikubelet.runtime.labels import CONTAINER_NAME, read_container_record, read_identity
 from trikubelet.runtime.model import ContainerState
 from trikubelet.runtime.plan import KillReason
+from trikubelet.runtime.pre_stop import PreStopHooks
 from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.runtime.wording import describe_error
 
@@ -29,12 +37,16 @@ if TYPE_CHECKING:
 
     from trikubelet.cri.client import RuntimeClient
     from trikubelet.events import EventRecorder
+    from trikubelet.runtime.hooks import HookRunner
     from trikubelet.runtime.model import RunningPod, RuntimeContainer
 
 log = get_logger("runtime")
 
 KILL_CONTAINER_ERROR: Final = "KillContainerError"
 KILL_POD_SANDBOX_ERROR: Final = "KillPodSandboxError"
+
+STOP_RETRY_PAUSE: Final = 1.0
+"""Seconds between two requests to stop a container, when the runtime cannot be reached."""
 
 
 class TerminationOrder:
@@ -65,11 +77,31 @@ class TerminationOrder:
 
 
 class Killer:
-    """Stops containers and sandboxes."""
+    """Stops containers and sandboxes.
 
-    def __init__(self, runtime: RuntimeClient, recorder: EventRecorder) -> None:
+    Without `hooks`, preStop hooks are left out. `ended` tells when containers have ended, see `Ended`; without it, only
+    the runtime's answers do.
+    """
+
+    def __init__(
+        self,
+        runtime: RuntimeClient,
+        recorder: EventRecorder,
+        hooks: HookRunner | None = None,
+        *,
+        ended: Ended | None = None,
+    ) -> None:
         self._runtime = runtime
         self._recorder = recorder
+        self._ended = ended
+        self._pre_stop = None if hooks is None else PreStopHooks(hooks, recorder)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be the task in which preStop hooks outlive kills that are cancelled. Cancelling it ends them."""
+        if self._pre_stop is not None:
+            await self._pre_stop.run(task_status=task_status)
+        else:
+            task_status.started()
 
     async def kill_pod(self, running: RunningPod, pod: Pod | None, grace_override: int | None) -> list[SyncResult]:
         """End all containers at once, then stop all sandboxes. Failures are in the results.
@@ -89,9 +121,14 @@ class Killer:
                 )
             )
 
-        async with trio.open_nursery() as nursery:
-            for container in containers:
-                nursery.start_soon(kill_one, container)
+        async with trio.open_nursery() as watchers:
+            if order is not None and self._ended is not None:
+                for container in containers:
+                    watchers.start_soon(self._mark_when_ended, self._ended, order, running.uid, container)
+            async with trio.open_nursery() as kills:
+                for container in containers:
+                    kills.start_soon(kill_one, container)
+            watchers.cancel_scope.cancel()
         results.append(await self._stop_sandboxes(running))
         return results
 
@@ -126,21 +163,56 @@ class Killer:
         self._recorder.pod_event(pod, EventType.NORMAL, "Killing", text, container=name)
         if grace_override is not None:
             grace = grace_override
-        if order is not None and grace > 0:
-            began = trio.current_time()
-            await order.wait_for_turn(name, grace)
-            grace -= int(trio.current_time() - began)
-        grace = max(grace, MINIMUM_GRACE_PERIOD)
         log.info("killing container", pod=pod.full_name, container=name, container_id=container_id, grace=grace)
-        try:
-            await self._runtime.stop_container(container_id, grace)
-        except CRIError as error:
-            if not error.not_found:
-                log.warning("container did not stop", pod=pod.full_name, container=name, problem=str(error))
-                return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=describe_error(error))
+        end = partial(self._end, pod, container, container_id, grace, order)
+        problem = await until_ended(self._ended, pod.metadata.uid, container_id, end)
+        if problem is not None:
+            log.warning("container did not stop", pod=pod.full_name, container=name, problem=str(problem))
+            return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=describe_error(problem))
+        if self._pre_stop is not None:
+            self._pre_stop.forget(container_id)
         if order is not None:
             order.mark_ended(name)
         return result
+
+    async def _end(
+        self, pod: Pod, container: Container, container_id: str, grace: int, order: TerminationOrder | None
+    ) -> CRIError | None:
+        """Hook, turn and stop, within the grace; returns why it did not stop."""
+        if self._pre_stop is not None:
+            began = trio.current_time()
+            await self._pre_stop.finish(pod, container, container_id, grace)
+            grace -= int(trio.current_time() - began)
+        if order is not None and grace > 0:
+            began = trio.current_time()
+            await order.wait_for_turn(container.name, grace)
+            grace -= int(trio.current_time() - began)
+        return await self._stop(container_id, max(grace, MINIMUM_GRACE_PERIOD))
+
+    async def _stop(self, container_id: str, grace: int) -> CRIError | None:
+        """Have it stopped, asking again for as long as there is grace when the runtime does not answer."""
+        deadline = trio.current_time() + grace
+        while True:
+            left = max(math.ceil(deadline - trio.current_time()), MINIMUM_GRACE_PERIOD)
+            try:
+                await self._runtime.stop_container(container_id, left)
+            except CRIError as error:
+                if error.not_found:
+                    return None
+                remaining = deadline - trio.current_time()
+                if remaining <= 0 or not (error.unavailable or error.timed_out):
+                    return error
+                log.info("container will be stopped again", container_id=container_id, problem=str(error))
+                await trio.sleep(min(STOP_RETRY_PAUSE, remaining))
+            else:
+                return None
+
+    async def _mark_when_ended(
+        self, ended: Ended, order: TerminationOrder, pod_uid: str, container: RuntimeContainer
+    ) -> None:
+        """Even one whose stop failed may end, and then nobody needs to wait for it."""
+        await ended(pod_uid, container.id.id)
+        order.mark_ended(container.name)
 
     async def _stop_sandboxes(self, running: RunningPod) -> SyncResult:
         problems: list[str] = []

@@ -79,6 +79,15 @@ class RunningPod:
 
 
 @attrs.frozen
+class ContainerUser:
+    """The numbers that a container's first process began with."""
+
+    uid: int
+    gid: int
+    supplemental_groups: tuple[int, ...] = ()
+
+
+@attrs.frozen
 class ContainerStatus:
     """One container of a pod as the runtime reports it (kubelet: `container.Status`)."""
 
@@ -99,6 +108,8 @@ class ContainerStatus:
     message: str = ""
     pid: int = 0
     """Host pid of the first process while it runs, 0 when unknown."""
+    user: ContainerUser | None = None
+    """None when the runtime does not tell."""
     log_path: str = ""
     pod_sandbox_id: str = ""
     labels: Mapping[str, str] = attrs.field(factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import attrs
 from trikubelet.api import Quantity
 from trikubelet.runtime.backoff import CONTAINER_MAXIMUM
 
+DEFAULT_IDS_PER_POD: Final = 65_536
 _HUGEPAGE_DIRECTORY: Final = re.compile(r"hugepages-(\d+)kB")
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
 
@@ -27,13 +29,23 @@ class MachineFacts:
     """As the CRI writes them: `2MB`, `1GB`."""
     masked_paths: tuple[str, ...] = ()
     """Paths of this machine that containers must not see, beyond those that no machine shows."""
+    swap_capacity: int = 0
+    """Bytes."""
+    swap_controller: bool = False
+    """Whether the kernel counts swap per cgroup."""
+    selinux: bool = False
+    """Whether SELinux is on: files that containers mount may need a label."""
+    apparmor: bool = False
+    kernel: tuple[int, ...] = ()
+    """Major and minor version; empty when it cannot be told."""
 
     @classmethod
     def read(cls, root: Path = Path("/")) -> MachineFacts:
         """Read /proc and /sys below `root`. Raises OSError where there is no /proc."""
-        match = re.search(r"^MemTotal:\s+(\d+) kB", (root / "proc/meminfo").read_text(), re.MULTILINE)
-        if match is None:
+        memory = _memory_lines(root)
+        if "MemTotal" not in memory:
             raise OSError(f"{root / 'proc/meminfo'} has no line MemTotal: cannot tell how much memory there is")
+        cgroup_v2 = (root / "sys/fs/cgroup/cgroup.controllers").exists()
         pages = sorted(
             int(found[1])
             for entry in (root / "sys/kernel/mm").glob("hugepages/*")
@@ -41,11 +53,27 @@ class MachineFacts:
         )
         throttle = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle"))
         return cls(
-            memory_capacity=int(match[1]) * 1024,
-            cgroup_v2=(root / "sys/fs/cgroup/cgroup.controllers").exists(),
+            memory_capacity=memory["MemTotal"],
+            cgroup_v2=cgroup_v2,
             hugepage_sizes=tuple(hugepage_unit(kilobytes * 1024) for kilobytes in pages),
             masked_paths=tuple(f"/{path.relative_to(root)}" for path in throttle),
+            swap_capacity=memory.get("SwapTotal", 0),
+            swap_controller=_counts_swap(root, cgroup_v2=cgroup_v2),
+            # Read-only, as in a container, it is not ours to use.
+            selinux=os.access(root / "sys/fs/selinux/enforce", os.W_OK)
+            and _line(root / "proc/self/attr/current").rstrip("\0") != "kernel",
+            apparmor=(root / "sys/kernel/security/apparmor").exists()
+            and _line(root / "sys/module/apparmor/parameters/enabled").startswith("Y"),
+            kernel=_kernel_version(_line(root / "proc/sys/kernel/osrelease")),
         )
+
+
+@attrs.frozen
+class IDRange:
+    """User and group ids of the node, for pods with user namespaces."""
+
+    first: int
+    length: int
 
 
 @attrs.frozen
@@ -92,8 +120,12 @@ class RuntimeOptions:
     """(preloadedImagesVerificationAllowlist)"""
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     """Names, or prefixes with a `*` (allowedUnsafeSysctls)."""
-    ids_per_pod: int = 65_536
+    ids_per_pod: int = DEFAULT_IDS_PER_POD
     """Users of a pod with a user namespace (userNamespaces.idsPerPod)."""
+    user_ids: IDRange | None = None
+    """The ids that pods with user namespaces share (`id_range_of_node`). None: all but those below `ids_per_pod`."""
+    max_pods: int = 110
+    """Pods that there must be user ids for (maxPods)."""
     swap_behavior: str = "NoSwap"
     """(memorySwap.swapBehavior)"""
     max_container_restart_period: float = CONTAINER_MAXIMUM
@@ -105,6 +137,37 @@ class RuntimeOptions:
 
     def pod_directory(self, uid: str) -> Path:
         return self.root_dir / "pods" / uid
+
+
+def _memory_lines(root: Path) -> dict[str, int]:
+    """Bytes by name. Raises OSError."""
+    text = (root / "proc/meminfo").read_text()
+    return {name: int(kilobytes) * 1024 for name, kilobytes in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)}
+
+
+def _counts_swap(root: Path, *, cgroup_v2: bool) -> bool:
+    """Whether there is a limit for swap. The root cgroup of v2 never has one: ours tells (kubelet's check)."""
+    if not cgroup_v2:
+        return (root / "sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists()
+    own = re.search(r"^0::/(.*)", _text(root / "proc/self/cgroup"), re.MULTILINE)
+    return own is not None and (root / "sys/fs/cgroup" / own[1] / "memory.swap.max").exists()
+
+
+def _kernel_version(release: str) -> tuple[int, ...]:
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return () if match is None else (int(match[1]), int(match[2]))
+
+
+def _line(path: Path) -> str:
+    return _text(path).strip()
+
+
+def _text(path: Path) -> str:
+    """Empty where there is no such file, or nothing may be read from it."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def hugepage_unit(size: int) -> str:

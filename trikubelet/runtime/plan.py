@@ -76,6 +76,15 @@ class ContainerToReset:
 
 
 @attrs.frozen
+class ContainerToResize:
+    """A running container whose resources change in place."""
+
+    id: ContainerID
+    index: int
+    """Position in the pod's containers."""
+
+
+@attrs.frozen
 class PodActions:
     """What to do, in the order in which `RuntimeManager.sync_pod` does it. Numbers are positions in the pod's spec."""
 
@@ -90,7 +99,26 @@ class PodActions:
     containers_to_reset: tuple[ContainerToReset, ...] = ()
     ephemeral_containers_to_start: tuple[int, ...] = ()
     init_containers_to_start: tuple[int, ...] = ()
+    containers_to_resize: tuple[ContainerToResize, ...] = ()
+    """No plan names any: resources do not change in place yet."""
     containers_to_start: tuple[int, ...] = ()
+
+    @property
+    def starts_anything(self) -> bool:
+        """Whether a sandbox is needed. Nothing is started in one that is being stopped."""
+        if self.kill_pod and not self.create_sandbox:
+            return False
+        return self.create_sandbox or self.starts_containers
+
+    @property
+    def starts_containers(self) -> bool:
+        """Whether any container is to be started, or changed in place."""
+        return bool(
+            self.ephemeral_containers_to_start
+            or self.init_containers_to_start
+            or self.containers_to_resize
+            or self.containers_to_start
+        )
 
 
 def compute_pod_actions(

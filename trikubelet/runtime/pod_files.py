@@ -10,6 +10,7 @@ mark, or none (a Go kubelet's), is never removed.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -22,6 +23,7 @@ import trio
 from trikubelet.logs import get_logger
 from trikubelet.runtime.dns import MAX_RESOLV_CONF, DNSSettings, parse_resolv_conf
 from trikubelet.runtime.hostname import host_network_hosts_file, managed_hosts_file, pod_hostname_and_domain
+from trikubelet.runtime.log_locks import LogLocks
 from trikubelet.runtime.log_paths import (
     container_logs_directory,
     legacy_symlink_name,
@@ -41,6 +43,10 @@ NODE_HOSTS_FILE: Final = Path("/etc/hosts")
 OWNER_FILE: Final = ".trikubelet"
 """In a pod's log directory: the root directory of the agent that it belongs to."""
 _THREADS: Final = 4
+_MAX_LINKS: Final = 40
+_MAX_DEPTH: Final = 128
+"""A descriptor is held for each folder on the way into a volume."""
+_LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PodFiles:
@@ -50,6 +56,9 @@ class PodFiles:
         self._options = options
         self._owner = os.fsencode(options.root_dir.resolve())
         self._limiter = trio.CapacityLimiter(_THREADS)
+        self._volume_limiter = trio.CapacityLimiter(_THREADS)
+        self.log_locks = LogLocks()
+        """For whoever rotates logs."""
 
     def make_pod_logs_directory(self, pod: Pod) -> None:
         directory = pod_logs_directory(self._options.pod_logs_dir, pod)
@@ -130,8 +139,22 @@ class PodFiles:
             file.seek(max(0, status.st_size - limit))
             return file.read(limit)
 
+    async def read_in_volume(self, volume: Path, path: str, limit: int) -> bytes:
+        """A regular file of at most `limit` bytes, by its path in a volume.
+
+        The containers that own the volume cannot lead the agent out of it: a path that leads out is a ValueError. What
+        they mounted there may never answer, so a thread waits for it, and is left behind when this is cancelled.
+        """
+        return await trio.to_thread.run_sync(
+            _read_inside, volume, path, limit, limiter=self._volume_limiter, abandon_on_cancel=True
+        )
+
     async def remove_logs(self, log_path: str, symlink_name: str) -> None:
         """Remove a container's log, its rotated logs, and the link to it. Not cancelled half way."""
+        async with self.log_locks.removal(log_path):
+            await self._remove_logs(log_path, symlink_name)
+
+    async def _remove_logs(self, log_path: str, symlink_name: str) -> None:
         current = Path(log_path)
         directory = current.parent
         names = _siblings(directory) if log_path else []
@@ -189,3 +212,53 @@ def _siblings(directory: Path) -> list[str]:
         return os.listdir(directory)  # noqa: PTH208 - names only
     except FileNotFoundError:
         return []
+
+
+def _read_inside(volume: Path, path: str, limit: int) -> bytes:
+    way = [os.open(volume, os.O_PATH | os.O_CLOEXEC)]  # the volume itself may be behind a link of the node
+    try:
+        _walk(way, path)
+        if not stat.S_ISREG(os.fstat(way[-1]).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", path)
+        # Through its descriptor: what was looked at is what is read, whatever the path leads to by now.
+        with open(f"/proc/self/fd/{way[-1]}", "rb") as file:  # noqa: PTH123 - a Path would say nothing more
+            content = file.read(limit + 1)
+    finally:
+        for descriptor in way:
+            os.close(descriptor)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"is larger than {limit} bytes", path)
+    return content
+
+
+def _walk(way: list[int], path: str) -> None:
+    """Extend `way`, the descriptors from the volume on, up to what `path` names.
+
+    One component at a time and never through a link that the kernel follows, since containers may swap a folder for one
+    at any moment. Links are followed here while they stay inside; absolute ones mean another root than ours.
+    """
+    pending = list(reversed(path.split("/")))  # the next one last
+    links = 0
+    if path.startswith("/"):
+        raise ValueError(f"{path!r} leads out of its volume")
+    while pending:
+        part = pending.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if len(way) == 1:
+                raise ValueError(f"{path!r} leads out of its volume")
+            os.close(way.pop())
+            continue
+        if len(way) > _MAX_DEPTH:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
+        way.append(os.open(part, _LOOK, dir_fd=way[-1]))
+        if stat.S_ISLNK(os.fstat(way[-1]).st_mode):
+            target = os.readlink("", dir_fd=way[-1])
+            os.close(way.pop())
+            links += 1
+            if target.startswith("/"):
+                raise ValueError(f"{path!r} leads out of its volume, over a link to {target!r}")
+            if links > _MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            pending.extend(reversed(target.split("/")))

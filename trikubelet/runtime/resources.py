@@ -23,6 +23,7 @@ from trikubelet.api import (
 )
 from trikubelet.cri import v1
 from trikubelet.runtime.options import hugepage_unit
+from trikubelet.runtime.swap import set_swap_limit
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
@@ -50,6 +51,7 @@ def container_resources(pod: Pod, container: Container, options: RuntimeOptions)
     )
     resources.oom_score_adj = oom_score_adjust(pod, container, options.machine.memory_capacity)
     resources.hugepage_limits = _hugepage_limits(pod, container, options.machine.hugepage_sizes)
+    set_swap_limit(resources, pod, container, options)
     return resources
 
 

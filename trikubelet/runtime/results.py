@@ -22,6 +22,7 @@ class SyncAction(enum.Enum):
     CREATE_POD_SANDBOX = "CreatePodSandbox"
     CONFIG_POD_SANDBOX = "ConfigPodSandbox"
     KILL_POD_SANDBOX = "KillPodSandbox"
+    RESIZE_POD = "ResizePodInPlace"
 
 
 @attrs.frozen
@@ -35,7 +36,8 @@ class SyncResult:
     """Why it failed, in one word: `ErrImagePull`, `CrashLoopBackOff`. Empty: it did not fail."""
     message: str = ""
     retry_at: float | None = None
-    """Trio time from which on another attempt makes sense, for the two kinds of backoff."""
+    """Trio time from which on another attempt makes sense, where that is known: the end of a backoff, or soon after the
+    runtime was not at fault."""
 
     @property
     def failed(self) -> bool:
@@ -47,6 +49,11 @@ class SyncPodError(Exception):
     """A sync did not do all that it should; the next one goes on from there."""
 
     failures: Sequence[SyncResult]
+
+    @property
+    def retry_at(self) -> float | None:
+        """Trio time of the next attempt; None: when such attempts are usually made."""
+        return min((one.retry_at for one in self.failures if one.retry_at is not None), default=None)
 
     def __str__(self) -> str:
         return ", ".join(
@@ -70,4 +77,8 @@ class PodSyncResult:
     @property
     def backoffs(self) -> dict[str, float]:
         """Containers in CrashLoopBackOff or ImagePullBackOff with the Trio time at which that ends."""
-        return {result.target: result.retry_at for result in self.results if result.retry_at is not None}
+        return {
+            result.target: result.retry_at
+            for result in self.results
+            if result.retry_at is not None and result.reason in _BACKOFF_REASONS
+        }

@@ -1,27 +1,38 @@
-"""Making a pod's sandbox: its configuration, its log directory, the call, and the addresses it got."""
+"""Making a pod's sandbox, and knowing one that is there: what its containers are started with.
+
+A sandbox is made of what the node and the runtime have for the pod: resource claims, the handler of its RuntimeClass,
+user ids of its own, DNS settings, a log directory. Nothing of that is asked of the runtime later, so for a sandbox that
+exists it is all found again: the same pod gets the same.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from trikubelet.cri import v1
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
 from trikubelet.runtime.convert import sandbox_status
 from trikubelet.runtime.dns import pod_dns
 from trikubelet.runtime.errors import SandboxConfigError
+from trikubelet.runtime.objects import ObjectError
 from trikubelet.runtime.sandbox_config import sandbox_config
 from trikubelet.runtime.wording import describe_error, describe_pod
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trikubelet.api import Pod
-    from trikubelet.cri import v1
     from trikubelet.cri.client import RuntimeClient
     from trikubelet.events import EventRecorder
+    from trikubelet.node.runtime_state import RuntimeAbilities
+    from trikubelet.runtime.objects import ObjectGetter
     from trikubelet.runtime.options import RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
+    from trikubelet.runtime.user_namespaces import UserNamespaces
 
 log = get_logger("runtime")
 
@@ -40,61 +51,150 @@ class SandboxError(Exception):
         return f"{self.reason}: {self.message}"
 
 
+@attrs.frozen
+class ResourceClaimError(Exception):
+    """A pod's claims could not be met."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ResourceClaims(Protocol):
+    """Gets what pods claim by name (dynamic resource allocation, KEP-4381)."""
+
+    async def prepare(self, pod: Pod) -> None:
+        """Make ready all that the pod claims. Raises ResourceClaimError."""
+        ...
+
+
+class NoResourceClaims:
+    """A node without drivers: a pod that claims something must not run without it."""
+
+    async def prepare(self, pod: Pod) -> None:
+        if pod.spec.resource_claims:
+            names = ", ".join(claim.name for claim in pod.spec.resource_claims)
+            raise ResourceClaimError(f"this node has no drivers for resource claims, but the pod asks for {names}")
+
+
+@attrs.frozen
+class Sandbox:
+    """A sandbox to start containers in."""
+
+    id: str
+    config: v1.PodSandboxConfig
+    handler: str
+    """The runtime handler; empty for the runtime's default."""
+    user_namespace: v1.UserNamespace
+    ips: tuple[str, ...]
+
+
+@attrs.frozen
+class _Settings:
+    handler: str
+    user_namespace: v1.UserNamespace
+    config: v1.PodSandboxConfig
+    warnings: tuple[tuple[str, str], ...]
+    node_warnings: tuple[tuple[str, str], ...]
+
+
 class SandboxMaker:
     """Creates sandboxes."""
 
     def __init__(
-        self, runtime: RuntimeClient, recorder: EventRecorder, files: PodFiles, options: RuntimeOptions
+        self,
+        runtime: RuntimeClient,
+        recorder: EventRecorder,
+        files: PodFiles,
+        options: RuntimeOptions,
+        *,
+        objects: ObjectGetter,
+        claims: ResourceClaims,
+        user_namespaces: UserNamespaces,
+        abilities: Callable[[], RuntimeAbilities],
     ) -> None:
         self._runtime = runtime
         self._recorder = recorder
         self._files = files
         self._options = options
+        self._objects = objects
+        self._claims = claims
+        self._user_namespaces = user_namespaces
+        self._abilities = abilities
+        self._handlers: dict[str, str] = {}
+        """What each RuntimeClass named last."""
 
-    def config(self, pod: Pod, attempt: int, *, announce: bool = False) -> v1.PodSandboxConfig:
-        """The configuration of the pod's sandbox. `announce`: tell by events what could not be had as asked for.
+    def handler_of(self, pod: Pod) -> str:
+        """The pod's runtime handler; its class is not looked up for this, so before the first sync it is not known."""
+        return self._handlers.get(pod.spec.runtime_class_name or "", "")
 
-        Raises SandboxError.
-        """
+    async def existing(self, pod: Pod, sandbox_id: str, attempt: int, ips: tuple[str, ...]) -> Sandbox:
+        """A sandbox that is ready. Raises SandboxError."""
         try:
-            dns = pod_dns(
-                pod,
-                host=self._files.resolver_settings(),
-                cluster_dns=self._options.cluster_dns,
-                cluster_domain=self._options.cluster_domain,
-                node_ips=self._options.host_ips,
-            )
-            config = sandbox_config(pod, attempt, dns.settings, self._options)
-        except (SandboxConfigError, OSError) as error:
+            settings = await self._settings(pod, attempt)
+        except (SandboxConfigError, ObjectError, OSError) as error:
             message = f'GeneratePodSandboxConfig for pod "{describe_pod(pod)}" failed: {error}'
             raise SandboxError(CONFIG_POD_SANDBOX_ERROR, message) from error
-        if announce:
-            for reason, message in dns.warnings:
-                self._recorder.pod_event(pod, EventType.WARNING, reason, message)
-        return config
+        return Sandbox(sandbox_id, settings.config, settings.handler, settings.user_namespace, ips)
 
-    async def create(self, pod: Pod, config: v1.PodSandboxConfig) -> str:
-        """Create and start the sandbox; returns its id. Raises SandboxError, after the event for it."""
-        problem: str
+    async def create(self, pod: Pod, attempt: int, ips: tuple[str, ...]) -> Sandbox:
+        """Create and start a sandbox, and ask for its addresses (kubelet: `createPodSandbox`).
+
+        `ips` are those of a pod in the node's network. Raises SandboxError, after the event for it. Cancelled, it may
+        leave a sandbox, which the next sync finds.
+        """
+        await self._prepare_claims(pod)
+        described = describe_pod(pod)
+        try:
+            settings = await self._settings(pod, attempt)
+        except ObjectError as error:
+            raise self._failed(pod, "create sandbox", str(error)) from error
+        except (SandboxConfigError, OSError) as error:
+            raise self._failed(pod, "generate sandbox config", str(error)) from error
+        for reason, message in settings.warnings:
+            self._recorder.pod_event(pod, EventType.WARNING, reason, message)
+        for reason, message in settings.node_warnings:
+            self._recorder.node_event(EventType.WARNING, reason, message)
         try:
             self._files.make_pod_logs_directory(pod)
-            return await self._runtime.run_pod_sandbox(config)
+            sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
         except OSError as error:
-            problem = str(error)
-            message = f'Failed to create log directory for pod "{describe_pod(pod)}": {problem}'
-            cause: Exception = error
+            raise self._failed(pod, "create log directory", str(error)) from error
         except CRIError as error:
-            problem = describe_error(error)
-            message = f'Failed to create sandbox for pod "{describe_pod(pod)}": {problem}'
-            cause = error
-        self._recorder.pod_event(
-            pod, EventType.WARNING, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {problem}"
-        )
-        log.warning("sandbox could not be created", pod=pod.full_name, problem=problem)
-        raise SandboxError(CREATE_POD_SANDBOX_ERROR, message) from cause
+            raise self._failed(pod, "create sandbox", describe_error(error)) from error
+        log.info("sandbox created", pod=described, sandbox=sandbox_id, attempt=attempt)
+        found = await self._addresses(pod, sandbox_id)
+        if not pod.spec.host_network:
+            ips = found
+        return Sandbox(sandbox_id, settings.config, settings.handler, settings.user_namespace, ips)
 
-    async def addresses(self, pod: Pod, sandbox_id: str) -> tuple[str, ...]:
-        """The new sandbox's addresses. Raises SandboxError, after the event for it."""
+    async def _prepare_claims(self, pod: Pod) -> None:
+        try:
+            await self._claims.prepare(pod)
+        except ResourceClaimError as error:
+            message = f"Failed to prepare dynamic resources: {error}"
+            self._recorder.pod_event(pod, EventType.WARNING, "FailedPrepareDynamicResources", message)
+            raise SandboxError(CREATE_POD_SANDBOX_ERROR, message) from error
+
+    async def _settings(self, pod: Pod, attempt: int) -> _Settings:
+        """Raises ObjectError, SandboxConfigError and OSError."""
+        class_name = pod.spec.runtime_class_name or ""
+        handler = ""
+        if class_name:
+            handler = self._handlers[class_name] = await self._objects.runtime_handler(class_name)
+        user_namespace = self._user_namespaces.for_pod(pod, handler, self._abilities())
+        dns = pod_dns(
+            pod,
+            host=self._files.resolver_settings(),
+            cluster_dns=self._options.cluster_dns,
+            cluster_domain=self._options.cluster_domain,
+            node_ips=self._options.host_ips,
+        )
+        config = sandbox_config(pod, attempt, dns.settings, self._options, userns=user_namespace)
+        return _Settings(handler, user_namespace, config, dns.warnings, dns.node_warnings)
+
+    async def _addresses(self, pod: Pod, sandbox_id: str) -> tuple[str, ...]:
         try:
             reply = await self._runtime.pod_sandbox_status(sandbox_id)
         except CRIError as error:
@@ -102,3 +202,10 @@ class SandboxMaker:
             self._recorder.pod_event(pod, EventType.WARNING, "FailedPodSandBoxStatus", message)
             raise SandboxError(CREATE_POD_SANDBOX_ERROR, message) from error
         return sandbox_status(reply.status).ips
+
+    def _failed(self, pod: Pod, what: str, problem: str) -> SandboxError:
+        event = f"Failed to create pod sandbox: {problem}"
+        self._recorder.pod_event(pod, EventType.WARNING, "FailedCreatePodSandBox", event)
+        log.warning("sandbox could not be created", pod=pod.full_name, problem=problem)
+        message = f'Failed to {what} for pod "{describe_pod(pod)}": {problem}'
+        return SandboxError(CREATE_POD_SANDBOX_ERROR, message)

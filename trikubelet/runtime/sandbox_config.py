@@ -1,8 +1,10 @@
-"""The configuration that a pod's sandbox is created with. Pure; the node's resolv.conf comes in as settings."""
+"""The configuration that a pod's sandbox is created with.
+
+Pure: the node's resolv.conf comes in as settings, and what was given to the pod (user ids, a cgroup) as values.
+"""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from trikubelet.cri import v1
@@ -12,8 +14,11 @@ from trikubelet.runtime.labels import sandbox_annotations, sandbox_labels
 from trikubelet.runtime.log_paths import pod_logs_directory
 from trikubelet.runtime.resources import overhead_resources, sandbox_resources
 from trikubelet.runtime.security import sandbox_security_context
+from trikubelet.runtime.sysctls import dotted_sysctl as dotted_sysctl
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trikubelet.api import Container, ContainerPort, Pod
     from trikubelet.runtime.dns import DNSSettings
     from trikubelet.runtime.options import RuntimeOptions
@@ -21,8 +26,21 @@ if TYPE_CHECKING:
 log = get_logger("runtime")
 
 
-def sandbox_config(pod: Pod, attempt: int, dns: DNSSettings, options: RuntimeOptions) -> v1.PodSandboxConfig:
-    """Build the message for RunPodSandbox (kubelet: `generatePodSandboxConfig`). Raises SandboxConfigError."""
+def sandbox_config(
+    pod: Pod,
+    attempt: int,
+    dns: DNSSettings,
+    options: RuntimeOptions,
+    *,
+    userns: v1.UserNamespace | None = None,
+    volume_groups: Sequence[int] = (),
+    cgroup_parent: str = "",
+) -> v1.PodSandboxConfig:
+    """Build the message for RunPodSandbox (kubelet: `generatePodSandboxConfig`). Raises SandboxConfigError.
+
+    `userns`: the pod's (`UserNamespaces.for_pod`). `volume_groups`: those that own the pod's volumes. `cgroup_parent`:
+    the pod's cgroup, empty where the runtime is to choose.
+    """
     config = v1.PodSandboxConfig(
         metadata=v1.PodSandboxMetadata(
             name=pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.metadata.uid, attempt=attempt
@@ -33,7 +51,8 @@ def sandbox_config(pod: Pod, attempt: int, dns: DNSSettings, options: RuntimeOpt
         dns_config=v1.DnsConfig(servers=list(dns.servers), searches=list(dns.searches), options=list(dns.options)),
         port_mappings=[mapping for container in pod.spec.containers for mapping in port_mappings(container)],
         linux=v1.LinuxPodSandboxConfig(
-            security_context=sandbox_security_context(pod),
+            cgroup_parent=cgroup_parent,
+            security_context=sandbox_security_context(pod, userns=userns, volume_groups=volume_groups),
             sysctls=_sysctls(pod),
             resources=sandbox_resources(pod, options),
             overhead=overhead_resources(pod, options),
@@ -60,14 +79,6 @@ def port_mappings(container: Container) -> list[v1.PortMapping]:
             host_ip=port.host_ip,
         )
     return list(mappings.values())
-
-
-def dotted_sysctl(name: str) -> str:
-    """A sysctl's name with dots between its parts; with slashes before, dots in a part become slashes."""
-    first = re.search(r"[./]", name)
-    if first is None or first[0] == ".":
-        return name
-    return name.translate(str.maketrans("./", "/."))
 
 
 def _sysctls(pod: Pod) -> dict[str, str]:

@@ -14,6 +14,7 @@ from trikubelet.cri import v1
 from trikubelet.runtime.errors import ContainerConfigError, SandboxConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from trikubelet.api import (
@@ -42,7 +43,9 @@ MASKED_PATHS: Final = (
     "/sys/devices/virtual/powercap",
 )
 READONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
-_APPARMOR_ANNOTATION: Final = "container.apparmor.security.beta.kubernetes.io/"
+APPARMOR_ANNOTATION: Final = "container.apparmor.security.beta.kubernetes.io/"
+"""Followed by a container's name: where a profile was named before there was a field for it."""
+_APPARMOR_LOCALHOST: Final = "localhost/"
 _MAX_UID: Final = 2**31 - 1
 
 
@@ -72,18 +75,26 @@ def effective_security_context(pod: Pod, container: Container) -> SecurityContex
 
 
 def container_security_context(
-    pod: Pod, container: Container, user: ImageUser, options: RuntimeOptions, target_id: str = ""
+    pod: Pod,
+    container: Container,
+    user: ImageUser,
+    options: RuntimeOptions,
+    target_id: str = "",
+    *,
+    userns: v1.UserNamespace | None = None,
+    volume_groups: Sequence[int] = (),
 ) -> v1.LinuxContainerSecurityContext:
-    """The security part of a container's configuration. Raises ContainerConfigError.
+    """The security part of a container's configuration. Raises ContainerConfigError or SandboxConfigError.
 
-    `target_id`: the container whose process namespace an ephemeral container joins.
+    `target_id`: the container whose process namespace an ephemeral container joins. `userns`: the pod's, the same as
+    its sandbox's (`UserNamespaces.for_pod`). `volume_groups`: those that own the pod's volumes.
     """
     settings = effective_security_context(pod, container)
     context = v1.LinuxContainerSecurityContext(
         privileged=bool(settings.privileged),
         readonly_rootfs=bool(settings.read_only_root_filesystem),
         no_new_privs=settings.allow_privilege_escalation is False,
-        namespace_options=namespace_options(pod),
+        namespace_options=namespace_options(pod, userns),
     )
     if settings.capabilities is not None:
         context.capabilities = v1.Capability(
@@ -106,19 +117,25 @@ def container_security_context(
     if pod.spec.security_context is not None:
         context.supplemental_groups = supplemental_groups(pod.spec.security_context)
         context.supplemental_groups_policy = _groups_policy(pod.spec.security_context)
+    context.supplemental_groups += volume_groups
     if target_id and context.namespace_options.pid == v1.NamespaceMode.CONTAINER:
         context.namespace_options.pid = v1.NamespaceMode.TARGET
         context.namespace_options.target_id = target_id
     return context
 
 
-def sandbox_security_context(pod: Pod) -> v1.LinuxSandboxSecurityContext:
-    """The security part of a sandbox's configuration. Raises SandboxConfigError."""
+def sandbox_security_context(
+    pod: Pod, *, userns: v1.UserNamespace | None = None, volume_groups: Sequence[int] = ()
+) -> v1.LinuxSandboxSecurityContext:
+    """The security part of a sandbox's configuration. Raises SandboxConfigError.
+
+    `userns`: the pod's (`UserNamespaces.for_pod`). `volume_groups`: those that own the pod's volumes.
+    """
     context = v1.LinuxSandboxSecurityContext(
         privileged=any_privileged(pod),
         # The sandbox's own process needs nothing that the runtime's default filter forbids.
         seccomp=v1.SecurityProfile(profile_type=v1.SecurityProfileProfileType.RuntimeDefault),
-        namespace_options=namespace_options(pod),
+        namespace_options=namespace_options(pod, userns),
     )
     shared = pod.spec.security_context
     if shared is None:
@@ -129,23 +146,26 @@ def sandbox_security_context(pod: Pod) -> v1.LinuxSandboxSecurityContext:
         context.run_as_group = v1.Int64Value(value=shared.run_as_group)
     if shared.se_linux_options is not None:
         context.selinux_options = _selinux(shared.se_linux_options)
-    context.supplemental_groups = supplemental_groups(shared)
+    context.supplemental_groups = supplemental_groups(shared, volume_groups)
     context.supplemental_groups_policy = _groups_policy(shared)
     return context
 
 
-def namespace_options(pod: Pod) -> v1.NamespaceOption:
-    """Which namespaces the pod shares with the node, and its containers with each other. Raises SandboxConfigError."""
-    if pod.spec.host_users is False:
-        raise SandboxConfigError(
-            f"pod {pod.full_name} asks for a user namespace (hostUsers: false), which this agent does not offer yet"
-        )
+def namespace_options(pod: Pod, userns: v1.UserNamespace | None = None) -> v1.NamespaceOption:
+    """Which namespaces the pod shares with the node, and its containers with each other.
+
+    Raises SandboxConfigError for a pod that asks for users of its own and was given none: it must not run as the
+    node's users.
+    """
     node, in_pod = v1.NamespaceMode.NODE, v1.NamespaceMode.POD
+    if pod.spec.host_users is False and (userns is None or userns.mode != in_pod):
+        raise SandboxConfigError(f"pod {pod.full_name} asks for a user namespace (hostUsers: false) and was given none")
     pid = in_pod if pod.spec.share_process_namespace else v1.NamespaceMode.CONTAINER
     return v1.NamespaceOption(
         network=node if pod.spec.host_network else in_pod,
         ipc=node if pod.spec.host_ipc else in_pod,
         pid=node if pod.spec.host_pid else pid,
+        userns_options=userns or v1.UserNamespace(mode=node),
     )
 
 
@@ -157,10 +177,10 @@ def any_privileged(pod: Pod) -> bool:
     )
 
 
-def supplemental_groups(context: PodSecurityContext) -> list[int]:
-    """fsGroup first, then the others."""
+def supplemental_groups(context: PodSecurityContext, volume_groups: Sequence[int] = ()) -> list[int]:
+    """fsGroup first, then those of volumes, then the others (a sandbox's order: a container's has volumes' last)."""
     first = [] if context.fs_group is None else [context.fs_group]
-    return [*first, *context.supplemental_groups]
+    return [*first, *volume_groups, *context.supplemental_groups]
 
 
 def verify_run_as_non_root(pod: Pod, container: Container, user: ImageUser) -> None:
@@ -223,7 +243,7 @@ def _seccomp_profile(profile: SeccompProfile, root: Path) -> v1.SecurityProfile:
 
 def _set_apparmor(context: v1.LinuxContainerSecurityContext, pod: Pod, container: Container) -> None:
     """Older runtimes read only the deprecated text field, so both are set."""
-    profile = _apparmor_profile(pod, container)
+    profile = apparmor_profile(pod, container)
     if profile is None:
         return
     kinds = v1.SecurityProfileProfileType
@@ -243,17 +263,18 @@ def _set_apparmor(context: v1.LinuxContainerSecurityContext, pod: Pod, container
             raise ContainerConfigError(f'unknown apparmor profile type: "{profile.type}"')
 
 
-def _apparmor_profile(pod: Pod, container: Container) -> AppArmorProfile | None:
-    """The container's field, else its old annotation, else the pod's field."""
+def apparmor_profile(pod: Pod, container: Container) -> AppArmorProfile | None:
+    """The container's field, else its old annotation where that can be read, else the pod's field."""
     from trikubelet.api import AppArmorProfile
 
     if container.security_context is not None and container.security_context.app_armor_profile is not None:
         return container.security_context.app_armor_profile
-    annotation = pod.metadata.annotations.get(_APPARMOR_ANNOTATION + container.name)
-    if annotation is not None:
-        if annotation in ("", "runtime/default"):
-            return AppArmorProfile(type="RuntimeDefault")
-        if annotation == "unconfined":
-            return AppArmorProfile(type="Unconfined")
-        return AppArmorProfile(type="Localhost", localhost_profile=annotation.removeprefix("localhost/"))
+    annotation = pod.metadata.annotations.get(APPARMOR_ANNOTATION + container.name, "")
+    if annotation == "runtime/default":
+        return AppArmorProfile(type="RuntimeDefault")
+    if annotation == "unconfined":
+        return AppArmorProfile(type="Unconfined")
+    if annotation.startswith(_APPARMOR_LOCALHOST):
+        name = annotation.removeprefix(_APPARMOR_LOCALHOST)
+        return AppArmorProfile(type="Localhost", localhost_profile=name)
     return None if pod.spec.security_context is None else pod.spec.security_context.app_armor_profile

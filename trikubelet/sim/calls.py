@@ -6,19 +6,25 @@ that give up later is what LOST_REPLY faults are for.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
+from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from trikubelet.sim.faults import ANY_RPC, FaultKind, FaultPlan
+from trikubelet.sim.faults import ANY_RPC, Fault, FaultKind, FaultPlan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
 T = TypeVar("T")
+
+MOMENT: Final = 0.001
+"""Seconds of its effect that a call has before it is cut short."""
 
 Delay = float | tuple[float, float]
 """Seconds, or the least and the most of them, drawn evenly."""
@@ -69,11 +75,13 @@ class CallLog:
 class CallDesk:
     """Receives every call of both services."""
 
-    def __init__(self, faults: FaultPlan, *, log_limit: int) -> None:
+    def __init__(self, faults: FaultPlan, restart: Callable[[float], None], *, log_limit: int) -> None:
+        """`restart`: lets the runtime be away for so many seconds."""
         self.log = CallLog(log_limit)
         self.delays: dict[str, Delay] = {}
         """Delay per call name; "*" for all that have none of their own."""
         self._faults = faults
+        self._restart = restart
 
     async def serve(self, rpc: str, ids: Sequence[str], effect: Callable[[], Awaitable[T]]) -> T:
         """Note the call, wait its delay, and carry it out, unless a fault says otherwise. Raises GRPCError."""
@@ -100,10 +108,21 @@ class CallDesk:
             await trio.sleep(fault.seconds)
         if fault is not None and fault.kind is FaultKind.ERROR:
             raise GRPCError(fault.status, fault.message)
+        if fault is not None and fault.kind is FaultKind.RESTART:
+            await self._end_in_restart(fault, effect)
         reply = await effect()
         if fault is not None and fault.kind is FaultKind.LOST_REPLY:
             raise GRPCError(fault.status, fault.message)
         return reply
+
+    async def _end_in_restart(self, fault: Fault, effect: Callable[[], Awaitable[T]]) -> None:
+        """Never returns: the connection ends, and the call with it."""
+        if fault.when != "before":
+            with suppress(GRPCError), trio.move_on_after(MOMENT if fault.when == "during" else math.inf):
+                await effect()
+        self._restart(fault.seconds)
+        await trio.lowlevel.checkpoint()
+        raise GRPCError(Status.UNAVAILABLE, "simulated: the runtime restarted")
 
     def _delay(self, rpc: str) -> float:
         delay = self.delays.get(rpc, self.delays.get(ANY_RPC, 0.0))

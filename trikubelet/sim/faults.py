@@ -1,13 +1,15 @@
 """How a simulated runtime fails: which call, in which way. Values and a seeded random source, no clock.
 
-Three kinds cover what an agent can see of a real runtime's failures:
+Four kinds cover what an agent can see of a real runtime's failures:
 
 - ERROR: the call has no effect, and fails;
 - LOST_REPLY: the call has its effect, and fails all the same, as when the connection breaks before the answer;
-- HANG: the call waits, for some seconds or until the caller gives up, and then has its effect.
+- HANG: the call waits, for some seconds or until the caller gives up, and then has its effect;
+- RESTART: the runtime restarts at the call, which has its effect, a part of it, or none. All connections break.
 
-Faults are asked for by name and number (`fail_next`) or by chance (`fail_randomly`). Each call name draws from a
-random source of its own, so that one more ListContainers does not change what happens to the next StartContainer.
+Faults are asked for by name and number (`fail_next`, `restart_at`) or by chance (`fail_randomly`). Each call name draws
+from a random source of its own, so that one more ListContainers does not change what happens to the next
+StartContainer.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import enum
 import math
 from collections import Counter, defaultdict, deque
 from random import Random
+from typing import Literal
 
 import attrs
 from grpclib.const import Status
@@ -27,6 +30,11 @@ class FaultKind(enum.Enum):
     ERROR = "error"
     LOST_REPLY = "lost reply"
     HANG = "hang"
+    RESTART = "restart"
+
+
+When = Literal["before", "during", "after"]
+"""At which moment of a call: nothing of it has happened, it was cut short, or only the reply is missing."""
 
 
 @attrs.frozen
@@ -35,7 +43,9 @@ class Fault:
     status: Status = Status.UNAVAILABLE
     message: str = "simulated fault"
     seconds: float = math.inf
-    """How long a HANG lasts."""
+    """How long a HANG lasts, and how long the runtime is away at a RESTART."""
+    when: When = "before"
+    """At which moment of its call a RESTART comes."""
 
 
 @attrs.frozen
@@ -52,6 +62,8 @@ class FaultPlan:
         self._seed = seed
         self._next: defaultdict[str, deque[Fault]] = defaultdict(deque)
         self._chances: list[_Chance] = []
+        self._numbered: defaultdict[str, dict[int, Fault]] = defaultdict(dict)
+        self._drawn: Counter[str] = Counter()
         self._randoms: dict[str, Random] = {}
         self.met: Counter[FaultKind] = Counter()
         """How many calls met a fault, by kind."""
@@ -70,6 +82,12 @@ class FaultPlan:
         """The next `times` calls of `rpc` wait that long before they take effect."""
         self.add_next(rpc, Fault(FaultKind.HANG, seconds=seconds), times=times)
 
+    def restart_at(self, rpc: str, nth: int = 1, *, when: When = "before", downtime: float = 1.0) -> None:
+        """The runtime restarts at a call: at the `nth` call of `rpc` (or of anything, "*") from now on."""
+        if nth < 1:
+            raise ValueError(f"the next call is number 1, there is none with number {nth}")
+        self._numbered[rpc][self._drawn[rpc] + nth] = Fault(FaultKind.RESTART, seconds=downtime, when=when)
+
     def add_next(self, rpc: str, fault: Fault, *, times: int = 1) -> None:
         self._next[rpc].extend([fault] * times)
 
@@ -81,6 +99,7 @@ class FaultPlan:
         """No faults from here on."""
         self._next.clear()
         self._chances.clear()
+        self._numbered.clear()
 
     def draw(self, rpc: str) -> Fault | None:
         """The fault that this call meets, None for none."""
@@ -90,7 +109,10 @@ class FaultPlan:
         return fault
 
     def _draw(self, rpc: str) -> Fault | None:
+        self._drawn.update((rpc, ANY_RPC))
         for name in (rpc, ANY_RPC):
+            if fault := self._numbered[name].pop(self._drawn[name], None):
+                return fault
             if self._next.get(name):
                 return self._next[name].popleft()
         for chance in self._chances:

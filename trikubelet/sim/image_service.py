@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import TYPE_CHECKING
 
 import trio
@@ -46,10 +47,11 @@ class SimulatedImageService(v1.ImageServiceBase):
 
     async def pull_image(self, pull_image_request: v1.PullImageRequest) -> v1.PullImageResponse:
         reference = pull_image_request.image.image
+        username, password = _account(pull_image_request.auth)
 
         async def effect() -> v1.PullImageResponse:
             await trio.sleep(self._images.pull_seconds(reference))
-            result = self._images.pull(reference)
+            result = self._images.pull(reference, username, password)
             if isinstance(result, PullError):
                 raise GRPCError(result.status, result.message)
             return v1.PullImageResponse(image_ref=result.id)
@@ -76,6 +78,14 @@ class SimulatedImageService(v1.ImageServiceBase):
             return v1.ImageFsInfoResponse(image_filesystems=[usage], container_filesystems=[usage])
 
         return await self._desk.serve("ImageFsInfo", (), effect)
+
+
+def _account(auth: v1.AuthConfig) -> tuple[str, str]:
+    """User and password, both empty where there are none."""
+    if auth.username or not auth.auth:
+        return auth.username, auth.password
+    username, _, password = b64decode(auth.auth).decode().partition(":")
+    return username, password
 
 
 def _message(image: SimulatedImage) -> v1.Image:

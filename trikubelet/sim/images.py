@@ -10,6 +10,15 @@ from grpclib.const import Status
 
 DEFAULT_SIZE = 10_000_000
 
+_NO_CREDENTIALS = (
+    "pull access denied, repository does not exist or may require authorization: "
+    "authorization failed: no basic auth credentials"
+)
+_DENIED = (
+    "pull access denied, repository does not exist or may require authorization: "
+    "server message: insufficient_scope: authorization failed"
+)
+
 
 @attrs.frozen
 class SimulatedImage:
@@ -23,6 +32,8 @@ class SimulatedImage:
     """The numeric user that the image runs as, where it names one."""
     username: str = ""
     pinned: bool = False
+    groups: tuple[int, ...] = ()
+    """The groups that its /etc/group names for its user."""
 
     @property
     def repository(self) -> str:
@@ -54,6 +65,7 @@ class ImageShelf:
         self._pull_seconds: dict[str, float] = {}
         self._pull_errors: dict[str, deque[PullError]] = {}
         self._missing: set[str] = set()
+        self._accounts: dict[str, set[tuple[str, str]]] = {}
         self.default_pull_seconds = 0.0
 
     def add(
@@ -64,9 +76,10 @@ class ImageShelf:
         uid: int | None = None,
         username: str = "",
         pinned: bool = False,
+        groups: tuple[int, ...] = (),
     ) -> SimulatedImage:
         """Put an image on the node, as if it had been pulled before."""
-        image = self.offer(reference, size=size, uid=uid, username=username, pinned=pinned)
+        image = self.offer(reference, size=size, uid=uid, username=username, pinned=pinned, groups=groups)
         self._present[image.id] = image
         return image
 
@@ -79,10 +92,11 @@ class ImageShelf:
         uid: int | None = None,
         username: str = "",
         pinned: bool = False,
+        groups: tuple[int, ...] = (),
     ) -> SimulatedImage:
         """Say what a pull of this reference gives, and how long it takes."""
         name = normalize(reference)
-        image = SimulatedImage(name, f"sha256:{_digest(name)}", size, uid, username, pinned)
+        image = SimulatedImage(name, f"sha256:{_digest(name)}", size, uid, username, pinned, groups)
         self._offered[name] = image
         self._missing.discard(name)
         if seconds is not None:
@@ -92,6 +106,13 @@ class ImageShelf:
     def withdraw(self, reference: str) -> None:
         """The registry does not have this image: pulls of it fail with NOT_FOUND."""
         self._missing.add(normalize(reference))
+
+    def protect(self, reference: str, username: str, password: str) -> None:
+        """The registry gives the images of this repository to nobody but this user, and those that it was told before.
+
+        An image that is on the node stays usable: whom it is for is not the runtime's to know.
+        """
+        self._accounts.setdefault(repository(normalize(reference)), set()).add((username, password))
 
     def fail_pulls(self, reference: str, error: PullError, *, times: int = 1) -> None:
         """The next pulls of this reference fail, after their usual time."""
@@ -125,14 +146,17 @@ class ImageShelf:
     def pull_seconds(self, reference: str) -> float:
         return self._pull_seconds.get(normalize(reference), self.default_pull_seconds)
 
-    def pull(self, reference: str) -> SimulatedImage | PullError:
-        """The end of a pull: the image is on the node now, or the pull's error."""
+    def pull(self, reference: str, username: str = "", password: str = "") -> SimulatedImage | PullError:
+        """The end of a pull: the image is on the node now, or the pull's error. No username: without credentials."""
         name = normalize(reference)
         if self._pull_errors.get(name):
             return self._pull_errors[name].popleft()
+        unresolved = f'failed to pull and unpack image "{name}": failed to resolve reference "{name}"'
+        accounts = self._accounts.get(repository(name))
+        if accounts is not None and (username, password) not in accounts:
+            return PullError(f"{unresolved}: {_DENIED if username else _NO_CREDENTIALS}")
         if name in self._missing:
-            text = f'failed to pull and unpack image "{name}": failed to resolve reference "{name}": {name}: not found'
-            return PullError(text, Status.NOT_FOUND)
+            return PullError(f"{unresolved}: {name}: not found", Status.NOT_FOUND)
         image = self._offered.get(name) or self.offer(name)
         self._present[image.id] = image
         return image

@@ -38,7 +38,9 @@ class MemoryMounts(PodMounts):
             if volume.name in self.broken:
                 raise VolumeError(volume.name, "simulated: the volume cannot be prepared")
         uid = pod.metadata.uid
-        self._paths[uid] = {volume.name: self.root / "pods" / uid / volume.name for volume in pod.spec.volumes}
+        self._paths[uid] = {
+            volume.name: self.root / "pods" / uid / volume.name for volume in pod.spec.volumes if volume.image is None
+        }
 
     def host_path(self, pod: Pod, volume_name: str) -> Path | None:
         return self._paths.get(pod.metadata.uid, {}).get(volume_name)

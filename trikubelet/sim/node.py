@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import random
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from trikubelet.api import Pod
+    from trikubelet.pleg.ends import ContainerEnds
     from trikubelet.pods.worker_registry import PodWorkerRegistry
 
 CALL_SECONDS: Final = 0.002
@@ -90,8 +92,8 @@ class ScriptedSource:
 class SimulatedExits(PidfdWatchers):
     """Tells of the ends of simulated processes as pidfds do of real ones."""
 
-    def __init__(self, client: RuntimeClient, sim: SimulatedRuntime) -> None:
-        super().__init__(client)
+    def __init__(self, sim: SimulatedRuntime, client: RuntimeClient, ends: ContainerEnds) -> None:
+        super().__init__(client, ends)
         self._sim = sim
 
     async def _watch(self, uid: str, container_id: str) -> None:
@@ -99,6 +101,7 @@ class SimulatedExits(PidfdWatchers):
             container = self._sim.machine.containers.get(container_id)
             if container is not None:
                 await self._sim.machine.wait_ended(container)
+                self._ends.note(container_id)
                 await self._until_runtime_knows(uid, container_id)
         except Exception:  # noqa: BLE001 - the runtime cannot be asked now; relists see what is missed
             await trio.lowlevel.checkpoint()
@@ -146,7 +149,8 @@ async def simulated_node(
             sources=list(sources.values()),
             mounts=MemoryMounts(options.root_dir) if folder is None else None,
             pod_files=MemoryPodFiles(runtime_options(options)) if folder is None else None,
-            pidfds=SimulatedExits(runtime, sim) if sees_exits else None,
+            diskless=True,
+            make_pidfds=partial(SimulatedExits, sim) if sees_exits else PidfdWatchers,
             registry=registry,
             rng=rng or random.Random(sim.seed),
         )

@@ -21,6 +21,7 @@ import trio
 import trio.testing
 
 from trikubelet.clock import TrioClock, WallClock
+from trikubelet.sim.abilities import Abilities
 from trikubelet.sim.calls import CallDesk, CallLog, Delay
 from trikubelet.sim.faults import FaultPlan
 from trikubelet.sim.feed import EventFeed
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from trikubelet.grpc import Channel, Servable
+    from trikubelet.sim.faults import When
 
 
 class SimulatedRuntime:
@@ -61,9 +63,17 @@ class SimulatedRuntime:
         self.faults = FaultPlan(seed)
         self.machine = Machine(self.clock, self.images, self.programs, seed=seed, run_limit=log_limit)
         self.events = EventFeed(self.machine, self.faults.random("events"))
-        self._desk = CallDesk(self.faults, log_limit=log_limit)
+        self._desk = CallDesk(self.faults, self.restart, log_limit=log_limit)
+        self.abilities = Abilities()
+        """What pods may ask of it."""
         self.runtime_service = SimulatedRuntimeService(
-            self.machine, self._desk, self.events, runtime_name=runtime_name, write_logs=write_logs
+            self.machine,
+            self.images,
+            self._desk,
+            self.events,
+            self.abilities,
+            runtime_name=runtime_name,
+            write_logs=write_logs,
         )
         self.image_service = SimulatedImageService(self.images, self.machine, self._desk)
         self._connections: dict[trio.CancelScope, None] = {}
@@ -114,6 +124,18 @@ class SimulatedRuntime:
         for connection in list(self._connections):
             connection.cancel()
         self.events.disconnect()
+
+    def restart_at(self, rpc: str, nth: int = 1, *, when: When = "before", downtime: float = 1.0) -> None:
+        """Restart, as `restart`, at the `nth` call of `rpc` (or of anything, "*") from now on, and there:
+
+        - before: when it has arrived, and nothing of it has happened;
+        - during: a moment after it began. What it waits for then does not happen: a pull brings no image, a signal that
+          was sent takes its course. A call that takes no time has had its effect;
+        - after: when it had its effect. Only the reply does not come.
+
+        Nothing can connect for `downtime` seconds.
+        """
+        self.faults.restart_at(rpc, nth, when=when, downtime=downtime)
 
     def reboot(self, downtime: float = 0.0) -> None:
         """The node restarts: as `restart`, and every sandbox and container has ended."""

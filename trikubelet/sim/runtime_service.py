@@ -12,25 +12,38 @@ from grpclib.exceptions import GRPCError
 from trikubelet.cri import v1
 from trikubelet.runtime.labels import POD_UID
 from trikubelet.sim import listing
+from trikubelet.sim.abilities import container_user
 from trikubelet.sim.machine import EXITED, RUNNING, STOPPED_BY_KILL, Machine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from trikubelet.sim.abilities import Abilities
     from trikubelet.sim.calls import CallDesk
     from trikubelet.sim.feed import EventFeed
+    from trikubelet.sim.images import ImageShelf
 
 
 class SimulatedRuntimeService(v1.RuntimeServiceBase):
     """One per simulated runtime; `SimulatedRuntime` builds it."""
 
     def __init__(
-        self, machine: Machine, desk: CallDesk, feed: EventFeed, *, runtime_name: str, write_logs: bool
+        self,
+        machine: Machine,
+        images: ImageShelf,
+        desk: CallDesk,
+        feed: EventFeed,
+        abilities: Abilities,
+        *,
+        runtime_name: str,
+        write_logs: bool,
     ) -> None:
         self.runtime_ready = v1.RuntimeCondition(type="RuntimeReady", status=True)
         self.network_ready = v1.RuntimeCondition(type="NetworkReady", status=True)
         self.cgroup_driver = v1.CgroupDriver.SYSTEMD
         self._machine = machine
+        self._images = images
+        self._abilities = abilities
         self._desk = desk
         self._feed = feed
         self._runtime_name = runtime_name
@@ -56,9 +69,9 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
     async def status(self, status_request: v1.StatusRequest) -> v1.StatusResponse:
         async def effect() -> v1.StatusResponse:
             conditions = [self.runtime_ready, self.network_ready]
-            return v1.StatusResponse(
-                status=v1.RuntimeStatus(conditions=conditions), runtime_handlers=[v1.RuntimeHandler(name="")]
-            )
+            reply = v1.StatusResponse(status=v1.RuntimeStatus(conditions=conditions))
+            self._abilities.tell(reply)
+            return reply
 
         return await self._desk.serve("Status", (), effect)
 
@@ -82,6 +95,7 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
         request = run_pod_sandbox_request
 
         async def effect() -> v1.RunPodSandboxResponse:
+            self._abilities.check_handler(request.runtime_handler)
             if not self.network_ready.status:
                 text = (
                     f"failed to setup network for sandbox: {self.network_ready.message or 'cni plugin not initialized'}"
@@ -157,6 +171,7 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
 
         async def effect() -> v1.CreateContainerResponse:
             sandbox = self._machine.find_sandbox(request.pod_sandbox_id)
+            self._abilities.check_container(request.config, sandbox.runtime_handler, self._images)
             container = self._machine.create_container(sandbox, request.config)
             return v1.CreateContainerResponse(container_id=container.id)
 
@@ -208,9 +223,11 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
 
         async def effect() -> v1.ContainerStatusResponse:
             container = self._machine.find_container(request.container_id)
+            status = listing.container_status(container)
+            if self._abilities.supplemental_groups_policy:
+                status.user = container_user(container.config, container.image)
             return v1.ContainerStatusResponse(
-                status=listing.container_status(container),
-                info=listing.container_info(container) if request.verbose else {},
+                status=status, info=listing.container_info(container) if request.verbose else {}
             )
 
         return await self._desk.serve("ContainerStatus", (request.container_id,), effect)

@@ -21,6 +21,8 @@ from trikubelet.api import (
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
+    ContainerUser,
+    LinuxContainerUser,
     Pod,
     VolumeMountStatus,
     is_sidecar,
@@ -103,11 +105,21 @@ def _from_observed(
         resources=container.resources,
         allocated_resources=container.resources.requests,
         volume_mounts=_volume_mounts(container, around),
+        user=_user(seen),
     )
     if old is not None and old.volume_mounts:
         # What was mounted how cannot change while the container lives.
         status = attrs.evolve(status, volume_mounts=old.volume_mounts)
     return status
+
+
+def _user(seen: model.ContainerStatus) -> ContainerUser | None:
+    if seen.user is None:
+        return None
+    user = seen.user
+    return ContainerUser(
+        linux=LinuxContainerUser(uid=user.uid, gid=user.gid, supplemental_groups=user.supplemental_groups)
+    )
 
 
 def _observed_state(seen: model.ContainerStatus, old: ContainerStatus | None, around: Surroundings) -> ContainerState:

@@ -6,7 +6,6 @@ are those of the kubelet's `generateAPIPodStatus`.
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,6 +21,7 @@ from trikubelet.api import (
     is_sidecar,
     qos_class,
 )
+from trikubelet.runtime.downward import sort_pod_ips
 from trikubelet.status.conditions import (
     OWNED_CONDITIONS,
     SHARED_CONDITIONS,
@@ -188,7 +188,7 @@ def _conditions(
 
 
 def _with_addresses(status: PodStatus, pod: Pod, observed: PodRuntimeStatus, host_ips: Sequence[str]) -> PodStatus:
-    pod_ips = _sorted_by_family(observed.ips, _family(host_ips[0]) if host_ips else 4)
+    pod_ips = sort_pod_ips(observed.ips, host_ips)
     if pod.spec.host_network and host_ips:
         pod_ips = pod_ips or [host_ips[0]]
         if len(pod_ips) == 1 and len(host_ips) > 1 and _family(pod_ips[0]) != _family(host_ips[1]):
@@ -200,22 +200,6 @@ def _with_addresses(status: PodStatus, pod: Pod, observed: PodRuntimeStatus, hos
         pod_ip=pod_ips[0] if pod_ips else "",
         pod_ips=tuple(PodIP(ip=ip) for ip in pod_ips),
     )
-
-
-def _sorted_by_family(ips: Sequence[str], primary: int) -> list[str]:
-    """The first address of the node's primary family, then the first of the other one."""
-    chosen = []
-    for family in (primary, 10 - primary):
-        chosen += [ip for ip in map(_canonical, ips) if ip and _family(ip) == family][:1]
-    return chosen
-
-
-def _canonical(ip: str) -> str:
-    """The address in its usual form; empty for what a runtime gives that is none."""
-    try:
-        return str(ipaddress.ip_address(ip))
-    except ValueError:
-        return ""
 
 
 def _family(ip: str) -> int:

@@ -61,7 +61,11 @@ class PodMounts:
                 path.mkdir(mode=layout.DIRECTORY_MODE, parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             raise VolumeError("*", f"cannot make the pod's folders: {error}") from error
-        self._prepared[uid] = {volume.name: await self._prepare_volume(pod, volume) for volume in pod.spec.volumes}
+        self._prepared[uid] = {
+            volume.name: await self._prepare_volume(pod, volume)
+            for volume in pod.spec.volumes
+            if volume.image is None  # the runtime's own business
+        }
 
     def host_path(self, pod: Pod, volume_name: str) -> Path | None:
         """The prepared volume's path; None when the pod has no such volume or it is not ready."""

@@ -1,0 +1,97 @@
+"""An end counts when a source told of it and the runtime agrees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import pytest
+import trio
+from grpclib.const import Status
+
+from trikubelet.cri import v1
+from trikubelet.cri.errors import CRIError
+from trikubelet.pleg.ends import ContainerEnds
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+RUNNING, EXITED = v1.ContainerState.CONTAINER_RUNNING, v1.ContainerState.CONTAINER_EXITED
+
+
+@attrs.define
+class SlowToKnow:
+    """A runtime that shows the end of every container `at` some time."""
+
+    at: float = 0.0
+    error: Exception | None = None
+    looks: int = 0
+
+    async def container_status(self, container_id: str) -> v1.ContainerStatusResponse:
+        self.looks += 1
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        state = RUNNING if trio.current_time() < self.at else EXITED
+        return v1.ContainerStatusResponse(status=v1.ContainerStatus(id=container_id, state=state))
+
+
+def ends(runtime: SlowToKnow) -> ContainerEnds:
+    return ContainerEnds(cast("Any", runtime))
+
+
+async def ended_after(watched: ContainerEnds, patience: float) -> float | None:
+    began = trio.current_time()
+    with trio.move_on_after(patience):
+        await watched.until_ended("pod", "c")
+        return trio.current_time() - began
+    return None
+
+
+async def test_what_nobody_told_of_has_not_ended(autojump_clock: MockClock) -> None:
+    runtime = SlowToKnow()
+    assert await ended_after(ends(runtime), 100) is None
+    assert runtime.looks == 0
+
+
+@pytest.mark.parametrize("told_at", [0.0, 2.0])
+async def test_the_runtime_has_to_agree(autojump_clock: MockClock, nursery: trio.Nursery, told_at: float) -> None:
+    runtime = SlowToKnow(at=2.5)
+    watched = ends(runtime)
+
+    async def tell() -> None:
+        await trio.sleep(told_at)
+        watched.note("c")
+
+    nursery.start_soon(tell)
+    seconds = await ended_after(watched, 100)
+    assert seconds == pytest.approx(2.5, abs=0.1)
+    assert runtime.looks < 40
+
+
+async def test_what_was_told_before_counts(autojump_clock: MockClock) -> None:
+    watched = ends(SlowToKnow())
+    watched.note("c")
+    assert await ended_after(watched, 1) == 0
+
+
+async def test_a_container_that_is_gone_has_ended(autojump_clock: MockClock) -> None:
+    watched = ends(SlowToKnow(error=CRIError("ContainerStatus", Status.NOT_FOUND, "no such container")))
+    watched.note("c")
+    assert await ended_after(watched, 1) == 0
+
+
+async def test_a_runtime_that_is_away_is_asked_until_it_answers(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = SlowToKnow(error=CRIError("ContainerStatus", Status.UNAVAILABLE, "connection lost"))
+    watched = ends(runtime)
+    watched.note("c")
+
+    async def come_back() -> None:
+        await trio.sleep(3)
+        runtime.error = None
+
+    nursery.start_soon(come_back)
+    seconds = await ended_after(watched, 100)
+    assert seconds == pytest.approx(3, abs=0.15)

@@ -1,0 +1,380 @@
+"""preStop hooks in kills, and kills that end early because their container did, on the simulated runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from grpclib.const import Status
+
+from tests.runtime.conftest import Node, make_container, make_pod
+from trikubelet.api import Container, ExecAction, Lifecycle, LifecycleHandler, SleepAction, TCPSocketAction
+from trikubelet.cri.client import RuntimeClient
+from trikubelet.runtime.hooks import HookRunner
+from trikubelet.runtime.kill import Killer
+from trikubelet.runtime.plan import KillReason
+from trikubelet.sim.programs import ExecOutcome, Program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trio.testing import MockClock
+
+    from trikubelet.api import Pod
+    from trikubelet.runtime.results import SyncResult
+
+FAILED_HOOK = ("FailedPreStopHook", "PreStopHook failed")
+
+
+async def no_ips(_: Pod) -> Sequence[str]:
+    return ()
+
+
+@attrs.define
+class Kills:
+    """A killer on a node, and what it is told of ended containers when `watching`."""
+
+    node: Node
+    watching: bool = False
+    killer: Killer = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        client = RuntimeClient(self.node.channel)
+        ended = self.ended if self.watching else None
+        hooks = HookRunner(client, self.node.recorder, no_ips, ended=ended)
+        self.killer = Killer(client, self.node.recorder, hooks, ended=ended)
+
+    async def ended(self, pod_uid: str, container_id: str) -> None:
+        while any(container.id == container_id for container in self.node.sim.running_containers(pod_uid)):
+            await trio.sleep(0.1)
+
+    async def kill(self, pod: Pod, grace_override: int | None = None, *, forgotten: bool = False) -> list[SyncResult]:
+        """Kill all that runs of a pod; `forgotten`: its manifest is gone."""
+        running = (await self.node.status(pod)).as_running_pod("simulated")
+        return await self.killer.kill_pod(running, None if forgotten else pod, grace_override)
+
+    async def seconds(self, pod: Pod, grace_override: int | None = None, *, forgotten: bool = False) -> float:
+        """How long a kill takes that ends everything."""
+        began = trio.current_time()
+        assert [result for result in await self.kill(pod, grace_override, forgotten=forgotten) if result.failed] == []
+        assert self.node.sim.running_containers() == []
+        return trio.current_time() - began
+
+    @property
+    def hooks_run(self) -> int:
+        return self.node.sim.calls.count("ExecSync")
+
+
+def with_hook(name: str = "main", handler: LifecycleHandler | None = None, **fields: Any) -> Container:
+    handler = handler or LifecycleHandler(exec=ExecAction(command=("drain",)))
+    return make_container(name, lifecycle=Lifecycle(pre_stop=handler), **fields)
+
+
+def sleeping(seconds: int, name: str = "main", **fields: Any) -> Container:
+    return with_hook(name, LifecycleHandler(sleep=SleepAction(seconds=seconds)), **fields)
+
+
+def drains_in(seconds: float, *, exit_code: int = 0, sigterm: float | None = None) -> Program:
+    """A process that ignores SIGTERM, unless told otherwise, and whose hook takes that long."""
+    program = Program.runs_forever(sigterm=sigterm)
+    return attrs.evolve(program, exec=lambda _: ExecOutcome(seconds=seconds, exit_code=exit_code))
+
+
+async def test_the_hook_comes_before_the_stop_and_out_of_the_grace_period(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(drains_in(10))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    assert await Kills(node).seconds(pod) == pytest.approx(30, abs=0.5)
+    [hook], [stop] = node.sim.calls.of("ExecSync"), node.sim.calls.of("StopContainer")
+    assert hook.outcome == "ok"
+    assert stop.time - hook.time == pytest.approx(10, abs=0.1)
+    assert FAILED_HOOK not in node.said(pod)
+
+
+async def test_a_hook_that_takes_all_of_the_grace_period_leaves_two_seconds(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(drains_in(1000))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    assert await Kills(node).seconds(pod) == pytest.approx(32, abs=0.5)
+    assert FAILED_HOOK not in node.said(pod)
+
+
+async def test_the_override_is_the_hooks_grace_too(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(drains_in(1000))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    assert await Kills(node).seconds(pod, 5) == pytest.approx(7, abs=0.5)
+
+
+async def test_without_grace_there_is_no_hook(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    kills = Kills(node)
+    await kills.seconds(pod, 0)
+    assert kills.hooks_run == 0
+
+
+async def test_a_hook_that_fails_is_told_without_its_words_and_the_container_stopped(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(drains_in(3, exit_code=1, sigterm=0))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    assert await Kills(node).seconds(pod) == pytest.approx(3, abs=0.5)
+    assert FAILED_HOOK in node.said(pod)
+    reasons = [reason for reason, _ in node.said(pod)]
+    assert reasons.index("Killing") < reasons.index("FailedPreStopHook")
+
+
+async def test_a_hook_that_cannot_be_run_fails(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod(with_hook(handler=LifecycleHandler(tcp_socket=TCPSocketAction(port=80))))
+    await node.sync(pod)
+    await Kills(node).seconds(pod)
+    assert FAILED_HOOK in node.said(pod)
+
+
+@pytest.mark.parametrize("background", [True, False])
+async def test_a_sleep_is_a_hook(autojump_clock: MockClock, node: Node, background: bool) -> None:
+    pod = make_pod(sleeping(7))
+    await node.sync(pod)
+    kills = Kills(node)
+    async with trio.open_nursery() as nursery:
+        if background:
+            await nursery.start(kills.killer.run)
+        assert await kills.seconds(pod) == pytest.approx(7, abs=0.5)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_pod_without_a_manifest_has_its_hooks_all_the_same(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod(sleeping(7))
+    await node.sync(pod)
+    assert await Kills(node).seconds(pod, forgotten=True) == pytest.approx(7, abs=0.5)
+
+
+async def test_all_hooks_begin_at_once_and_sidecars_wait_for_their_turn_after_theirs(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    for name in ("main", "side"):
+        node.sim.program(drains_in(6, sigterm=3), container=name)
+    pod = make_pod(with_hook(), init_containers=(with_hook("side", restart_policy="Always"),))
+    await node.settle(pod, 4)
+    assert await Kills(node).seconds(pod) == pytest.approx(12, abs=0.5)
+    first, second = node.sim.calls.of("ExecSync")
+    assert first.time == second.time
+    ends = [node.sim.started(name)[0].ended_at or 0 for name in ("main", "side")]
+    assert ends[1] - ends[0] == pytest.approx(3, abs=0.2)
+
+
+async def test_a_single_container_is_killed_with_its_hook(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod(sleeping(4))
+    await node.sync(pod)
+    [container] = node.sim.running_containers()
+    began = trio.current_time()
+    result = await Kills(node).killer.kill_container(
+        pod, container.id, "main", message="failed", reason=KillReason.LIVENESS_PROBE
+    )
+    assert not result.failed
+    assert trio.current_time() - began == pytest.approx(4, abs=0.5)
+
+
+# Kills that begin anew
+
+
+async def test_a_hook_goes_on_when_its_kill_begins_anew_and_does_not_run_twice(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(drains_in(10, sigterm=0))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    kills = Kills(node)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(kills.killer.run)
+        with trio.move_on_after(3):
+            await kills.kill(pod)
+        assert await kills.seconds(pod, 20) == pytest.approx(7, abs=0.5)
+        nursery.cancel_scope.cancel()
+    [hook] = node.sim.calls.of("ExecSync")
+    assert hook.outcome == "ok"
+
+
+async def test_a_shorter_grace_is_the_deadline_of_the_hook_that_runs(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(drains_in(1000))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    kills = Kills(node)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(kills.killer.run)
+        with trio.move_on_after(3):
+            await kills.kill(pod)
+        assert await kills.seconds(pod, 4) == pytest.approx(6, abs=0.5)
+        nursery.cancel_scope.cancel()
+    assert kills.hooks_run == 1
+
+
+async def test_no_grace_ends_a_hook_that_runs(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(drains_in(1000))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    kills = Kills(node)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(kills.killer.run)
+        with trio.move_on_after(3):
+            await kills.kill(pod)
+        assert await kills.seconds(pod, 0) == pytest.approx(2, abs=0.5)
+        nursery.cancel_scope.cancel()
+    assert kills.hooks_run == 1
+
+
+async def test_a_hook_that_is_over_does_not_run_again(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(drains_in(1, exit_code=1))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    kills = Kills(node)
+    with trio.move_on_after(3):
+        await kills.kill(pod)
+    assert await kills.seconds(pod, 5) == pytest.approx(5, abs=0.5)
+    assert kills.hooks_run == 1
+
+
+async def test_without_a_background_a_hook_is_cut_with_its_kill_and_does_not_run_again(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(drains_in(10))
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    kills = Kills(node)
+    with trio.move_on_after(3):
+        await kills.kill(pod)
+    assert await kills.seconds(pod, 5) == pytest.approx(5, abs=0.5)
+    assert kills.hooks_run == 1
+
+
+async def test_what_was_begun_is_forgotten_when_the_container_has_ended(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod(sleeping(5))
+    await node.sync(pod)
+    kills = Kills(node)
+    hooks = kills.killer._pre_stop
+    assert hooks is not None
+    with trio.move_on_after(3):
+        await kills.kill(pod)
+    assert hooks.remembered == 1
+    await kills.seconds(pod)
+    assert hooks.remembered == 0
+
+
+# Containers that end early
+
+
+async def test_a_container_that_ends_by_itself_ends_its_hook(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(Program.exits(10))
+    pod = make_pod(sleeping(25), restart_policy="Never")
+    await node.sync(pod)
+    assert await Kills(node, watching=True).seconds(pod) == pytest.approx(10, abs=0.5)
+    assert FAILED_HOOK not in node.said(pod)
+
+
+async def test_a_hook_in_the_background_ends_with_its_container(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(Program.exits(10))
+    pod = make_pod(sleeping(25), restart_policy="Never")
+    await node.sync(pod)
+    kills = Kills(node, watching=True)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(kills.killer.run)
+        assert await kills.seconds(pod) == pytest.approx(10, abs=0.5)
+        await trio.testing.wait_all_tasks_blocked()
+        hooks = kills.killer._pre_stop
+        assert hooks is not None
+        assert hooks._background is not None
+        assert not hooks._background.child_tasks
+        nursery.cancel_scope.cancel()
+    assert FAILED_HOOK not in node.said(pod)
+
+
+async def test_a_stop_that_hangs_is_over_when_the_container_has_ended(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(Program.exits(10))
+    pod = make_pod(restart_policy="Never")
+    await node.sync(pod)
+    node.sim.faults.hang_next("StopContainer")
+    assert await Kills(node, watching=True).seconds(pod) == pytest.approx(10, abs=0.5)
+
+
+async def test_a_sidecar_that_ends_by_itself_does_not_wait_for_its_turn(autojump_clock: MockClock, node: Node) -> None:
+    node.sim.program(Program.runs_forever(sigterm=8), container="main")
+    node.sim.program(Program.exits(8), container="side")
+    pod = make_pod(init_containers=(make_container("side", restart_policy="Always"),), restart_policy="Never")
+    await node.settle(pod, 4)
+    assert len(node.sim.running_containers()) == 2
+    await Kills(node, watching=True).seconds(pod)
+    assert node.sim.calls.count("StopContainer") == 1  # that of the main container
+
+
+async def test_a_container_whose_stop_failed_and_that_ended_holds_up_no_sidecar(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(Program.exits(10), container="main")
+    node.sim.program(Program.runs_forever(sigterm=0), container="side")
+    pod = make_pod(init_containers=(make_container("side", restart_policy="Always"),), restart_policy="Never")
+    await node.settle(pod, 4)
+    node.sim.faults.fail_next("StopContainer", message="stuck")
+    began = trio.current_time()
+    results = await Kills(node, watching=True).kill(pod)
+    assert [result.target for result in results if result.failed] == ["main"]
+    assert trio.current_time() - began < 10
+
+
+# Stops that are asked for again
+
+
+@pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED])
+async def test_a_stop_without_an_answer_is_asked_for_again(
+    autojump_clock: MockClock, node: Node, status: Status
+) -> None:
+    node.sim.program(Program.runs_forever(sigterm=None))
+    pod = make_pod()
+    await node.sync(pod)
+    node.sim.faults.fail_next("StopContainer", status=status, times=5)
+    assert await Kills(node).seconds(pod) == pytest.approx(30, abs=0.5)
+    assert node.sim.calls.count("StopContainer") == 6
+
+
+async def test_a_stop_is_asked_for_as_long_as_there_is_grace(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod()
+    await node.sync(pod)
+    node.sim.faults.fail_next("StopContainer", status=Status.UNAVAILABLE, times=1000)
+    began = trio.current_time()
+    [kill, sandbox] = await Kills(node).kill(pod)
+    assert (kill.failed, sandbox.failed) == (True, False)
+    assert "Unavailable" in kill.message
+    assert trio.current_time() - began == pytest.approx(30, abs=1)
+
+
+async def test_a_runtime_that_is_started_again_in_the_middle_finds_what_is_to_be_stopped(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(Program.runs_forever(sigterm=10))
+    pod = make_pod()
+    await node.sync(pod)
+    async with trio.open_nursery() as nursery:
+
+        async def restart() -> None:
+            await trio.sleep(2)
+            node.sim.restart(downtime=5)
+
+        nursery.start_soon(restart)
+        assert await Kills(node).seconds(pod) < 31
+
+
+async def test_a_stop_that_is_refused_is_not_asked_for_again(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod()
+    await node.sync(pod)
+    node.sim.faults.fail_next("StopContainer", message="stuck")
+    [kill, _] = await Kills(node).kill(pod)
+    assert kill.failed
+    assert node.sim.calls.count("StopContainer") == 1

@@ -1,0 +1,58 @@
+"""What this node knows of registries: credentials of its own, and which pods may use which of the pulled images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from trikubelet.runtime.credentials.docker_config import DockerConfigFiles
+from trikubelet.runtime.credentials.lookup import Credentials
+from trikubelet.runtime.pull_records.policy import VerificationPolicy
+from trikubelet.runtime.pull_records.records import PullRecords
+from trikubelet.runtime.pull_records.store import RecordStore
+
+if TYPE_CHECKING:
+    from trikubelet.agent_options import AgentOptions
+    from trikubelet.clock import WallClock
+    from trikubelet.runtime.credentials.plugins import Plugins
+
+
+class RegistryAccessError(Exception):
+    """The programs that know credentials cannot be used as they are configured."""
+
+
+@attrs.frozen
+class RegistryAccess:
+    """For the runtime manager."""
+
+    credentials: Credentials
+    pull_records: PullRecords
+
+    @classmethod
+    def of_node(cls, options: AgentOptions, clock: WallClock) -> RegistryAccess:
+        """From the node's files below the root folder. Raises RegistryAccessError."""
+        configuration = options.configuration
+        policy = VerificationPolicy(
+            configuration.image_pull_credentials_verification_policy,
+            configuration.preloaded_images_verification_allowlist,
+        )
+        return cls(
+            Credentials(DockerConfigFiles.of_node(options.root_dir), _plugins(options)),
+            PullRecords(RecordStore(options.root_dir), policy, clock),
+        )
+
+
+def _plugins(options: AgentOptions) -> Plugins | None:
+    """Their code is loaded only where the flags are given."""
+    config, programs = options.credential_provider_config, options.credential_provider_bin_dir
+    if config is None and programs is None:
+        return None
+    from trikubelet.runtime.credentials.accounts import NoServiceAccounts
+    from trikubelet.runtime.credentials.plugin_config import PluginConfigError, read_plugin_config
+    from trikubelet.runtime.credentials.plugins import Plugins
+
+    try:
+        return Plugins(read_plugin_config(config, programs), NoServiceAccounts())
+    except PluginConfigError as error:
+        raise RegistryAccessError(str(error)) from error

@@ -1,0 +1,186 @@
+"""What runs right after a container started and right before it is stopped: postStart and preStop.
+
+A hook is a command in the container, a request to a server in its pod, or a sleep. A failure's text goes into the
+container's status only, never into an event: it holds what the command or the server said, which may be secret.
+A hook lasts no longer than its container, and no longer than the caller's cancel scope; there is no other limit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, assert_never
+
+import attrs
+import trio
+
+from trikubelet.api import ExecAction, HTTPGetAction, SleepAction
+from trikubelet.cri.errors import CRIError
+from trikubelet.events import EventType
+from trikubelet.logs import get_logger
+from trikubelet.runtime.ended import Ended, until_ended
+from trikubelet.runtime.http_request import HTTPRequestError, http_get_request
+from trikubelet.runtime.wording import describe_error, describe_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from trikubelet.api import Container, LifecycleHandler, Pod
+    from trikubelet.cri.client import RuntimeClient
+    from trikubelet.events import EventRecorder
+
+log = get_logger("runtime")
+
+MOST_OUTPUT: Final = 10 * 1024
+"""Bytes of a command's output, and of its error output, that a failure's text holds."""
+
+
+@attrs.frozen
+class HookError(Exception):
+    """A hook failed."""
+
+    message: str
+    """The hook, the container and the problem; not for events."""
+    container_ended: bool = False
+    """It was cut short since its container ended."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@attrs.frozen
+class _HTTPHookError(Exception):
+    message: str
+
+
+class HookRunner:
+    """Runs hooks, any number at a time.
+
+    `pod_ips` gives a pod's addresses by a fresh look, none for a pod without; it raises CRIError. `ended`: see `Ended`.
+    """
+
+    def __init__(
+        self,
+        runtime: RuntimeClient,
+        recorder: EventRecorder,
+        pod_ips: Callable[[Pod], Awaitable[Sequence[str]]],
+        *,
+        ended: Ended | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._recorder = recorder
+        self._pod_ips = pod_ips
+        self._ended = ended
+
+    async def run(self, container_id: str, pod: Pod, container: Container, handler: LifecycleHandler) -> None:
+        """Run a hook to its end (kubelet: `handlerRunner.Run`). Raises HookError.
+
+        Cancelled, a command is ended by the runtime, a request's connection is closed.
+        """
+        action = handler.exec or handler.http_get or handler.sleep
+        if action is None:
+            kind = "tcpSocket" if handler.tcp_socket is not None else "nothing"
+            text = f"Cannot run handler: invalid handler: expected exec, httpGet or sleep, got {kind}"
+            raise HookError(text)
+
+        async def attempt() -> str:
+            match action:
+                case ExecAction():
+                    return await self._exec(container_id, action)
+                case HTTPGetAction():
+                    return await self._http_get(pod, container, action)
+                case SleepAction():
+                    await trio.sleep(action.seconds)
+                    return ""
+                case _:
+                    assert_never(action)
+
+        problem = await until_ended(self._ended, pod.metadata.uid, container_id, attempt)
+        if problem == "":
+            return
+        what, kind = _described(action)
+        error = problem if problem is not None else f"container terminated before {kind} hook finished"
+        where = f'for Container "{container.name}" in Pod "{describe_pod(pod)}"'
+        raise HookError(f"{what} {where} failed - error: {error}", container_ended=problem is None)
+
+    async def _exec(self, container_id: str, action: ExecAction) -> str:
+        """The problem, empty for none."""
+        try:
+            reply = await self._runtime.exec_sync(container_id, action.command, 0)
+        except CRIError as error:
+            return f'{describe_error(error)}, message: ""'
+        if reply.exit_code == 0:
+            return ""
+        stdout, stderr = reply.stdout[:MOST_OUTPUT], reply.stderr[:MOST_OUTPUT]
+        command = " ".join(action.command)
+        problem = f"command '{command}' exited with {reply.exit_code}: {stderr.decode(errors='replace')}"
+        return f"{problem}, message: {quoted(stdout + stderr)}"
+
+    async def _http_get(self, pod: Pod, container: Container, action: HTTPGetAction) -> str:
+        """The problem, empty for none. Whatever a server answers is success."""
+        from trikubelet.runtime.http_get import HTTPGetError, http_get  # with h11 and ssl, and few pods need it
+
+        try:
+            host = action.host or await self._pod_ip(pod)
+            request = http_get_request(action, container, host, "lifecycle")
+        except (_HTTPHookError, HTTPRequestError) as error:
+            return error.message
+        try:
+            await http_get(request)
+        except HTTPGetError as error:
+            if not error.plain_http:
+                return str(error)
+            # Credentials were meant for an encrypted connection.
+            plain = attrs.evolve(request.without_header("Authorization"), scheme="http")
+            try:
+                await http_get(plain)
+            except HTTPGetError:
+                return str(error)
+            text = f"request to HTTPS lifecycle hook {request.address} got HTTP response, retry with HTTP succeeded"
+            self._recorder.pod_event(pod, EventType.WARNING, "LifecycleHTTPFallback", text)
+        return ""
+
+    async def _pod_ip(self, pod: Pod) -> str:
+        try:
+            ips = await self._pod_ips(pod)
+        except CRIError as error:
+            raise _HTTPHookError(
+                f"unable to get pod status, event handlers may be invalid: {describe_error(error)}"
+            ) from error
+        if not ips:
+            raise _HTTPHookError(f'failed to find networking container: Pod "{describe_pod(pod)}" has no IP')
+        return ips[0]
+
+
+def _described(action: ExecAction | HTTPGetAction | SleepAction) -> tuple[str, str]:
+    """The hook as failures name it, and its kind."""
+    match action:
+        case ExecAction():
+            return f"Exec lifecycle hook ([{' '.join(action.command)}])", "exec"
+        case HTTPGetAction():
+            return f"HTTP lifecycle hook ({action.path})", "HTTP"
+        case SleepAction():
+            return f"Sleep lifecycle hook ({action.seconds})", "sleep"
+        case _:
+            assert_never(action)
+
+
+_ESCAPES: Final = {
+    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
+}  # fmt: skip
+
+
+def quoted(data: bytes) -> str:
+    """Bytes as text in one line: quoted, with escapes for what is not printable, as Go's `%q` writes them."""
+    return '"' + "".join(map(_escaped, data.decode(errors="surrogateescape"))) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

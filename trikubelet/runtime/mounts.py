@@ -1,0 +1,190 @@
+"""What of the node, and which images, a container sees: its volumes as mounts, its block devices, the agent's files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+
+from trikubelet.cri import v1
+from trikubelet.logs import get_logger
+from trikubelet.runtime.errors import ContainerConfigError
+from trikubelet.runtime.expansion import expand_strictly
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from trikubelet.api import Container, Pod, Volume, VolumeMount
+
+log = get_logger("runtime")
+
+ETC_HOSTS: Final = "/etc/hosts"
+
+
+class PodMounts(Protocol):
+    """Where the volumes of pods are on this machine."""
+
+    def host_path(self, pod: Pod, volume_name: str) -> Path | None:
+        """The prepared volume's path; None when the pod has no such volume or it is not ready."""
+        ...
+
+    def resolve_subpath(self, volume: Path, sub_path: str) -> Path:
+        """A path in a volume, made when it is missing, that cannot lead out of it. Raises OSError or ValueError."""
+        ...
+
+
+@attrs.frozen
+class BlockDevice:
+    """A volume that is a device of the node."""
+
+    path: str
+    read_only: bool = False
+
+
+class BlockDevices(Protocol):
+    """Which volumes of pods are devices of this machine."""
+
+    def block_device(self, pod: Pod, volume_name: str) -> BlockDevice | None:
+        """The prepared volume's device; None when the pod has no such volume or it is none."""
+        ...
+
+
+class NoBlockDevices:
+    """A node whose volumes are all folders."""
+
+    def block_device(self, pod: Pod, volume_name: str) -> BlockDevice | None:
+        return None
+
+
+def container_devices(pod: Pod, container: Container, devices: BlockDevices) -> list[v1.Device]:
+    """The messages for a container's volumeDevices (kubelet: `makeBlockVolumes`). Raises ContainerConfigError."""
+    made = []
+    for wanted in container.volume_devices:
+        if not wanted.device_path.startswith("/"):
+            raise ContainerConfigError(f"error DevicePath `{wanted.device_path}` must be an absolute path")
+        device = devices.block_device(pod, wanted.name)
+        if device is None:
+            raise ContainerConfigError(f'cannot find volume "{wanted.name}" to pass into container "{container.name}"')
+        permissions = "r" if device.read_only else "mrw"
+        made.append(v1.Device(wanted.device_path, host_path=device.path, permissions=permissions))
+    return made
+
+
+def container_mounts(
+    pod: Pod,
+    container: Container,
+    environment: Mapping[str, str],
+    mounts: PodMounts,
+    *,
+    image_volumes: Mapping[str, v1.ImageSpec] = {},
+    recursive_read_only: bool = False,
+) -> list[v1.Mount]:
+    """The messages for a container's volumeMounts, in their order (kubelet: `makeMounts`).
+
+    `image_volumes`: the volumes that are images, which the runtime mounts. `recursive_read_only`: whether the runtime
+    can mount a volume read-only with everything that is mounted in it. Raises ContainerConfigError.
+    """
+    made = []
+    for mount in container.volume_mounts:
+        sub_path = sub_path_of(mount, environment)
+        message = volume_mount(pod, mount, recursive_read_only=recursive_read_only)
+        if mount.name in image_volumes:
+            message.image, message.image_sub_path = image_volumes[mount.name], sub_path
+        else:
+            message.host_path = str(_source(pod, container, mount, sub_path, mounts))
+        made.append(message)
+    return made
+
+
+def volume_mount(pod: Pod, mount: VolumeMount, *, recursive_read_only: bool = False) -> v1.Mount:
+    """The message for one mount of a volume, but for what is mounted. Raises ContainerConfigError."""
+    volume = next((volume for volume in pod.spec.volumes if volume.name == mount.name), None)
+    return v1.Mount(
+        container_path=mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}",
+        readonly=mount.read_only or (volume is not None and _always_read_only(volume)),
+        propagation=_propagation(mount),
+        recursive_read_only=_recursive_read_only(mount, supported=recursive_read_only),
+    )
+
+
+def sub_path_of(mount: VolumeMount, environment: Mapping[str, str]) -> str:
+    """The part of the volume that is mounted, empty for all of it. Raises ContainerConfigError."""
+    sub_path = mount.sub_path
+    if mount.sub_path_expr:
+        try:
+            sub_path = expand_strictly(mount.sub_path_expr, environment)
+        except KeyError as error:
+            raise ContainerConfigError(f"missing value for {error.args[0]}") from None
+    if sub_path.startswith("/"):
+        raise ContainerConfigError(f"error SubPath `{sub_path}` must not be an absolute path")
+    if ".." in sub_path.split("/"):
+        raise ContainerConfigError(f"unable to provision SubPath `{sub_path}`: must not contain '..'")
+    return sub_path
+
+
+def hosts_file_mount(host_path: Path, *, selinux: bool = False) -> v1.Mount:
+    return v1.Mount(container_path=ETC_HOSTS, host_path=str(host_path), selinux_relabel=selinux)
+
+
+def termination_file_mount(container: Container, host_path: Path) -> v1.Mount:
+    return v1.Mount(container_path=container.termination_message_path, host_path=str(host_path))
+
+
+def wants_hosts_file(pod: Pod, container: Container, pod_ips: Sequence[str]) -> bool:
+    """Whether the agent provides /etc/hosts (kubelet: `shouldMountHostsFile`)."""
+    if any(mount.mount_path == ETC_HOSTS for mount in container.volume_mounts):
+        return False
+    return pod.spec.host_network or bool(pod_ips)
+
+
+def _source(pod: Pod, container: Container, mount: VolumeMount, sub_path: str, mounts: PodMounts) -> Path:
+    volume = mounts.host_path(pod, mount.name)
+    if volume is None:
+        raise ContainerConfigError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
+    if not sub_path:
+        return volume
+    try:
+        return mounts.resolve_subpath(volume, sub_path)
+    except (OSError, ValueError) as error:
+        # The details are about the node's files, which are not the pod's to know.
+        log.warning("subPath is not usable", pod=pod.full_name, volume=mount.name, problem=str(error))
+        raise ContainerConfigError(
+            f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
+        ) from error
+
+
+def _always_read_only(volume: Volume) -> bool:
+    sources = (volume.config_map, volume.secret, volume.downward_api, volume.projected, volume.image)
+    return any(source is not None for source in sources)
+
+
+def _recursive_read_only(mount: VolumeMount, *, supported: bool) -> bool:
+    """Kubelet: `resolveRecursiveReadOnly` (KEP-3857)."""
+    mode = mount.recursive_read_only
+    if mode in (None, "Disabled"):
+        return False
+    problem = ""
+    asked = f'volume "{mount.name}" requested recursive read-only mode, but it is not'
+    if not mount.read_only:
+        problem = f"{asked} read-only"
+    elif mount.mount_propagation not in (None, "None"):
+        problem = f'{asked} compatible with propagation "{mount.mount_propagation}"'
+    elif mode not in ("IfPossible", "Enabled"):
+        problem = f'unknown recursive read-only mode "{mode}"'
+    elif mode == "Enabled" and not supported:
+        problem = f"{asked} supported by the runtime"
+    if problem:
+        raise ContainerConfigError(f"failed to resolve recursive read-only mode: {problem}")
+    return supported
+
+
+def _propagation(mount: VolumeMount) -> v1.MountPropagation:
+    match mount.mount_propagation:
+        case None | "None":
+            return v1.MountPropagation.PROPAGATION_PRIVATE
+        case "HostToContainer":
+            return v1.MountPropagation.PROPAGATION_HOST_TO_CONTAINER
+        case "Bidirectional":
+            return v1.MountPropagation.PROPAGATION_BIDIRECTIONAL
+    raise ContainerConfigError(f'invalid MountPropagation mode: "{mount.mount_propagation}"')

@@ -1,0 +1,78 @@
+"""What the files say (kubelet.config.k8s.io/v1beta1), as the kubelet's `ImagePullIntent` and `ImagePulledRecord`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import attrs
+from attrs import field
+
+from trikubelet.api import APIObject
+from trikubelet.api.schema import REQUIRED
+
+API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
+READ_VERSIONS: Final = frozenset({API_VERSION, "kubelet.config.k8s.io/v1alpha1"})
+INTENT: Final = "ImagePullIntent"
+RECORD: Final = "ImagePulledRecord"
+
+
+@attrs.frozen(repr=False)
+class PullIntent(APIObject):
+    """A pull began, and nobody has written down how it ended."""
+
+    kind: str = INTENT
+    api_version: str = API_VERSION
+    image: str = field(default="", metadata=REQUIRED)
+    """As the container names it."""
+
+
+@attrs.frozen(repr=False)
+class PullSecret(APIObject):
+    """A secret that an image was pulled with."""
+
+    uid: str = field(default="", metadata=REQUIRED)
+    namespace: str = field(default="", metadata=REQUIRED)
+    name: str = field(default="", metadata=REQUIRED)
+    credential_hash: str = field(default="", metadata=REQUIRED)
+    """Of the user name, password and so on: another secret with the same ones is as good. Empty: unknown."""
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        return self.namespace, self.name, self.uid
+
+
+@attrs.frozen(repr=False)
+class PullServiceAccount(APIObject):
+    """A service account with whose token a plugin got the credentials."""
+
+    uid: str = field(default="", metadata=REQUIRED)
+    namespace: str = field(default="", metadata=REQUIRED)
+    name: str = field(default="", metadata=REQUIRED)
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        return self.namespace, self.name, self.uid
+
+
+@attrs.frozen(repr=False)
+class ImageCredentials(APIObject):
+    """Whose credentials brought an image."""
+
+    kubernetes_secrets: tuple[PullSecret, ...] = ()
+    kubernetes_service_accounts: tuple[PullServiceAccount, ...] = ()
+    node_pods_accessible: bool = False
+    """No credentials were needed, or the node's own: every pod may use the image."""
+
+
+@attrs.frozen(repr=False)
+class PulledRecord(APIObject):
+    """An image that was pulled here, and by whom."""
+
+    kind: str = RECORD
+    api_version: str = API_VERSION
+    last_updated_time: datetime | None = field(default=None, metadata=REQUIRED)
+    image_ref: str = field(default="", metadata=REQUIRED)
+    """The runtime's name for the image."""
+    credential_mapping: dict[str, ImageCredentials] = field(factory=dict)
+    """By the containers' names for the image without tag and digest: one image may come from several registries."""

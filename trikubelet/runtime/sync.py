@@ -1,0 +1,321 @@
+"""The steps of one pod's sync, in the kubelet's order (`SyncPod` of kuberuntime).
+
+    end what is not wanted      the whole pod, or single containers; all are removed when all restart
+    prune init containers       those of earlier runs
+    sandbox                     claims, handler, user ids and configuration; made when there is none to use
+    tell that it is ready       before any image is pulled, so that whoever watches need not wait for that
+    pull secrets, image volumes
+    ephemeral containers
+    init containers             one that fails ends the sync, a sidecar that fails does not
+    resize                      of running containers in place
+    main containers
+
+What to do was decided before (`plan`); each step does its part and leaves a result for every action, failures included.
+A step that fails ends the sync: the next one starts from what the runtime holds then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+from grpclib.const import Status
+
+from trikubelet.api import Secret, is_sidecar
+from trikubelet.cri.client import RuntimeClient
+from trikubelet.cri.errors import CRIError
+from trikubelet.events import EventRecorder, EventType
+from trikubelet.logs import get_logger
+from trikubelet.node.runtime_state import RuntimeAbilities
+from trikubelet.runtime.container import CREATE_CONTAINER_CONFIG_ERROR, ContainerStarter, StartError, StartRequest
+from trikubelet.runtime.credentials.pull_secrets import fetch_pull_secrets
+from trikubelet.runtime.image_holds import ImageHolds
+from trikubelet.runtime.image_volumes import ImageVolumes, mounted_images, pull_image_volumes
+from trikubelet.runtime.images import ImageManager
+from trikubelet.runtime.kill import Killer
+from trikubelet.runtime.model import ContainerState
+from trikubelet.runtime.objects import ObjectGetter
+from trikubelet.runtime.options import RuntimeOptions
+from trikubelet.runtime.plan import KillReason
+from trikubelet.runtime.resources import container_resources
+from trikubelet.runtime.results import PodSyncResult, SyncAction, SyncResult
+from trikubelet.runtime.sandbox import Sandbox, SandboxError, SandboxMaker
+from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
+from trikubelet.runtime.wording import describe_error, describe_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trikubelet.api import Container, Pod
+    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.runtime.plan import PodActions
+
+    OnSandboxReady = Callable[[Pod, tuple[str, ...]], None]
+
+log = get_logger("runtime")
+
+REMOVE_CONTAINER_ERROR: Final = "RemoveContainerError"
+RESIZE_POD_ERROR: Final = "ResizePodInPlaceError"
+RETRY_SOON: Final = 1.0
+"""Seconds until the next attempt after an error of the runtime that passes by itself."""
+_ENDED: Final = (ContainerState.EXITED, ContainerState.UNKNOWN)
+
+
+@attrs.frozen(kw_only=True)
+class SyncParts:
+    """The parts of the runtime manager that a sync works with."""
+
+    runtime: RuntimeClient
+    recorder: EventRecorder
+    options: RuntimeOptions
+    killer: Killer
+    sandboxes: SandboxMaker
+    images: ImageManager
+    starter: ContainerStarter
+    crash_loops: CrashLoops
+    waiting: WaitingReasons
+    objects: ObjectGetter
+    image_holds: ImageHolds
+
+
+class PodSync:
+    """One sync of one pod. `run` once."""
+
+    def __init__(
+        self,
+        parts: SyncParts,
+        pod: Pod,
+        status: PodRuntimeStatus,
+        plan: PodActions,
+        *,
+        runtime_name: str,
+        abilities: RuntimeAbilities = RuntimeAbilities(),  # noqa: B008 - frozen
+        image_volume_problem: str = "",
+        on_sandbox_ready: OnSandboxReady | None = None,
+    ) -> None:
+        """`image_volume_problem`: why this runtime cannot mount images, empty when it can."""
+        self._parts = parts
+        self._pod = pod
+        self._status = status
+        self._plan = plan
+        self._runtime_name = runtime_name
+        self._abilities = abilities
+        self._image_volume_problem = image_volume_problem
+        self._on_sandbox_ready = on_sandbox_ready
+        self._results: list[SyncResult] = []
+
+    async def run(self) -> PodSyncResult:
+        """Do what is planned. Problems are in the result, not raised. Cancelled, it leaves what has been done."""
+        if self._plan.create_sandbox and self._plan.sandbox_id:
+            message = "Pod sandbox changed, it will be killed and re-created."
+            self._parts.recorder.pod_event(self._pod, EventType.NORMAL, "SandboxChanged", message)
+        await self._end_unwanted()
+        if not self._failed:
+            log.debug("pod planned", pod=self._pod.full_name, plan=str(self._plan))
+            await self._remove_old_init_containers()
+            if self._plan.starts_anything:
+                await self._start_all()
+        return PodSyncResult(self._results)
+
+    @property
+    def _failed(self) -> bool:
+        return any(result.failed for result in self._results)
+
+    # What must end
+
+    async def _end_unwanted(self) -> None:
+        if self._plan.kill_pod:
+            running = self._status.as_running_pod(self._runtime_name)
+            if running.containers or running.sandboxes:
+                self._results += await self._parts.killer.kill_pod(running, self._pod, None)
+            return
+        await self._kill_containers()
+        if not self._failed:
+            await self._reset_containers()
+
+    async def _kill_containers(self) -> None:
+        async def kill(container_id: str, name: str, message: str, reason: KillReason) -> None:
+            killer = self._parts.killer
+            killed = await killer.kill_container(self._pod, container_id, name, message=message, reason=reason)
+            self._results.append(killed)
+
+        async with trio.open_nursery() as nursery:
+            for identifier, unwanted in self._plan.containers_to_kill.items():
+                nursery.start_soon(kill, identifier.id, unwanted.name, unwanted.message, unwanted.reason)
+
+    async def _reset_containers(self) -> None:
+        """Remove all containers one after the other, without grace, because all of them restart. Logs stay."""
+        by_id = {container.id: container for container in self._status.container_statuses}
+        for reset in self._plan.containers_to_reset:
+            if reset.kill:
+                killed = await self._parts.killer.kill_container(
+                    self._pod,
+                    reset.id.id,
+                    reset.name,
+                    message="killing",
+                    reason=KillReason.RESTART_ALL_CONTAINERS,
+                    grace_override=0,
+                )
+                if killed.failed:
+                    self._results.append(attrs.evolve(killed, action=SyncAction.REMOVE_CONTAINER))
+                    return
+            problem = await remove_container(self._parts.starter, by_id[reset.id], keep_logs=True)
+            reason = REMOVE_CONTAINER_ERROR if problem else ""
+            self._results.append(SyncResult(SyncAction.REMOVE_CONTAINER, reset.name, reason, problem))
+            if problem:
+                return
+
+    async def _remove_old_init_containers(self) -> None:
+        """Remove ended init containers: all when the pod starts over in a new sandbox, else all but each one's last."""
+        starts_over = self._plan.kill_pod and self._plan.create_sandbox
+        for container in self._pod.spec.init_containers:
+            runs = [run for run in self._status.container_statuses if run.name == container.name]
+            if not starts_over:
+                runs = [run for run in runs if run.state in _ENDED][1:]
+            for run in runs:
+                if not await remove_container(self._parts.starter, run):
+                    self._results.append(SyncResult(SyncAction.REMOVE_CONTAINER, container.name))
+
+    # What is to run
+
+    async def _start_all(self) -> None:
+        try:
+            sandbox = await self._sandbox()
+        except SandboxError as error:
+            creates = self._plan.create_sandbox
+            action = SyncAction.CREATE_POD_SANDBOX if creates else SyncAction.CONFIG_POD_SANDBOX
+            described = describe_pod(self._pod)
+            self._results.append(SyncResult(action, described, error.reason, error.message, _retry_at(error)))
+            return
+        if not self._plan.starts_containers:
+            return
+        async with self._parts.image_holds.hold(*self._images()):
+            secrets = await fetch_pull_secrets(self._parts.objects, self._pod, self._parts.recorder)
+            volumes = await pull_image_volumes(
+                self._parts.images, self._pod, sandbox.config, secrets, problem=self._image_volume_problem
+            )
+            await self._start_containers(_Place(sandbox, secrets, volumes))
+
+    def _images(self) -> set[str]:
+        """All images of the pod."""
+        spec = self._pod.spec
+        containers: tuple[Container, ...] = (*spec.ephemeral_containers, *spec.init_containers, *spec.containers)
+        volumes = (volume.image.reference for volume in spec.volumes if volume.image is not None)
+        return {*(container.image for container in containers), *volumes}
+
+    async def _sandbox(self) -> Sandbox:
+        """Raises SandboxError."""
+        pod, plan, ips = self._pod, self._plan, tuple(self._status.ips)
+        if not plan.create_sandbox:
+            return await self._parts.sandboxes.existing(pod, plan.sandbox_id, plan.attempt, ips)
+        sandbox = await self._parts.sandboxes.create(pod, plan.attempt, ips)
+        self._results.append(SyncResult(SyncAction.CREATE_POD_SANDBOX, describe_pod(pod)))
+        if self._on_sandbox_ready is not None:
+            try:
+                self._on_sandbox_ready(pod, sandbox.ips)
+            except Exception as error:
+                log.error("cannot tell that a sandbox is ready", pod=pod.full_name, exc_info=error)
+        return sandbox
+
+    async def _start_containers(self, place: _Place) -> None:
+        pod, plan = self._pod, self._plan
+        for index in plan.ephemeral_containers_to_start:
+            await self._start(pod.spec.ephemeral_containers[index], place)
+        for index in plan.init_containers_to_start:
+            container = pod.spec.init_containers[index]
+            result = await self._start(container, place)
+            if result.failed and not is_sidecar(container):
+                return
+        await self._resize_containers()
+        for index in plan.containers_to_start:
+            await self._start(pod.spec.containers[index], place)
+
+    async def _resize_containers(self) -> None:
+        for resize in self._plan.containers_to_resize:
+            container = self._pod.spec.containers[resize.index]
+            linux = container_resources(self._pod, container, self._parts.options)
+            result = SyncResult(SyncAction.RESIZE_POD, container.name)
+            try:
+                await self._parts.runtime.update_container_resources(resize.id.id, linux)
+            except CRIError as error:
+                result = attrs.evolve(result, reason=RESIZE_POD_ERROR, message=describe_error(error))
+            self._results.append(result)
+
+    async def _start(self, container: Container, place: _Place) -> SyncResult:
+        """Start a container unless it has to wait, and keep the reason where that fails."""
+        result = self._parts.crash_loops.hold_back(self._pod, container, self._status)
+        if result is None:
+            result = SyncResult(SyncAction.START_CONTAINER, container.name)
+            try:
+                await self._start_now(container, place)
+            except StartError as error:
+                result = attrs.evolve(
+                    result, reason=error.reason, message=error.message, retry_at=error.retry_at or _retry_at(error)
+                )
+        self._results.append(result)
+        self._parts.waiting.note(self._pod.metadata.uid, result)
+        return result
+
+    async def _start_now(self, container: Container, place: _Place) -> None:
+        """Raises StartError."""
+        image_volumes, problems = mounted_images(place.volumes, container)
+        for problem in problems:
+            event = f"Error: {problem.reason}"
+            if problem.reason == CREATE_CONTAINER_CONFIG_ERROR:
+                event = f"Error: {problem.message}"
+            self._parts.recorder.pod_event(self._pod, EventType.WARNING, "Failed", event, container=container.name)
+        if problems:
+            last = problems[-1]
+            raise StartError(last.reason, last.message, last.retry_at) from last
+        sandbox = place.sandbox
+        handler = self._abilities.handler(sandbox.handler)
+        request = StartRequest(
+            self._pod,
+            container,
+            self._status,
+            sandbox.id,
+            sandbox.config,
+            sandbox.ips,
+            secrets=place.secrets,
+            image_volumes=image_volumes,
+            user_namespace=sandbox.user_namespace,
+            recursive_read_only=handler.recursive_read_only_mounts,
+        )
+        await self._parts.starter.start(request)
+
+
+@attrs.frozen
+class _Place:
+    """Where containers are started, and with what."""
+
+    sandbox: Sandbox
+    secrets: Sequence[Secret]
+    volumes: ImageVolumes
+
+
+async def remove_container(starter: ContainerStarter, container: ContainerStatus, *, keep_logs: bool = False) -> str:
+    """Remove a container; returns the problem, empty when there was none."""
+    try:
+        await starter.remove(container.id.id, keep_logs=keep_logs)
+    except (CRIError, OSError) as error:
+        problem = describe_error(error) if isinstance(error, CRIError) else str(error)
+        log.warning("container could not be removed", container_id=container.id.id, problem=problem)
+        return problem
+    return ""
+
+
+def _retry_at(error: BaseException) -> float | None:
+    """When to try again what the runtime did not do: soon, where that was for a reason that passes by itself."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, CRIError) and _passes(cause):
+            return trio.current_time() + RETRY_SOON
+        cause = cause.__cause__
+    return None
+
+
+def _passes(error: CRIError) -> bool:
+    """Whether the runtime was away, or is still at an earlier attempt of the same: that has reserved the name."""
+    return error.status in (Status.UNAVAILABLE, Status.ALREADY_EXISTS) or "is reserved for" in error.message
