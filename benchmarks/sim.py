@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.sim.node import SimulatedNode
 
-QUIET_SECONDS = 600.0
+SETTLING_SECONDS = 130.0
+"""Every pod has found nothing to do at least once."""
+QUIET_SECONDS = 120.0
 TRANSITIONS = 5
 """Of a pod that starts and is removed: from waiting over syncing, asked to end, terminating, terminated to finished."""
 
@@ -96,7 +98,7 @@ async def _measure(pods: int) -> Cost:
         node.source().put(*_services(pods))
         await _until(lambda: len(sim.running_containers()) == pods)
         started = time.process_time()
-        await trio.sleep(300)  # every pod has found nothing to do once
+        await trio.sleep(SETTLING_SECONDS)
         resync = await _resync(node)
         quiet_from = time.process_time()
         await trio.sleep(QUIET_SECONDS)
