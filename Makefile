@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubelet
-# What the tests on real containerd need, by Debian's names.
-DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static iproute2 iptables procps
+# What the tests on real containerd need, by Debian's names. They start what they use: the registry's service is not for
+# this machine to have.
+DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static docker-registry iproute2 \
+  iptables procps
 PYTEST_ARGS ?=
 
 .PHONY: run test lint types protos check-protos mutants nightly packages clean
@@ -45,6 +47,7 @@ packages:
 	  if [ -n "$$missing" ]; then \
 	    echo "installing" $$missing; \
 	    apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing; \
+	    case "$$missing" in *docker-registry*) systemctl disable --now docker-registry 2>/dev/null || true;; esac; \
 	  fi; \
 	fi
 

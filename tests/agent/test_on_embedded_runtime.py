@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.real_node import PATIENCE
-from tests.containerd_node import write_oci_archive
+from tests.oci_image import write_oci_archive
 
 if TYPE_CHECKING:
     from pathlib import Path
