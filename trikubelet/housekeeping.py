@@ -219,7 +219,7 @@ class Housekeeping:
         for uid in uids:
             try:
                 await self._mounts.remove(uid)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - comes again
                 log.warning("cannot remove the directory of a pod that is gone", uid=uid, error=str(error))
 
     async def _remove_gone(self) -> None:

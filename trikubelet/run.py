@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 import socket
 import sys
@@ -63,6 +64,8 @@ class RootFolderInUseError(Exception):
 def run_agent(options: AgentOptions) -> int:
     """Run an agent until a signal ends it. Returns the exit code."""
     configure_logging(options.log_format, options.verbosity)
+    if options.runtime_endpoint != EMBEDDED:  # whose containers would inherit the limit
+        _take_all_descriptors()
     with ExitStack() as stack:
         try:
             options.root_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -82,6 +85,12 @@ def run_agent(options: AgentOptions) -> int:
             for leaf in _leaves(expected):
                 log.error(str(leaf))
             return EXIT_CANNOT_START
+
+
+def _take_all_descriptors() -> None:
+    """Every running container takes one, for its pidfd: more than the usual limit of programs allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -33,6 +33,8 @@ log = get_logger("sync-loop")
 
 SYNC_TICK: Final = 1.0
 HOUSEKEEPING_PERIOD: Final = 2.0
+HOUSEKEEPING_PAUSE_PER_POD: Final = 50e-6
+"""Seconds: of a hundred pods, the end of one waits 5 ms for others."""
 HOUSEKEEPING_WARNING: Final = 1.0
 """Seconds, as the kubelet's constants."""
 
@@ -183,6 +185,8 @@ class SyncLoop:
         while True:
             with trio.move_on_after(HOUSEKEEPING_PERIOD):
                 await self._housekeeping_wanted.wait()
+                # A round looks at every pod. When many end one after the other, one round is for several of them.
+                await trio.sleep(len(self._pods.pods()) * HOUSEKEEPING_PAUSE_PER_POD)
             self._housekeeping_wanted = trio.Event()
             if self.sources_ready and not self._draining:
                 await self._keep_house()

@@ -24,6 +24,7 @@ class SlowToKnow:
     """A runtime that shows the end of every container `at` some time."""
 
     at: float = 0.0
+    before: v1.ContainerState = RUNNING
     error: Exception | None = None
     looks: int = 0
 
@@ -32,7 +33,7 @@ class SlowToKnow:
         await trio.lowlevel.checkpoint()
         if self.error is not None:
             raise self.error
-        state = RUNNING if trio.current_time() < self.at else EXITED
+        state = self.before if trio.current_time() < self.at else EXITED
         return v1.ContainerStatusResponse(status=v1.ContainerStatus(id=container_id, state=state))
 
 
@@ -48,10 +49,22 @@ async def ended_after(watched: ContainerEnds, patience: float) -> float | None:
     return None
 
 
-async def test_what_nobody_told_of_has_not_ended(autojump_clock: MockClock) -> None:
-    runtime = SlowToKnow()
-    assert await ended_after(ends(runtime), 100) is None
-    assert runtime.looks == 0
+async def test_what_nobody_tells_of_is_looked_at_now_and_then(autojump_clock: MockClock) -> None:
+    runtime = SlowToKnow(at=12)
+    assert await ended_after(ends(runtime), 100) == pytest.approx(15)
+    assert runtime.looks == 5
+
+
+@pytest.mark.parametrize("state", [v1.ContainerState.CONTAINER_CREATED, v1.ContainerState.CONTAINER_UNKNOWN])
+async def test_what_may_run_yet_has_not_ended(autojump_clock: MockClock, state: v1.ContainerState) -> None:
+    assert await ended_after(ends(SlowToKnow(at=1000, before=state)), 100) is None
+
+
+async def test_who_waits_no_longer_leaves_nothing(autojump_clock: MockClock) -> None:
+    watched = ends(SlowToKnow(at=1000))
+    for _ in range(3):
+        assert await ended_after(watched, 1) is None
+    assert watched.waiting == 0
 
 
 @pytest.mark.parametrize("told_at", [0.0, 2.0])

@@ -337,3 +337,21 @@ async def test_who_waits_for_the_runtime_is_told_when_lists_work_again(
     runtime.error = None
     await trio.sleep(5)
     assert told == [pytest.approx(4, abs=0.1)]
+
+
+async def test_what_relied_on_an_inspection_that_failed_makes_another(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=1, error=OSError("internal"))
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    pleg.inspect_soon("a")
+    await trio.sleep(0.5)
+    pleg.inspect_soon("a", 0)
+    await trio.sleep(0.7)
+    runtime.error = None
+    await trio.sleep(5)
+    assert runtime.inspections == ["a", "a"]
+    status = pleg.cache.last_seen("a")
+    assert status is not None
+    assert states(status) == {"c": ContainerState.RUNNING}

@@ -227,6 +227,12 @@ async def test_a_head_without_end_is_malformed() -> None:
         assert "malformed HTTP response" in (await problem_of(server.request())).problem
 
 
+async def test_a_header_is_sent_as_utf_8() -> None:
+    async with a_server() as server:
+        await http_get(attrs.evolve(server.request(), headers=(("X-Owner", "Jérôme"),)))
+        assert "X-Owner: Jérôme\r\n" in server.requests[0]
+
+
 async def test_a_header_that_cannot_be_sent_is_an_error() -> None:
     async with a_server() as server:
         request = attrs.evolve(server.request(), headers=(("No spaces", "x"),))

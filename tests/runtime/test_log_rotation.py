@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 from datetime import UTC, datetime, timedelta
@@ -475,14 +476,17 @@ async def test_a_policy_without_a_size_rotates_nothing(stage: Stage) -> None:
     assert stage.runtime.statuses == []
 
 
-async def test_as_many_rotations_run_at_a_time_as_there_are_workers(stage: Stage, autojump_clock: MockClock) -> None:
+async def test_as_many_rotations_run_at_a_time_as_there_are_workers(stage: Stage) -> None:
     most, now = 0, 0
+    two_at_once = trio.Event()
 
     async def reopen(container_id: str) -> None:
         nonlocal most, now
         now += 1
         most = max(most, now)
-        await trio.sleep(0.1)
+        if now == 2:
+            two_at_once.set()
+        await two_at_once.wait()
         now -= 1
         stage.runtime.writers[container_id].reopen()
 
@@ -490,6 +494,23 @@ async def test_as_many_rotations_run_at_a_time_as_there_are_workers(stage: Stage
         stage.add("web", name).write(5)
     rotator = stage.rotator(max_workers=2)
     cast(Any, rotator)._runtime = _Delegate(stage.runtime, reopen)
-    await rotator.rotate_all()
+    with trio.fail_after(30):
+        await rotator.rotate_all()
     assert most == 2
     assert all(len(stage.runtime.writers[f"id-{name}"].files()) == 2 for name in ("a", "b", "c"))
+
+
+async def test_a_disk_that_cannot_be_read_does_not_end_the_rotations(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    rounds = 0
+
+    async def rotate_all(_: LogRotator) -> None:
+        nonlocal rounds
+        rounds += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(LogRotator, "rotate_all", rotate_all)
+    with trio.move_on_after(25):
+        await stage.rotator().run()
+    assert rounds == 3

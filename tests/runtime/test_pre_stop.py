@@ -141,6 +141,25 @@ async def test_a_hook_that_cannot_be_run_fails(autojump_clock: MockClock, node: 
 
 
 @pytest.mark.parametrize("background", [True, False])
+async def test_a_mistake_in_running_a_hook_concerns_its_container_only(
+    autojump_clock: MockClock, node: Node, monkeypatch: pytest.MonkeyPatch, background: bool
+) -> None:
+    async def run(*_: object) -> None:
+        raise ExceptionGroup("of a nursery", [UnicodeEncodeError("ascii", "é", 0, 1, "nobody thought of that")])
+
+    monkeypatch.setattr(HookRunner, "run", run)
+    pod = make_pod(with_hook())
+    await node.sync(pod)
+    kills = Kills(node)
+    async with trio.open_nursery() as nursery:
+        if background:
+            await nursery.start(kills.killer.run)
+        await kills.seconds(pod)
+        nursery.cancel_scope.cancel()
+    assert FAILED_HOOK in node.said(pod)
+
+
+@pytest.mark.parametrize("background", [True, False])
 async def test_a_sleep_is_a_hook(autojump_clock: MockClock, node: Node, background: bool) -> None:
     pod = make_pod(sleeping(7))
     await node.sync(pod)

@@ -54,9 +54,7 @@ class CriEventSource:
                 async with aclosing(self._client.container_events()) as events:
                     async for event in events:
                         self._healthy, retry = True, FIRST_RETRY
-                        if event.container_event_type is ContainerEventType.CONTAINER_STOPPED_EVENT:
-                            self._ends.note(event.container_id)
-                        pleg.inspect_soon(event.pod_sandbox_status.metadata.uid, self._happened_at(event))
+                        self._hear(event, pleg, relist)
             except CRIError as error:
                 if error.status is Status.UNIMPLEMENTED:
                     log.info("the runtime has no container events: watching processes and relisting")
@@ -67,6 +65,17 @@ class CriEventSource:
             relist.relist_soon()
             await trio.sleep(retry)
             retry = min(2 * retry, LAST_RETRY)
+
+    def _hear(self, event: ContainerEventResponse, pleg: Pleg, relist: Relist) -> None:
+        uid = event.pod_sandbox_status.metadata.uid
+        if not uid:  # its sandbox is gone already
+            relist.relist_soon()
+        elif event.container_event_type is ContainerEventType.CONTAINER_STOPPED_EVENT:
+            # No death may be missed because two clocks differ.
+            self._ends.note(event.container_id)
+            pleg.inspect_soon(uid)
+        else:
+            pleg.inspect_soon(uid, self._happened_at(event))
 
     def _happened_at(self, event: ContainerEventResponse) -> float:
         """In Trio time; just now, for an event from the future or without a time."""

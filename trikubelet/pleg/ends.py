@@ -3,7 +3,8 @@
 The sources hear of an end before the runtime knows it: a pidfd some 100 ms. To those who are about to stop a container,
 or who wait for something that only a living one can do, an end counts when the runtime itself says so: only then is
 there nothing left to stop. So `until_ended` waits for a source's word, and then asks the runtime until it agrees. That
-goes past the cache of observations, which rests while a worker acts on the pod.
+goes past the cache of observations, which rests while a worker acts on the pod. Where no source speaks (a container
+that was started a moment ago is not watched yet, and not every runtime has events) it looks by itself now and then.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 FIRST_LOOK: Final = 0.001
 LONGEST_LOOK: Final = 0.1
+LOOK_WITHOUT_WORD: Final = 5.0
+"""Seconds between looks."""
 _MOST_REMEMBERED: Final = 1000
 
 
@@ -30,29 +33,45 @@ class ContainerEnds:
     def __init__(self, client: RuntimeClient) -> None:
         self._client = client
         self._heard: OrderedDict[str, None] = OrderedDict()
-        self._waiting: dict[str, trio.Event] = {}
+        self._waiting: dict[str, set[trio.Event]] = {}
 
     def note(self, container_id: str) -> None:
         """A source's word: this container's first process has ended."""
         self._heard[container_id] = None
         if len(self._heard) > _MOST_REMEMBERED:
             self._heard.popitem(last=False)
-        waiting = self._waiting.pop(container_id, None)
-        if waiting is not None:
+        for waiting in self._waiting.get(container_id, ()):
             waiting.set()
 
     async def until_ended(self, _pod_uid: str, container_id: str) -> None:
-        """Return when the container has ended, also for the runtime. For ever, if no source ever tells of it."""
-        if container_id not in self._heard:
-            await self._waiting.setdefault(container_id, trio.Event()).wait()
+        """Return when the container has ended, also for the runtime."""
+        while container_id not in self._heard and not await self._has_ended(container_id):
+            with trio.move_on_after(LOOK_WITHOUT_WORD):
+                await self._word_of(container_id)
         pause = FIRST_LOOK
-        while await self._runs(container_id):
+        while not await self._has_ended(container_id):
             await trio.sleep(pause)
             pause = min(2 * pause, LONGEST_LOOK)
 
-    async def _runs(self, container_id: str) -> bool:
+    @property
+    def waiting(self) -> int:
+        """Containers whose end somebody waits for."""
+        return len(self._waiting)
+
+    async def _word_of(self, container_id: str) -> None:
+        word = trio.Event()
+        self._waiting.setdefault(container_id, set()).add(word)
+        try:
+            await word.wait()
+        finally:
+            self._waiting[container_id].discard(word)
+            if not self._waiting[container_id]:
+                del self._waiting[container_id]
+
+    async def _has_ended(self, container_id: str) -> bool:
+        """Not what was only created: it may be started yet."""
         try:
             reply = await self._client.container_status(container_id)
         except CRIError as error:
-            return not error.not_found
-        return reply.status.state in (ContainerState.CONTAINER_RUNNING, ContainerState.CONTAINER_UNKNOWN)
+            return error.not_found
+        return reply.status.state is ContainerState.CONTAINER_EXITED

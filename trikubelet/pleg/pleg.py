@@ -70,6 +70,8 @@ class Pleg:
         self._in_flight: dict[str, float] = {}
         """When the inspection of a pod began."""
         self._again: set[str] = set()
+        self._relied_on: set[str] = set()
+        """Pods of which something was said that the inspection in flight will have seen, if it succeeds."""
         self._failed: set[str] = set()
         self._acting: dict[str, trio.Event] = {}
         """Pods that a worker acts on, with what is set when it is done."""
@@ -91,7 +93,10 @@ class Pleg:
 
         `happened_at`: the Trio time of it, where that is known. What was observed since needs no second look.
         """
-        if self._in_flight.get(uid, -math.inf) >= happened_at or self.cache.observed_at(uid) >= happened_at:
+        if self._in_flight.get(uid, -math.inf) >= happened_at:
+            self._relied_on.add(uid)
+            return
+        if self.cache.observed_at(uid) >= happened_at:
             return
         if uid in self._acting:
             self._told.add(uid)
@@ -149,7 +154,9 @@ class Pleg:
                 await self._inspect(uid)
             finally:
                 del self._in_flight[uid]
-            if uid in self._again:
+            relied_on_a_failure = uid in self._relied_on and uid in self._failed
+            self._relied_on.discard(uid)
+            if uid in self._again or relied_on_a_failure:
                 self._again.discard(uid)
                 self._inspect_now(uid)
 

@@ -37,6 +37,7 @@ from trikubelet.runtime.mounts import (
 )
 from trikubelet.runtime.objects import NoObjects
 from trikubelet.runtime.plan import KillReason
+from trikubelet.runtime.results import POST_START_HOOK_ERROR
 
 if TYPE_CHECKING:
     from trikubelet.cri.client import RuntimeClient
@@ -54,7 +55,6 @@ log = get_logger("runtime")
 CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
 CREATE_CONTAINER_ERROR: Final = "CreateContainerError"
 RUN_CONTAINER_ERROR: Final = "RunContainerError"
-POST_START_HOOK_ERROR: Final = "PostStartHookError"
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from trikubelet.cri.errors import CRIError
 from trikubelet.logs import get_logger
 from trikubelet.runtime.errors import GarbageCollectionError
 from trikubelet.runtime.gc_choice import DeadContainer, SeenSandbox, containers_to_collect, sandboxes_to_collect
+from trikubelet.runtime.grace import MINIMUM_GRACE_PERIOD
 from trikubelet.runtime.labels import read_identity
 from trikubelet.runtime.log_paths import container_id_of_symlink, pod_uid_of_directory
 from trikubelet.runtime.wording import describe_error
@@ -93,7 +94,9 @@ class ContainerCollector:
     async def _remove_container(self, container: DeadContainer) -> None:
         if container.unknown:
             message = "Container is in unknown state, try killing it before removal"
-            result = await self._killer.kill_container(None, container.id, container.name, message=message)
+            result = await self._killer.kill_container(
+                None, container.id, container.name, message=message, grace_override=MINIMUM_GRACE_PERIOD
+            )
             if result.failed:
                 return
         try:

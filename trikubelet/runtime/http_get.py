@@ -135,8 +135,9 @@ async def _encrypt(request: HTTPRequest, stream: trio.SocketStream) -> trio.abc.
 async def _ask(request: HTTPRequest, connection: h11.Connection, stream: trio.abc.Stream) -> h11.Response:
     """Send the request and wait for the head of the answer."""
     try:
-        sent = connection.send(h11.Request(method="GET", target=request.target, headers=request.header_lines()))
-    except h11.LocalProtocolError as error:
+        headers = [(name.encode(), value.encode()) for name, value in request.header_lines()]
+        sent = connection.send(h11.Request(method="GET", target=request.target, headers=headers))
+    except (h11.LocalProtocolError, ValueError) as error:
         raise HTTPGetError(request.url, f"net/http: invalid request: {error}") from error
     try:
         await stream.send_all((sent or b"") + (connection.send(h11.EndOfMessage()) or b""))

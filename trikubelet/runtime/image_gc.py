@@ -160,7 +160,7 @@ class ImageCollector:
                 # What is asked for later, when the disk is needed, depends on when images were seen in use.
                 async with self._turn:
                     await self._detect()
-        except (CRIError, ImageCollectionError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - comes again, and nothing else depends on it
             text = describe_error(error) if isinstance(error, CRIError) else str(error)
             log.warning("image garbage collection failed", problem=text)
             if self._failed_before and self._policy.collects:

@@ -101,7 +101,7 @@ class LogRotator:
         while self._policy.rotates:
             try:
                 await self.rotate_all()
-            except CRIError as error:
+            except Exception as error:  # noqa: BLE001 - comes again, and nothing else depends on it
                 log.warning("containers' logs cannot be looked at", problem=str(error))
             await trio.sleep(self._policy.interval)
 

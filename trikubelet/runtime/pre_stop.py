@@ -80,8 +80,10 @@ class PreStopHooks:
         hook = _Hook(pod, container, container_id)
         hook.scope.deadline = deadline
         self._begun[container_id] = hook
-        while len(self._begun) > _MOST_REMEMBERED:
-            self._begun.popitem(last=False)
+        if len(self._begun) > _MOST_REMEMBERED:
+            over = next((known for known, one in self._begun.items() if one.over.is_set()), None)
+            if over is not None:
+                del self._begun[over]
         if self._background is None:
             await self._play(hook, handler)
         else:
@@ -111,10 +113,15 @@ class PreStopHooks:
             if error.container_ended:
                 log.debug("container ended before its preStop hook", **facts)
                 return
-            log.warning("preStop hook failed", problem=error.message, **facts)
-            name = hook.container.name
-            self._recorder.pod_event(
-                hook.pod, EventType.WARNING, "FailedPreStopHook", "PreStopHook failed", container=name
-            )
+            self._tell_of_failure(hook)
+        except Exception as error:  # noqa: BLE001 - a hook concerns its own container only
+            log.error("preStop hook could not be run", problem=type(error).__name__, **facts)
+            self._tell_of_failure(hook)
         finally:
             hook.over.set()
+
+    def _tell_of_failure(self, hook: _Hook) -> None:
+        """Without what the hook said, which may be secret."""
+        log.warning("preStop hook failed", pod=hook.pod.full_name, container=hook.container.name)
+        name = hook.container.name
+        self._recorder.pod_event(hook.pod, EventType.WARNING, "FailedPreStopHook", "PreStopHook failed", container=name)

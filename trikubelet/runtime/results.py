@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+POST_START_HOOK_ERROR: Final = "PostStartHookError"
 CRASH_LOOP_BACK_OFF: Final = "CrashLoopBackOff"
 IMAGE_PULL_BACK_OFF: Final = "ImagePullBackOff"
 _BACKOFF_REASONS: Final = frozenset({CRASH_LOOP_BACK_OFF, IMAGE_PULL_BACK_OFF})
@@ -56,8 +57,10 @@ class SyncPodError(Exception):
         return min((one.retry_at for one in self.failures if one.retry_at is not None), default=None)
 
     def __str__(self) -> str:
+        """For logs: without what a hook said, which may be secret and belongs into the container's status only."""
         return ", ".join(
-            f'failed to "{failure.action.value}" for "{failure.target}" with {failure.reason}: {failure.message}'
+            f'failed to "{failure.action.value}" for "{failure.target}" with {failure.reason}'
+            + ("" if failure.reason == POST_START_HOOK_ERROR else f": {failure.message}")
             for failure in self.failures
         )
 
