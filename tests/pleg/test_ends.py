@@ -52,7 +52,7 @@ async def ended_after(watched: ContainerEnds, patience: float) -> float | None:
 async def test_what_nobody_tells_of_is_looked_at_now_and_then(autojump_clock: MockClock) -> None:
     runtime = SlowToKnow(at=12)
     assert await ended_after(ends(runtime), 100) == pytest.approx(15)
-    assert runtime.looks == 5
+    assert runtime.looks == 3
 
 
 @pytest.mark.parametrize("state", [v1.ContainerState.CONTAINER_CREATED, v1.ContainerState.CONTAINER_UNKNOWN])

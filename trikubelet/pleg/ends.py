@@ -45,9 +45,11 @@ class ContainerEnds:
 
     async def until_ended(self, _pod_uid: str, container_id: str) -> None:
         """Return when the container has ended, also for the runtime."""
-        while container_id not in self._heard and not await self._has_ended(container_id):
+        while container_id not in self._heard:
             with trio.move_on_after(LOOK_WITHOUT_WORD):
                 await self._word_of(container_id)
+            if await self._has_ended(container_id):
+                return
         pause = FIRST_LOOK
         while not await self._has_ended(container_id):
             await trio.sleep(pause)
