@@ -98,14 +98,15 @@ def test_a_container_that_ignores_sigterm_is_killed_when_its_grace_is_over(node:
 def test_an_edited_manifest_replaces_the_pod_after_the_old_one_has_ended(node: RealNode) -> None:
     def version(number: int) -> str:
         return (
-            f"echo {number} started >> /shared/story; "
-            f"trap 'sleep 0.5; echo {number} ended >> /shared/story; exit 0' TERM; while :; do sleep 0.1; done"
+            f"trap 'sleep 0.5; echo {number} ended >> /shared/story; exit 0' TERM; "
+            f"echo {number} started >> /shared/story; while :; do sleep 0.1; done"
         )
 
     story = node.shared / "story"
     node.run("web", node.container(version(1)))
     node.start()
     first = node.until_running("web").metadata.uid
+    node.until(story.exists, "the old version listens to signals")
     node.run("web", node.container(version(2)))
     node.until(lambda: "2 started" in story.read_text(), "the new version runs")
     assert story.read_text().splitlines() == ["1 started", "1 ended", "2 started"]
@@ -197,12 +198,13 @@ def test_what_runs_and_what_can_be_run_is_listed_and_described(node: RealNode) -
 
 
 def test_the_first_signal_ends_every_pod_gracefully_if_the_agent_shall_drain(node: RealNode) -> None:
-    ends = "trap 'sleep 0.3; echo ended >> /shared/story; exit 0' TERM; while :; do sleep 0.1; done"
+    ends = "trap 'sleep 0.3; echo ended >> /shared/story; exit 0' TERM; {up}; while :; do sleep 0.1; done"
     for name in ("one", "two"):
-        node.run(name, node.container(ends, name))
+        node.run(name, node.container(ends.format(up=f"touch /shared/{name}-listens"), name))
     node.start("--drain-on-exit")
     for name in ("one", "two"):
-        node.until_running(name)
+        # A shell that was told to end before it set its trap would not hear of it.
+        node.until((node.shared / f"{name}-listens").exists, f"{name} listens to signals")
     assert node.stop(signal.SIGINT) == 0
     assert (node.shared / "story").read_text() == "ended\nended\n"
     assert node.leftovers() == []
