@@ -22,7 +22,7 @@ PROFILE: Final = "mutants"
 
 hypothesis.settings.register_profile(
     PROFILE,
-    max_examples=300,
+    max_examples=1000,
     derandomize=True,
     database=None,
     deadline=None,
