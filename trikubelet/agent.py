@@ -125,7 +125,7 @@ class Agent:
             self._runtime_options.allowed_unsafe_sysctls, self._runtime_options.machine.kernel
         )
         registry_access = None if stand_ins.diskless else RegistryAccess.of_node(options, clock)
-        self._pod_files = pod_files = stand_ins.pod_files or PodFiles(self._runtime_options)
+        self._pod_files = stand_ins.pod_files or PodFiles(self._runtime_options)
         self.runtime = RuntimeManager(
             runtime_client,
             image_client,
@@ -133,31 +133,13 @@ class Agent:
             clock=clock,
             options=self._runtime_options,
             mounts=self.mounts,
-            files=pod_files,
+            files=self._pod_files,
             abilities=lambda: self.runtime_state.abilities,
             credentials=None if registry_access is None else registry_access.credentials,
             pull_records=None if registry_access is None else registry_access.pull_records,
             ended=self.ends.until_ended,
         )
-        self.image_collector = self.log_rotator = None
-        if registry_access is not None:
-            self.image_collector = ImageCollector(
-                image_client,
-                runtime_client,
-                recorder=self.recorder,
-                clock=clock,
-                policy=image_gc_policy(options.configuration),
-                holds=self.runtime.image_holds,
-                on_collected=registry_access.pull_records.prune,
-            )
-            self.log_rotator = LogRotator(
-                runtime_client,
-                pod_files,
-                logs_dir=Path(options.configuration.pod_logs_dir),
-                clock=clock,
-                locks=pod_files.log_locks,
-                policy=log_rotation_policy(options.configuration),
-            )
+        self._caretakers = () if registry_access is None else self._disk_caretakers(registry_access)
         self.pleg = Pleg(self.runtime)
         self.cri_events = CriEventSource(runtime_client, clock, self.ends)
         self.relist = Relist(
@@ -227,9 +209,8 @@ class Agent:
             await nursery.start(self.relist.run)
             nursery.start_soon(self.cri_events.run, self.pleg, self.relist)
             await nursery.start(self.sources.run, send_config)
-            if self.image_collector is not None and self.log_rotator is not None:
-                await nursery.start(self.image_collector.run)
-                await nursery.start(self.log_rotator.run)
+            for caretaker in self._caretakers:
+                await nursery.start(caretaker.run)
             task_status.started()
 
     def on_worker_finished(self, listener: Callable[[str], None]) -> None:
@@ -302,6 +283,28 @@ class Agent:
         self.housekeeping.collect_soon()
         for listener in self._finish_listeners:
             listener(uid)
+
+    def _disk_caretakers(self, registry_access: RegistryAccess) -> tuple[ImageCollector, LogRotator]:
+        """What keeps images and logs from filling the disk."""
+        configuration = self.options.configuration
+        images = ImageCollector(
+            self.image_client,
+            self.runtime_client,
+            recorder=self.recorder,
+            clock=self.clock,
+            policy=image_gc_policy(configuration),
+            holds=self.runtime.image_holds,
+            on_collected=registry_access.pull_records.prune,
+        )
+        logs = LogRotator(
+            self.runtime_client,
+            self._pod_files,
+            logs_dir=Path(configuration.pod_logs_dir),
+            clock=self.clock,
+            locks=self._pod_files.log_locks,
+            policy=log_rotation_policy(configuration),
+        )
+        return images, logs
 
     def _look_at_node(self) -> None:
         """Take up what an earlier agent left, and say what is not as it should be."""
