@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pleg.pleg import Pleg
@@ -174,19 +175,108 @@ async def test_while_a_worker_acts_only_readers_make_inspections(
     assert runtime.inspections == ["a", "a"], "nobody spoke of it"
 
 
-async def test_a_source_can_wait_until_nobody_acts(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
-    pleg = Pleg(ScriptedRuntime())
+async def test_an_end_is_looked_for_until_the_runtime_knows_it_and_not_while_a_worker_acts(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=0.01)
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
 
     async def act() -> None:
         with pleg.acting("a"):
             await trio.sleep(3)
+            assert runtime.inspections == []
+
+    async def end() -> None:
+        await trio.sleep(3.1)
+        runtime.pods["a"]["c"] = ContainerState.EXITED
 
     nursery.start_soon(act)
+    nursery.start_soon(end)
+    await trio.testing.wait_all_tasks_blocked()
+    await pleg.until_runtime_knows_end("a", "c")
+    assert trio.current_time() == pytest.approx(3.15, abs=0.05)
+    assert states(pleg.cache.get("a")) == {"c": ContainerState.EXITED}
+
+
+async def test_an_end_that_the_inspection_in_flight_sees_makes_no_other(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.EXITED, "d": ContainerState.RUNNING}}, delay=1)
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    pleg.inspect_soon("a")
+    await trio.sleep(0.5)
+    pleg.container_ended("a", "c")
+    await trio.sleep(2)
+    pleg.container_ended("a", "c")  # told again, by another source
+    await trio.sleep(2)
+    assert runtime.inspections == ["a"]
+    pleg.inspect_soon("a")
+    await trio.sleep(0.5)
+    runtime.pods["a"]["d"] = ContainerState.EXITED  # too late for this inspection
+    pleg.container_ended("a", "d")
+    await trio.sleep(2)
+    assert runtime.inspections == ["a"] * 3
+    assert states(pleg.cache.get("a")) == {"c": ContainerState.EXITED, "d": ContainerState.EXITED}
+    pleg.container_ended("a", "born and ended since")
+    await trio.sleep(2)
+    assert runtime.inspections == ["a"] * 4
+
+
+async def test_an_end_heard_of_during_an_inspection_that_fails_is_looked_for_again(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.EXITED}}, delay=1, error=OSError("away"))
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    pleg.inspect_soon("a")
+    await trio.sleep(0.5)
+    pleg.container_ended("a", "c")
     await trio.sleep(1)
-    await pleg.until_nobody_acts("b")
-    assert trio.current_time() == pytest.approx(1)
-    await pleg.until_nobody_acts("a")
-    assert trio.current_time() == pytest.approx(3)
+    runtime.error = None
+    await trio.sleep(2)
+    assert states(pleg.cache.get("a")) == {"c": ContainerState.EXITED}
+
+
+async def test_the_removal_of_what_had_ended_needs_no_inspection(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.EXITED, "d": ContainerState.RUNNING}})
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    await pleg.cache.get_newer_than("a", 0)
+    assert len(await pleg.events.receive()) == 2
+    assert pleg.cache.pod_of("c") == "a"
+    pleg.container_removed("a", "c", 0)
+    assert states(pleg.cache.get("a")) == {"d": ContainerState.RUNNING}
+    assert await pleg.events.receive() == [PodLifecycleEvent("a", LifecycleEventType.CONTAINER_REMOVED, "c")]
+    assert pleg.cache.pod_of("c") is None
+    assert runtime.inspections == ["a"]
+    del runtime.pods["a"]
+    await trio.sleep(1)
+    pleg.container_removed("a", "d", 1)
+    assert [event.type for event in await pleg.events.receive()] == [
+        LifecycleEventType.CONTAINER_DIED,
+        LifecycleEventType.CONTAINER_REMOVED,
+    ]
+    assert runtime.inspections == ["a", "a"]
+
+
+async def test_a_removal_during_an_inspection_is_looked_at_afterwards(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.EXITED}})
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    await pleg.cache.get_newer_than("a", 0)
+    runtime.delay = 1
+    pleg.inspect_soon("a")
+    await trio.sleep(0.5)
+    del runtime.pods["a"]
+    pleg.container_removed("a", "c", trio.current_time())
+    await trio.sleep(3)
+    assert states(pleg.cache.get("a")) == {}
 
 
 async def test_a_cancelled_reader_disturbs_no_other(autojump_clock: MockClock, nursery: trio.Nursery) -> None:

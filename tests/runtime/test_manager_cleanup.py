@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 from grpclib.const import Status
@@ -56,7 +57,6 @@ async def test_a_status_has_the_newest_run_first_and_everything_known_of_it(
     assert (status.name, status.namespace, status.observed_at) == ("web", "default", began)
     newest, oldest = status.container_statuses
     assert (newest.restart_count, newest.state, newest.exit_code) == (1, ContainerState.RUNNING, 0)
-    assert newest.pid > 0
     assert newest.finished_at is None
     assert (oldest.restart_count, oldest.state, oldest.exit_code, oldest.reason) == (
         0,
@@ -64,17 +64,29 @@ async def test_a_status_has_the_newest_run_first_and_everything_known_of_it(
         1,
         "Error",
     )
-    assert oldest.pid == 0
     assert oldest.finished_at is not None
     assert oldest.started_at is not None
 
 
-async def test_a_verbose_status_is_asked_for_once_only(autojump_clock: MockClock, node: Node) -> None:
-    pod = make_pod()
+async def test_a_runtime_that_tells_of_containers_with_their_sandbox_is_asked_twice_only(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    pod = make_pod(make_container("a"), make_container("b"))
     await node.sync(pod)
-    first = await node.seen(pod, "main")
-    again = await node.seen(pod, "main")
-    assert first.pid == again.pid > 0
+    node.sim.calls.clear()
+    carried = await node.status(pod)
+    assert [call.rpc for call in node.sim.calls.of()] == ["ListPodSandbox", "PodSandboxStatus"]
+    node.sim.events.supported = False
+    node.sim.calls.clear()
+    asked = await node.status(pod)
+    assert [call.rpc for call in node.sim.calls.of()] == [
+        "ListPodSandbox",
+        "PodSandboxStatus",
+        "ListContainers",
+        "ContainerStatus",
+        "ContainerStatus",
+    ]
+    assert attrs.evolve(asked, observed_at=carried.observed_at) == carried
 
 
 async def test_an_unknown_pod_has_an_empty_status(autojump_clock: MockClock, node: Node) -> None:
@@ -85,6 +97,7 @@ async def test_an_unknown_pod_has_an_empty_status(autojump_clock: MockClock, nod
 async def test_what_vanishes_while_looking_is_left_out(autojump_clock: MockClock, node: Node) -> None:
     pod = make_pod(make_container("a"), make_container("b"))
     await node.sync(pod)
+    node.sim.events.supported = False
     node.sim.faults.fail_next("ContainerStatus", status=Status.NOT_FOUND)
     assert len((await node.status(pod)).container_statuses) == 1
 
@@ -92,6 +105,7 @@ async def test_what_vanishes_while_looking_is_left_out(autojump_clock: MockClock
 async def test_any_other_error_is_the_callers(autojump_clock: MockClock, node: Node) -> None:
     pod = make_pod(make_container("a"), make_container("b"))
     await node.sync(pod)
+    node.sim.events.supported = False
     node.sim.faults.fail_next("ContainerStatus", status=Status.UNAVAILABLE)
     with pytest.raises(CRIError):
         await node.status(pod)

@@ -34,7 +34,8 @@ class PodStatusCacheStatistics:
 class PodStatusCache:
     """Statuses by pod UID. Implements `trikubelet.pods.types.PodCache`."""
 
-    def __init__(self, request_inspection: Callable[[str], None]) -> None:
+    def __init__(self, request_inspection: Callable[[str, float], None]) -> None:
+        """`request_inspection` sees to it that an inspection of the pod begins, or began, at or after a Trio time."""
         self._request_inspection = request_inspection
         self._entries: dict[str, _Entry] = {}
         self._waiters: dict[str, trio.Event] = {}
@@ -64,7 +65,7 @@ class PodStatusCache:
             if entry is None and self._listed_at is not None and self._listed_at >= min_time:
                 return self.get(uid)
             waiter = self._waiters.setdefault(uid, trio.Event())
-            self._request_inspection(uid)
+            self._request_inspection(uid, min_time)
             await waiter.wait()
 
     def publish(self, uid: str, status: PodRuntimeStatus, observed_at: float) -> None:
@@ -78,6 +79,15 @@ class PodStatusCache:
         status = entry.status if entry is not None else PodRuntimeStatus(uid=uid, name="", namespace="")
         self._entries[uid] = _Entry(status, error, observed_at)
         self._wake(uid)
+
+    def publish_removal(self, uid: str, container_id: str) -> None:
+        """The runtime said that this container or sandbox is removed. Nothing else was looked at."""
+        entry = self._entries[uid]
+        entry.status = attrs.evolve(
+            entry.status,
+            sandbox_statuses=tuple(one for one in entry.status.sandbox_statuses if one.id != container_id),
+            container_statuses=tuple(one for one in entry.status.container_statuses if one.id.id != container_id),
+        )
 
     def last_seen(self, uid: str) -> PodRuntimeStatus | None:
         """The newest status without its error."""
@@ -96,6 +106,16 @@ class PodStatusCache:
     def note_complete_list(self, began_at: float) -> None:
         """A list of all pods, begun at that time, is complete and its changes are being inspected."""
         self._listed_at = began_at
+
+    def pod_of(self, container_id: str) -> str | None:
+        """The UID of the pod that was last seen with this container or sandbox."""
+        for uid, entry in self._entries.items():
+            status = entry.status
+            if any(sandbox.id == container_id for sandbox in status.sandbox_statuses) or any(
+                container.id.id == container_id for container in status.container_statuses
+            ):
+                return uid
+        return None
 
     def uids(self) -> set[str]:
         return set(self._entries)

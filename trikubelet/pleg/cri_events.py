@@ -67,15 +67,22 @@ class CriEventSource:
             retry = min(2 * retry, LAST_RETRY)
 
     def _hear(self, event: ContainerEventResponse, pleg: Pleg, relist: Relist) -> None:
-        uid = event.pod_sandbox_status.metadata.uid
-        if not uid:  # its sandbox is gone already
-            relist.relist_soon()
-        elif event.container_event_type is ContainerEventType.CONTAINER_STOPPED_EVENT:
-            # No death may be missed because two clocks differ.
+        kind = event.container_event_type
+        # An event comes without a pod when its sandbox is gone already.
+        uid = event.pod_sandbox_status.metadata.uid or pleg.cache.pod_of(event.container_id)
+        if kind is ContainerEventType.CONTAINER_STOPPED_EVENT:
             self._ends.note(event.container_id)
-            pleg.inspect_soon(uid)
-        else:
-            pleg.inspect_soon(uid, self._happened_at(event))
+        match kind:
+            case ContainerEventType.CONTAINER_DELETED_EVENT if uid is None:
+                pass  # of a pod that was never seen, or not of late
+            case _ if uid is None:
+                relist.relist_soon()
+            case ContainerEventType.CONTAINER_STOPPED_EVENT:
+                pleg.container_ended(uid, event.container_id)
+            case ContainerEventType.CONTAINER_DELETED_EVENT:
+                pleg.container_removed(uid, event.container_id, self._happened_at(event))
+            case _:
+                pleg.inspect_soon(uid, self._happened_at(event))
 
     def _happened_at(self, event: ContainerEventResponse) -> float:
         """In Trio time; just now, for an event from the future or without a time."""

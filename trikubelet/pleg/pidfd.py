@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.logs import get_logger
-from trikubelet.runtime.model import ContainerState
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 log = get_logger("pleg")
 
-FIRST_LOOK: Final = 0.001
-LONGEST_LOOK: Final = 0.1
 GIVE_UP_AFTER: Final = 10.0
 """Seconds after which a runtime that has not seen the exit is left to the relists."""
 
@@ -115,15 +112,5 @@ class PidfdWatchers:
 
     async def _until_runtime_knows(self, uid: str, container_id: str) -> None:
         assert self._pleg is not None
-        await self._pleg.until_nobody_acts(uid)
-        pause = FIRST_LOOK
         with trio.move_on_after(GIVE_UP_AFTER):
-            while True:
-                status = await self._pleg.cache.get_newer_than(uid, trio.current_time())
-                if all(
-                    container.id.id != container_id or container.state is not ContainerState.RUNNING
-                    for container in status.container_statuses
-                ):
-                    return
-                await trio.sleep(pause)
-                pause = min(2 * pause, LONGEST_LOOK)
+            await self._pleg.until_runtime_knows_end(uid, container_id)

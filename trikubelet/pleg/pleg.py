@@ -21,7 +21,9 @@ import trio
 
 from trikubelet.logs import get_logger
 from trikubelet.pleg.cache import PodStatusCache
-from trikubelet.pleg.lifecycle import PodLifecycleEvent, compare, states_of_status
+from trikubelet.pleg.ends import FIRST_LOOK, LONGEST_LOOK
+from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
+from trikubelet.runtime.model import ContainerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 log = get_logger("pleg")
 
 MAX_INSPECTIONS: Final = 16
+_EVENT_BATCHES: Final = 64
 
 
 class RuntimeView(Protocol):
@@ -63,7 +66,7 @@ class Pleg:
     def __init__(self, runtime: RuntimeView) -> None:
         self.cache = PodStatusCache(self._inspect_now)
         self._runtime = runtime
-        self._send, self.events = trio.open_memory_channel[list[PodLifecycleEvent]](64)
+        self._send, self.events = trio.open_memory_channel[list[PodLifecycleEvent]](_EVENT_BATCHES)
         self._observers: list[Callable[[PodRuntimeStatus], None]] = []
         self._queue_send, self._queue = trio.open_memory_channel[str](math.inf)
         self._queued: set[str] = set()
@@ -72,6 +75,8 @@ class Pleg:
         self._again: set[str] = set()
         self._relied_on: set[str] = set()
         """Pods of which something was said that the inspection in flight will have seen, if it succeeds."""
+        self._ends_in_flight: dict[str, set[str]] = {}
+        """Containers by pod whose end was heard of while the pod was inspected."""
         self._failed: set[str] = set()
         self._acting: dict[str, trio.Event] = {}
         """Pods that a worker acts on, with what is set when it is done."""
@@ -98,10 +103,46 @@ class Pleg:
             return
         if self.cache.observed_at(uid) >= happened_at:
             return
-        if uid in self._acting:
-            self._told.add(uid)
+        self._look(uid)
+
+    def container_ended(self, uid: str, container_id: str) -> None:
+        """A source heard of this end: look, unless an inspection has seen it or the one in flight will.
+
+        No moment is told, since no death may be missed because two clocks differ. Never blocks, coalesces.
+        """
+        if uid in self._in_flight:
+            self._ends_in_flight.setdefault(uid, set()).add(container_id)
+        elif not self._has_seen_end(uid, container_id):
+            self._look(uid)
+
+    def container_removed(self, uid: str, container_id: str, happened_at: float) -> None:
+        """The runtime said that it has removed a container or sandbox. Nothing is asked if it was known to have ended.
+
+        Never blocks.
+        """
+        status = self.cache.last_seen(uid)
+        state = None if status is None else states_of_status(status).get(container_id)
+        has_room = self._send.statistics().current_buffer_used < _EVENT_BATCHES
+        if state is ContainerState.EXITED and has_room and uid not in self._in_flight:
+            self.cache.publish_removal(uid, container_id)
+            self._events += 1
+            self._send.send_nowait([PodLifecycleEvent(uid, LifecycleEventType.CONTAINER_REMOVED, container_id)])
         else:
-            self._inspect_now(uid)
+            self.inspect_soon(uid, happened_at)
+
+    async def until_runtime_knows_end(self, uid: str, container_id: str) -> None:
+        """Look again and again until the runtime does not say any more that this container runs.
+
+        For ends that are known before the runtime knows them. Raises the inspection's error. May be cancelled freely.
+        """
+        await self._until_nobody_acts(uid)
+        pause = FIRST_LOOK
+        while True:
+            status = await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
+            if all(container.id.id != container_id for container in status.running_containers()):
+                return
+            await trio.sleep(pause)
+            pause = min(2 * pause, LONGEST_LOOK)
 
     @contextmanager
     def acting(self, uid: str) -> Iterator[None]:
@@ -116,15 +157,29 @@ class Pleg:
                 self._told.discard(uid)
                 self._inspect_now(uid)
 
-    async def until_nobody_acts(self, uid: str) -> None:
-        """Return when no worker acts on the pod, at once when none does now."""
+    async def _until_nobody_acts(self, uid: str) -> None:
         done = self._acting.get(uid)
         if done is not None:
             await done.wait()
 
-    def _inspect_now(self, uid: str) -> None:
+    def _has_seen_end(self, uid: str, container_id: str) -> bool:
+        status = self.cache.last_seen(uid)
+        return status is not None and any(
+            container.id.id == container_id and container.state is ContainerState.EXITED
+            for container in status.container_statuses
+        )
+
+    def _look(self, uid: str) -> None:
+        if uid in self._acting:
+            self._told.add(uid)
+        else:
+            self._inspect_now(uid)
+
+    def _inspect_now(self, uid: str, begun_since: float = math.inf) -> None:
+        """`begun_since`: from when on an inspection will do that is in flight."""
         if uid in self._in_flight:
-            self._again.add(uid)
+            if self._in_flight[uid] < begun_since:
+                self._again.add(uid)
         elif uid not in self._queued:
             self._queued.add(uid)
             self._queue_send.send_nowait(uid)
@@ -156,9 +211,12 @@ class Pleg:
                 del self._in_flight[uid]
             relied_on_a_failure = uid in self._relied_on and uid in self._failed
             self._relied_on.discard(uid)
-            if uid in self._again or relied_on_a_failure:
+            ends = self._ends_in_flight.pop(uid, ())
+            if uid in self._again:
                 self._again.discard(uid)
                 self._inspect_now(uid)
+            elif relied_on_a_failure or not all(self._has_seen_end(uid, container_id) for container_id in ends):
+                self._look(uid)
 
     async def _inspect(self, uid: str) -> None:
         began = trio.current_time()

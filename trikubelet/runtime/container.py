@@ -7,7 +7,7 @@ that was created and never started) is seen by the next inspection, and the plan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -26,7 +26,7 @@ from trikubelet.runtime.hooks import HookError
 from trikubelet.runtime.images import ImageError, ImageRequest, PresentImage
 from trikubelet.runtime.labels import CONTAINER_NAME, read_identity
 from trikubelet.runtime.log_paths import legacy_symlink_name
-from trikubelet.runtime.model import PodRuntimeStatus
+from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
 from trikubelet.runtime.mounts import (
     NoBlockDevices,
     container_devices,
@@ -97,6 +97,7 @@ class ContainerStarter:
 
     `objects`: whom to ask for what the environment names. `hooks` runs postStart hooks and `killer` ends containers
     whose hook failed; without them, no postStart hook is run. `devices`: the volumes that are devices of the node.
+    `seen_end` spares the question where a container that is to be removed keeps its log.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class ContainerStarter:
         hooks: HookRunner | None = None,
         killer: Killer | None = None,
         devices: BlockDevices | None = None,
+        seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
     ) -> None:
         self._runtime = runtime
         self._images = images
@@ -123,6 +125,7 @@ class ContainerStarter:
         self._hooks = hooks
         self._killer = killer
         self._devices = devices or NoBlockDevices()
+        self._seen_end = seen_end
 
     async def start(self, request: StartRequest) -> str:
         """Bring a container to run, its postStart hook included; returns its id (kubelet: `startContainer`).
@@ -154,12 +157,9 @@ class ContainerStarter:
         Raises CRIError and OSError. A container that is gone is removed.
         """
         if not keep_logs:
-            try:
-                status = (await self._runtime.container_status(container_id)).status
-            except CRIError as error:
-                if error.not_found:
-                    return
-                raise
+            status = self._seen_end(container_id) or await self._ask_status(container_id)
+            if status is None:
+                return
             owner = read_identity(status.labels)
             name = status.labels.get(CONTAINER_NAME, "")
             link = legacy_symlink_name(container_id, name, owner.name, owner.namespace)
@@ -169,6 +169,15 @@ class ContainerStarter:
         except CRIError as error:
             if not error.not_found:
                 raise
+
+    async def _ask_status(self, container_id: str) -> v1.ContainerStatus | None:
+        """None for a container that is gone. Raises CRIError."""
+        try:
+            return (await self._runtime.container_status(container_id)).status
+        except CRIError as error:
+            if error.not_found:
+                return None
+            raise
 
     def _restart_count(self, request: StartRequest) -> int:
         """One more than the last run's; after a reboot that made the runtime forget it, the logs tell."""

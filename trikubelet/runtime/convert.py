@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +21,7 @@ from trikubelet.runtime.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 log = get_logger("runtime")
 
@@ -73,7 +72,7 @@ def listed_sandbox(sandbox: v1.PodSandbox, runtime_name: str) -> RuntimeContaine
 
 
 def container_status(
-    status: v1.ContainerStatus, *, runtime_name: str, pod_sandbox_id: str, pid: int = 0, termination_message: str = ""
+    status: v1.ContainerStatus, *, runtime_name: str, pod_sandbox_id: str, termination_message: str = ""
 ) -> ContainerStatus:
     """A container's status; what it wrote at its end is added to the runtime's message."""
     record = read_container_record(status.annotations)
@@ -96,7 +95,6 @@ def container_status(
         restart_count=record.restart_count,
         reason=status.reason if exited else "",
         message=": ".join(message for message in messages if message),
-        pid=pid,
         user=_user(status),
         log_path=status.log_path,
         pod_sandbox_id=pod_sandbox_id,
@@ -118,15 +116,6 @@ def sandbox_status(status: v1.PodSandboxStatus) -> SandboxStatus:
         labels=status.labels,
         annotations=status.annotations,
     )
-
-
-def pid_from_info(info: Mapping[str, str]) -> int:
-    """The container's process id in a verbose status, where containerd and CRI-O put it; 0 when it is not there."""
-    try:
-        details = json.loads(info.get("info", "{}"))
-        return int(details["pid"])
-    except (ValueError, KeyError, TypeError):
-        return 0
 
 
 def _user(status: v1.ContainerStatus) -> ContainerUser | None:

@@ -122,6 +122,7 @@ class RuntimeManager:
             objects=objects,
             hooks=hooks,
             killer=self._killer,
+            seen_end=self._observer.seen_end,
         )
         self._collector = ContainerCollector(runtime, self._starter, self._killer, files, clock)
         self._crash_loops = CrashLoops(recorder, clock, options.max_container_restart_period)

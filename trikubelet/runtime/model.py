@@ -106,8 +106,6 @@ class ContainerStatus:
     restart_count: int = 0
     reason: str = ""
     message: str = ""
-    pid: int = 0
-    """Host pid of the first process while it runs, 0 when unknown."""
     user: ContainerUser | None = None
     """None when the runtime does not tell."""
     log_path: str = ""

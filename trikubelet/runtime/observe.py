@@ -3,8 +3,10 @@
 PLEG calls this, others read what PLEG keeps. What vanishes between the list and the status is left out, every other
 error is the caller's: a half-known pod must never look like a pod with half its containers.
 
-Two things are remembered, since they never change: a running container's process id, which only the verbose status
-tells, and all that there is to say of a container that has ended.
+Runtimes that have container events put the containers of a sandbox into its status, and say so by a timestamp (CRI-O;
+the kubelet reads it when its evented PLEG is on): two calls tell all of a pod. Others are asked for each container.
+
+What there is to say of a container that has ended never changes, and is remembered.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import attrs
 import trio
 
 from trikubelet.cri import v1
@@ -21,7 +22,6 @@ from trikubelet.runtime.convert import (
     container_status,
     listed_container,
     listed_sandbox,
-    pid_from_info,
     sandbox_status,
 )
 from trikubelet.runtime.labels import POD_UID, PodIdentity, read_identity
@@ -30,7 +30,6 @@ from trikubelet.runtime.model import (
     PodRuntimeStatus,
     RunningPod,
     RuntimeContainer,
-    SandboxStatus,
 )
 from trikubelet.runtime.termination import termination_message
 
@@ -53,7 +52,6 @@ class Observer:
     def __init__(self, runtime: RuntimeClient, files: PodFiles) -> None:
         self._runtime = runtime
         self._files = files
-        self._pids: OrderedDict[str, int] = OrderedDict()
         self._ended: OrderedDict[str, ContainerStatus] = OrderedDict()
 
     async def pods(self, runtime_name: str, *, everything: bool) -> list[RunningPod]:
@@ -73,19 +71,21 @@ class Observer:
     async def pod_status(self, runtime_name: str, uid: str, name: str, namespace: str) -> PodRuntimeStatus:
         """Everything about one pod; without a name, its sandbox tells it. Raises CRIError."""
         began = trio.current_time()
-        selector = {POD_UID: uid}
-        sandboxes = await self._runtime.list_pod_sandboxes(v1.PodSandboxFilter(label_selector=selector))
-        containers = await self._runtime.list_containers(v1.ContainerFilter(label_selector=selector))
+        chosen = v1.PodSandboxFilter(label_selector={POD_UID: uid})
+        sandboxes = await self._runtime.list_pod_sandboxes(chosen)
 
-        async def inspect_sandbox(entry: v1.PodSandbox) -> SandboxStatus:
-            return sandbox_status((await self._runtime.pod_sandbox_status(entry.id)).status)
+        async def inspect_sandbox(entry: v1.PodSandbox) -> v1.PodSandboxStatusResponse:
+            return await self._runtime.pod_sandbox_status(entry.id)
 
-        async def inspect_container(entry: v1.Container) -> ContainerStatus:
-            return await self._container_status(runtime_name, entry)
-
-        sandbox_statuses = await _each(sorted(sandboxes, key=_sandbox_age), inspect_sandbox)
-        container_statuses = await _each(sorted(containers, key=_container_age), inspect_container)
-        newest = next(iter(sandbox_statuses), None)
+        replies = await _each(sorted(sandboxes, key=_sandbox_age), inspect_sandbox)
+        if replies and all(reply.timestamp for reply in replies):
+            carried = [(status, reply.status.id) for reply in replies for status in reply.containers_statuses]
+            carried.sort(key=lambda status_in_sandbox: _container_age(status_in_sandbox[0]))
+            containers = [self._seen_container(runtime_name, *status_in_sandbox) for status_in_sandbox in carried]
+        else:
+            containers = await self._ask_for_containers(runtime_name, uid)
+        statuses = [sandbox_status(reply.status) for reply in replies]
+        newest = next(iter(statuses), None)
         if not name and sandboxes:
             name, namespace = sandboxes[0].metadata.name, sandboxes[0].metadata.namespace
         return PodRuntimeStatus(
@@ -93,43 +93,38 @@ class Observer:
             name=name,
             namespace=namespace,
             ips=newest.ips if newest is not None and newest.ready else (),
-            container_statuses=tuple(container_statuses),
-            sandbox_statuses=tuple(sandbox_statuses),
+            container_statuses=tuple(containers),
+            sandbox_statuses=tuple(statuses),
             observed_at=began,
         )
 
-    async def _container_status(self, runtime_name: str, entry: v1.Container) -> ContainerStatus:
-        if entry.state == v1.ContainerState.CONTAINER_EXITED and entry.id in self._ended:
-            return self._ended[entry.id]
-        pid = self._pids.get(entry.id, 0)
-        listed_running = entry.state == v1.ContainerState.CONTAINER_RUNNING
-        reply = await self._runtime.container_status(entry.id, verbose=listed_running and not pid)
-        status = reply.status
-        message = ""
-        if status.state == v1.ContainerState.CONTAINER_RUNNING:
-            if not pid and (pid := pid_from_info(reply.info)):
-                _remember(self._pids, entry.id, pid)
-        else:
-            self._pids.pop(entry.id, None)
-            pid = 0
-        if status.state == v1.ContainerState.CONTAINER_EXITED:
-            message = termination_message(status, self._files)
+    async def _ask_for_containers(self, runtime_name: str, uid: str) -> list[ContainerStatus]:
+        async def inspect_container(entry: v1.Container) -> ContainerStatus:
+            if entry.state == v1.ContainerState.CONTAINER_EXITED and entry.id in self._ended:
+                return self._ended[entry.id]
+            reply = await self._runtime.container_status(entry.id)
+            return self._seen_container(runtime_name, reply.status, entry.pod_sandbox_id)
+
+        containers = await self._runtime.list_containers(v1.ContainerFilter(label_selector={POD_UID: uid}))
+        return await _each(sorted(containers, key=_container_age), inspect_container)
+
+    def seen_end(self, container_id: str) -> ContainerStatus | None:
+        """The last status of a container, if it was seen to have ended and is remembered."""
+        return self._ended.get(container_id)
+
+    def _seen_container(self, runtime_name: str, status: v1.ContainerStatus, sandbox_id: str) -> ContainerStatus:
+        exited = status.state == v1.ContainerState.CONTAINER_EXITED
+        if exited and status.id in self._ended:
+            return self._ended[status.id]
+        message = termination_message(status, self._files) if exited else ""
         seen = container_status(
-            status,
-            runtime_name=runtime_name,
-            pod_sandbox_id=entry.pod_sandbox_id,
-            pid=pid,
-            termination_message=message,
+            status, runtime_name=runtime_name, pod_sandbox_id=sandbox_id, termination_message=message
         )
-        if status.state == v1.ContainerState.CONTAINER_EXITED:
-            _remember(self._ended, entry.id, seen)
+        if exited:
+            self._ended[status.id] = seen
+            if len(self._ended) > _MOST_REMEMBERED:
+                self._ended.popitem(last=False)
         return seen
-
-
-def _remember(memory: OrderedDict[str, T], container_id: str, value: T) -> None:
-    memory[container_id] = value
-    if len(memory) > _MOST_REMEMBERED:
-        memory.popitem(last=False)
 
 
 def group_by_pod(
@@ -139,32 +134,42 @@ def group_by_pod(
 
     A sandbox's pod is in its metadata, a container's in its labels, or else it is its sandbox's.
     """
-    pods: dict[str, RunningPod] = {}
+    sandboxes_of: dict[PodIdentity, list[RuntimeContainer]] = {}
+    containers_of: dict[PodIdentity, list[RuntimeContainer]] = {}
+    owners: dict[str, PodIdentity] = {}
     pod_of_sandbox: dict[str, PodIdentity] = {}
     for sandbox in sorted(sandboxes, key=_sandbox_age):
         metadata = sandbox.metadata
-        owner = PodIdentity(metadata.uid, metadata.name, metadata.namespace)
+        owner = owners.setdefault(metadata.uid, PodIdentity(metadata.uid, metadata.name, metadata.namespace))
         pod_of_sandbox[sandbox.id] = owner
-        seen = listed_sandbox(sandbox, runtime_name)
-        pod = _pod_of(pods, owner)
-        # Sorted newest first, so that the pod ends up with its oldest sandbox's time.
-        pods[owner.uid] = attrs.evolve(pod, created_at=seen.created_at, sandboxes=(*pod.sandboxes, seen))
-    found: dict[str, list[RuntimeContainer]] = {}
+        sandboxes_of.setdefault(owner, []).append(listed_sandbox(sandbox, runtime_name))
     for container in sorted(containers, key=_container_age):
         owner = read_identity(container.labels)
         if not owner.uid:
             owner = pod_of_sandbox.get(container.pod_sandbox_id, owner)
         if owner.uid:
-            pods[owner.uid] = _pod_of(pods, owner)
-            found.setdefault(owner.uid, []).append(listed_container(container, runtime_name))
-    complete = [attrs.evolve(pod, containers=tuple(found.get(uid, ()))) for uid, pod in pods.items()]
+            owner = owners.setdefault(owner.uid, owner)
+            containers_of.setdefault(owner, []).append(listed_container(container, runtime_name))
+    complete = [
+        _listed_pod(owner, sandboxes_of.get(owner, ()), containers_of.get(owner, ())) for owner in owners.values()
+    ]
     dated = [pod for pod in complete if pod.created_at is not None]
     undated = [pod for pod in complete if pod.created_at is None]
     return [*sorted(dated, key=_pod_age, reverse=True), *undated]
 
 
-def _pod_of(pods: dict[str, RunningPod], owner: PodIdentity) -> RunningPod:
-    return pods.get(owner.uid) or RunningPod(uid=owner.uid, name=owner.name, namespace=owner.namespace)
+def _listed_pod(
+    owner: PodIdentity, sandboxes: Sequence[RuntimeContainer], containers: Sequence[RuntimeContainer]
+) -> RunningPod:
+    """Sandboxes come newest first; the pod is as old as the oldest."""
+    return RunningPod(
+        uid=owner.uid,
+        name=owner.name,
+        namespace=owner.namespace,
+        created_at=sandboxes[-1].created_at if sandboxes else None,
+        containers=tuple(containers),
+        sandboxes=tuple(sandboxes),
+    )
 
 
 def _pod_age(pod: RunningPod) -> float:
@@ -176,7 +181,7 @@ def _sandbox_age(sandbox: v1.PodSandbox) -> tuple[int, int, str]:
     return (-sandbox.metadata.attempt, -sandbox.created_at, sandbox.id)
 
 
-def _container_age(container: v1.Container) -> tuple[int, int, str]:
+def _container_age(container: v1.Container | v1.ContainerStatus) -> tuple[int, int, str]:
     return (-container.created_at, -container.metadata.attempt, container.id)
 
 

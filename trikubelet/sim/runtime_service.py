@@ -139,9 +139,13 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
         async def effect() -> v1.PodSandboxStatusResponse:
             self._machine.settle()
             sandbox = self._machine.find_sandbox(request.pod_sandbox_id)
-            return v1.PodSandboxStatusResponse(
-                status=listing.sandbox_status(sandbox), info=listing.sandbox_info(sandbox) if request.verbose else {}
-            )
+            reply = v1.PodSandboxStatusResponse(status=listing.sandbox_status(sandbox))
+            if request.verbose:
+                reply.info = listing.sandbox_info(sandbox)
+            if self._feed.supported:
+                reply.containers_statuses = [listing.container_status(one) for one in sandbox.containers.values()]
+                reply.timestamp = self._machine.timestamp()
+            return reply
 
         return await self._desk.serve("PodSandboxStatus", (request.pod_sandbox_id,), effect)
 
