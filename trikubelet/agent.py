@@ -32,11 +32,10 @@ from trikubelet.events import EventRecorder, EventType, NodeEvent, PodEvent
 from trikubelet.housekeeping import Housekeeping
 from trikubelet.logs import get_logger
 from trikubelet.node.runtime_state import RuntimeState
-from trikubelet.pleg.cri_events import CriEventSource
 from trikubelet.pleg.ends import ContainerEnds
 from trikubelet.pleg.pidfd import PidfdWatchers
 from trikubelet.pleg.pleg import Pleg
-from trikubelet.pleg.relist import Relist
+from trikubelet.pleg.sources import PlegSources
 from trikubelet.pod_syncer import AgentPodSyncer
 from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.manager import PodManager
@@ -141,12 +140,18 @@ class Agent:
         )
         self._caretakers = () if registry_access is None else self._disk_caretakers(registry_access)
         self.pleg = Pleg(self.runtime)
-        self.cri_events = CriEventSource(runtime_client, clock, self.ends)
-        self.relist = Relist(
-            self.pleg, self.runtime, self.cri_events.healthy, on_recovery=lambda: self.sync_loop.runtime_is_back()
+        self.pleg_sources = PlegSources(
+            self.pleg,
+            self.runtime,
+            runtime_client,
+            clock,
+            self.ends,
+            enabled=options.pleg_sources,
+            on_end=self.runtime.note_end,
+            on_recovery=lambda: self.sync_loop.runtime_is_back(),
+            make_pidfds=stand_ins.make_pidfds,
         )
-        self.pidfds = stand_ins.make_pidfds(runtime_client, self.ends)
-        self.pleg.add_observer(self.pidfds.watch)
+        self.runtime_state.add_health_check("PLEG", self.pleg_sources.relist.unhealthy_reason)
         syncer = AgentPodSyncer(
             runtime=self.runtime,
             statuses=self.statuses,
@@ -190,6 +195,7 @@ class Agent:
             self.housekeeping,
             past_deadline=self._past_active_deadline,
             sources_ready=self.sources.sources_ready,
+            runtime_errors=self.runtime_state.errors,
         )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -200,14 +206,12 @@ class Agent:
             await nursery.start(self.runtime.run)
             self._look_at_node()
             await nursery.start(self.pleg.run)
-            await nursery.start(self.pidfds.run, self.pleg)
             await nursery.start(self.workers.run)
             await nursery.start(self.housekeeping.run)
             send_config, config = trio.open_memory_channel[Any](0)
             # The loop takes lifecycle events from here on: the first relist may bring many.
             await nursery.start(self.sync_loop.run, config, self.pleg.events)
-            await nursery.start(self.relist.run)
-            nursery.start_soon(self.cri_events.run, self.pleg, self.relist)
+            await nursery.start(self.pleg_sources.run)
             await nursery.start(self.sources.run, send_config)
             for caretaker in self._caretakers:
                 await nursery.start(caretaker.run)

@@ -10,6 +10,7 @@ import attrs
 
 from trikubelet.api import Quantity
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.pleg.sources import EnabledSources
 from trikubelet.runtime.dns import cluster_servers
 from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.runtime.image_gc_choice import ImageGCPolicy
@@ -47,6 +48,16 @@ class AgentOptions:
     warnings: tuple[str, ...] = ()
     log_format: Literal["text", "json"] = "text"
     verbosity: int = 0
+
+    @property
+    def pleg_sources(self) -> EnabledSources:
+        """What the feature gates leave of them."""
+        gates = self.configuration.feature_gates
+        return EnabledSources(
+            pidfds=gates.get("PidfdPLEG", True),
+            events=gates.get("EventedPLEG", True),
+            relists=gates.get("GenericPLEG", True),
+        )
 
     @property
     def drains(self) -> bool:

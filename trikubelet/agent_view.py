@@ -60,7 +60,7 @@ class LocalView:
         stuck = f"the sync loop was last active {silence:.0f} s ago" if silence > SYNC_LOOP_SILENCE else None
         return {
             "ping": None,
-            "pleg": self._agent.relist.unhealthy_reason(),
+            "pleg": self._agent.pleg_sources.relist.unhealthy_reason(),
             "runtime": self._agent.runtime_state.conditions.runtime_problem,
             "syncloop": stuck,
         }
@@ -152,8 +152,9 @@ class LocalView:
             "pod_workers": agent.workers.statistics(),
             "pleg": agent.pleg.statistics(),
             "pod_status_cache": agent.pleg.cache.statistics(),
-            "pidfd_watchers": agent.pidfds.watched,
-            "container_events": agent.cri_events.healthy(),
+            "pidfd_watchers": agent.pleg_sources.pidfds.watched,
+            "relists": agent.pleg_sources.relist.lists,
+            "problems_of_sources": agent.pleg_sources.health(),
             "statuses": agent.statuses.statistics(),
         }
 

@@ -40,6 +40,7 @@ from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.runtime.results import SyncAction
 from trikubelet.status.generate import Eviction, generate_pod_status
+from trikubelet.status.lost_ends import with_lost_ends
 from trikubelet.status.manager import StatusManager
 from trikubelet.volumes import PodMounts, VolumeError
 
@@ -253,7 +254,7 @@ class AgentPodSyncer:
             verdict = Eviction(active_deadline.REASON, active_deadline.MESSAGE)
         status = generate_pod_status(
             pod,
-            observed,
+            with_lost_ends(observed, previous, self.runtime.seen_end),
             previous=previous,
             # What has ended waits for nothing: its last exit code is to be seen.
             waiting_reasons={} if ended else self.runtime.waiting_reasons(uid),

@@ -7,6 +7,7 @@ what it means, hands it to a pod worker and returns to the channel at once: it n
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
@@ -36,6 +37,8 @@ HOUSEKEEPING_PERIOD: Final = 2.0
 HOUSEKEEPING_PAUSE_PER_POD: Final = 50e-6
 """Seconds: of a hundred pods, the end of one waits 5 ms for others."""
 HOUSEKEEPING_WARNING: Final = 1.0
+FIRST_LOOK_AT_HEALTH: Final = 0.1
+LONGEST_LOOK_AT_HEALTH: Final = 5.0
 """Seconds, as the kubelet's constants."""
 
 
@@ -103,16 +106,20 @@ class SyncLoop:
         housekeeper: Housekeeper,
         past_deadline: Callable[[Pod], bool],
         sources_ready: Callable[[AbstractSet[str]], bool],
+        runtime_errors: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`runtime_errors` tells why nothing can be synced now; until it is None again events wait."""
         self._pods = pods
         self._workers = workers
         self._housekeeper = housekeeper
         self._past_deadline = past_deadline
         self._configured_sources_ready = sources_ready
+        self._runtime_errors = runtime_errors
         self._handled_sources: set[str] = set()
         self._send, self._receive = trio.open_memory_channel[LoopEvent](0)
         self._housekeeping_wanted = trio.Event()
         self._runtime_back = trio.Event()
+        self._healthy_perhaps = trio.Event()
         self._draining = False
         self.settled = trio.Event()
         """Every source was heard of, and what the node held before is known to the pod workers."""
@@ -127,6 +134,7 @@ class SyncLoop:
     def stop_starting(self) -> None:
         """From now on lifecycle events are taken in, and nothing else: the pods are being drained."""
         self._draining = True
+        self._healthy_perhaps.set()
 
     def housekeeping_soon(self) -> None:
         """A worker has finished: do not wait for the period."""
@@ -135,6 +143,7 @@ class SyncLoop:
     def runtime_is_back(self) -> None:
         """A runtime that was away answers again: pods that wait for their next attempt need not wait."""
         self._runtime_back.set()
+        self._healthy_perhaps.set()
 
     async def run(
         self,
@@ -152,11 +161,25 @@ class SyncLoop:
             nursery.start_soon(self._forward_recovery)
             task_status.started()
             async for event in self._receive:
+                await self._until_healthy()
                 self.entered_at = trio.current_time()
                 try:
                     self._handle(event)
                 except Exception as error:
                     log.error("an event could not be handled", kind=type(event).__name__, exc_info=error)
+
+    async def _until_healthy(self) -> None:
+        """Nothing is synced while the runtime cannot be relied on, as in the kubelet; but pods are drained."""
+        told, pause = "", FIRST_LOOK_AT_HEALTH
+        while not self._draining and (problem := self._runtime_errors()) is not None:
+            kind = re.sub(r"\d+", "", problem)  # it tells for how long, too
+            if kind != told:
+                log.error("skipping pod synchronization", error=problem)
+                told = kind
+            self._healthy_perhaps = trio.Event()
+            with trio.move_on_after(pause):
+                await self._healthy_perhaps.wait()
+            pause = min(2 * pause, LONGEST_LOOK_AT_HEALTH)
 
     async def send_probe_result(self, uid: str) -> None:
         """Sync a pod since a probe of it has a new result."""

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from trikubelet.agent import Agent
 from trikubelet.api import Pod, PodStatus, pod_from_dict, set_pod_defaults
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource, simulated_node
 
@@ -96,7 +97,10 @@ def clock_without_threads(monkeypatch: pytest.MonkeyPatch) -> MockClock:
 
 @asynccontextmanager
 async def sim_node(
-    folder: Path | None = None, sim: SimulatedRuntime | None = None, source: ScriptedSource | None = None
+    folder: Path | None = None,
+    sim: SimulatedRuntime | None = None,
+    source: ScriptedSource | None = None,
+    feature_gates: dict[str, bool] | None = None,
 ) -> AsyncIterator[SimNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
@@ -105,5 +109,11 @@ async def sim_node(
     """
     sim = sim or SimulatedRuntime(seed=1)
     source = source or ScriptedSource("file")
-    async with simulated_node(sim, sources={source.name: source}, folder=folder, sees_exits=folder is None) as node:
+    async with simulated_node(
+        sim,
+        sources={source.name: source},
+        folder=folder,
+        sees_exits=folder is None,
+        configuration=KubeletConfiguration(feature_gates=feature_gates or {}),
+    ) as node:
         yield SimNode(node.agent, sim, source)

@@ -32,7 +32,7 @@ async def test_health_tells_of_a_runtime_that_is_away(mock_clock: MockClock, tmp
         node.sim.restart(downtime=300)
         await trio.sleep(200)
         problems = {name for name, problem in view.health().items() if problem}
-        assert problems == {"pleg", "runtime"}
+        assert problems == {"pleg", "runtime", "syncloop"}
         await trio.sleep(200)
         assert not any(view.health().values())
 

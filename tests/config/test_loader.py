@@ -144,6 +144,10 @@ def test_all_wrong_types_are_reported_at_once_with_their_lines(tmp_path: Path) -
         ("containerLogMonitorInterval: 1s", "containerLogMonitorInterval: must be at least 3s"),
         ("cpuCFSQuotaPeriod: 2s", "cpuCFSQuotaPeriod: must be between 1ms and 1s, got 2s"),
         ("memoryThrottlingFactor: 0.0", "memoryThrottlingFactor: must be greater than 0"),
+        (
+            "featureGates: {EventedPLEG: false, GenericPLEG: false, PidfdPLEG: false}",
+            "featureGates: at least one of EventedPLEG, GenericPLEG, PidfdPLEG must not be false",
+        ),
         ("userNamespaces: {idsPerPod: 65537}", "userNamespaces.idsPerPod: must be a multiple"),
         ("runOnce: true", "runOnce: must not be set"),
         ("hairpinMode: x", "hairpinMode: must be one of"),

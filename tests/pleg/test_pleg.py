@@ -11,7 +11,7 @@ import trio.testing
 
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pleg.pleg import Pleg
-from trikubelet.pleg.relist import PERIOD_ALONE, RELIST_TIMEOUT, UNHEALTHY_AFTER, Relist
+from trikubelet.pleg.relist import LONGEST_PERIOD, PERIOD_ALONE, RELIST_TIMEOUT, UNHEALTHY_AFTER, Relist
 from trikubelet.runtime.model import (
     ContainerID,
     ContainerState,
@@ -76,6 +76,11 @@ class ScriptedRuntime:
             ),
             observed_at=began,
         )
+
+
+async def drain(pleg: Pleg) -> None:
+    async for _ in pleg.events:
+        pass
 
 
 def states(status: PodRuntimeStatus) -> dict[str, ContainerState]:
@@ -399,18 +404,63 @@ async def test_a_hanging_list_makes_pleg_unhealthy_and_recovers(
 
 
 async def test_healthy_event_sources_slow_the_relists_down(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
-    runtime = ScriptedRuntime()
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}})
     healthy = True
     pleg = Pleg(runtime)
     relist = Relist(pleg, runtime, lambda: healthy)
+    nursery.start_soon(drain, pleg)
     await nursery.start(pleg.run)
     await nursery.start(relist.run)
-    await trio.sleep(25)
-    assert runtime.lists == 1
+    await trio.sleep(300)
+    assert runtime.lists == pytest.approx(6 + 4, abs=1), "after 1, 2, 4 … 60 s, then once a minute"
+    lists = runtime.lists
+    runtime.pods["a"]["c"] = ContainerState.EXITED  # no source told of it
+    await trio.sleep(LONGEST_PERIOD + 5)
+    assert states(pleg.cache.get("a")) == {"c": ContainerState.EXITED}
+    assert runtime.lists >= lists + 2, "after a miss they come often again"
     healthy = False
     relist.relist_soon()
+    lists = runtime.lists
     await trio.sleep(10.5)
-    assert runtime.lists >= 11
+    assert runtime.lists >= lists + 10
+
+
+async def test_what_a_worker_is_about_to_look_at_is_no_miss(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    runtime = ScriptedRuntime({"a": {}})
+    pleg = Pleg(runtime)
+    relist = Relist(pleg, runtime, lambda: True)
+    nursery.start_soon(drain, pleg)
+    await nursery.start(pleg.run)
+    await nursery.start(relist.run)
+    with pleg.acting("a"):
+        for number in range(100):
+            runtime.pods["a"][f"c{number}"] = ContainerState.RUNNING
+            await trio.sleep(1)
+    assert runtime.lists < 10
+
+
+async def test_relists_that_are_switched_off_come_only_when_needed(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}})
+    pleg = Pleg(runtime)
+    relist = Relist(pleg, runtime, lambda: False, periodic=False)
+    nursery.start_soon(drain, pleg)
+    await nursery.start(pleg.run)
+    await nursery.start(relist.run)
+    await trio.sleep(10_000)
+    assert runtime.lists == 1
+    assert relist.unhealthy_reason() is None
+    runtime.error = OSError("away")
+    relist.relist_soon()
+    await trio.sleep(UNHEALTHY_AFTER - 5)
+    assert runtime.lists > UNHEALTHY_AFTER / 2
+    assert relist.unhealthy_reason() is None
+    await trio.sleep(10)
+    assert relist.unhealthy_reason() is not None
+    runtime.error = None
+    await trio.sleep(5)
+    assert relist.unhealthy_reason() is None
 
 
 async def test_who_waits_for_the_runtime_is_told_when_lists_work_again(

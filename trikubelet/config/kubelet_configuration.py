@@ -321,7 +321,10 @@ SUPPORTED: Final = frozenset(
 )
 """Fields (by their names in the file) that the agent acts on."""
 
-SUPPORTED_FEATURE_GATES: Final[frozenset[str]] = frozenset()
+PLEG_GATES: Final = ("EventedPLEG", "GenericPLEG", "PidfdPLEG")
+"""The sources of container events. All are used unless switched off; the kubelet knows the first only."""
+
+SUPPORTED_FEATURE_GATES: Final = frozenset(PLEG_GATES)
 """Feature gates that change what the agent does."""
 
 RELATIVE_PATHS: Final = (

@@ -16,7 +16,7 @@ import attrs
 from trikubelet.api.quantity import Quantity
 from trikubelet.config.decode import FieldProblem
 from trikubelet.config.durations import format_duration
-from trikubelet.config.kubelet_configuration import EMBEDDED_RUNTIME, KubeletConfiguration, wire_name
+from trikubelet.config.kubelet_configuration import EMBEDDED_RUNTIME, PLEG_GATES, KubeletConfiguration, wire_name
 from trikubelet.runtime.pull_records.policy import allowlist_problem
 
 if TYPE_CHECKING:
@@ -170,6 +170,8 @@ def _check_relations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
         yield FieldProblem("systemCgroups", "needs cgroupRoot")
     if config.run_once:
         yield FieldProblem("runOnce", "must not be set: the run-once mode was removed from the kubelet")
+    if not any(config.feature_gates.get(gate, True) for gate in PLEG_GATES):
+        yield FieldProblem("featureGates", f"at least one of {', '.join(PLEG_GATES)} must not be false")
     ids = config.user_namespaces.ids_per_pod if config.user_namespaces else None
     if ids is not None and (ids % 65536 or not 65536 <= ids <= 2**32 - 1):
         yield FieldProblem("userNamespaces.idsPerPod", f"must be a multiple of 65536 and at most 4294967295, got {ids}")

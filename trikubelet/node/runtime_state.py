@@ -1,7 +1,9 @@
 """Whether the container runtime and its network are ready (kubelet: `updateRuntimeUp`, `runtimeState`).
 
-Asked every five seconds, and every second while there is a problem. A pod that needs the network waits for it. When a
-runtime that was away answers again, pods that failed meanwhile are told not to wait longer.
+Asked every five seconds, and every second while there is a problem. A pod that needs the network waits for it. While
+the runtime itself is not ready, or was not heard of for half a minute, or PLEG is not healthy, no pod is synced at all
+and the node is not ready. When a runtime that was away answers again, pods that failed meanwhile are told not to wait
+longer.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ log = get_logger("runtime")
 PERIOD: Final = 5.0
 PERIOD_OF_TROUBLE: Final = 1.0
 """Seconds between questions."""
+DOWN_AFTER: Final = 30.0
+"""Seconds without an answer after which the runtime counts as down (kubelet: `maxWaitForContainerRuntime`)."""
 RUNTIME_READY: Final = "RuntimeReady"
 NETWORK_READY: Final = "NetworkReady"
 
@@ -67,8 +71,34 @@ class RuntimeState:
         self._on_recovery = on_recovery
         self.conditions = RuntimeConditions()
         self.abilities = RuntimeAbilities()
-        self.answered = False
+        self._answered_at: float | None = None
+        self._not_ready: str | None = None
+        self._health_checks: dict[str, Callable[[], str | None]] = {}
+
+    @property
+    def answered(self) -> bool:
         """Whether it ever did: before, nothing is known of its abilities."""
+        return self._answered_at is not None
+
+    def add_health_check(self, name: str, check: Callable[[], str | None]) -> None:
+        """`check` says what is wrong with something that pods cannot be synced without, or None."""
+        self._health_checks[name] = check
+
+    def errors(self) -> str | None:
+        """Why no pod can be synced now and the node is not ready, in the kubelet's words. None: nothing is wrong."""
+        problems = []
+        if self._answered_at is None:
+            problems.append("container runtime status check may not have completed yet")
+        elif trio.current_time() - self._answered_at > DOWN_AFTER:
+            problems.append("container runtime is down")
+        for name, check in self._health_checks.items():
+            if (problem := check()) is not None:
+                problems.append(f"{name} is not healthy: {problem}")
+        if self._not_ready is not None:
+            problems.append(f"container runtime is not ready: {self._not_ready}")
+        if len(problems) > 1:
+            return f"[{', '.join(problems)}]"
+        return problems[0] if problems else None
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask until cancelled; started after the first answer or failure."""
@@ -87,13 +117,14 @@ class RuntimeState:
         else:
             self.abilities = _abilities(reply)
             gone = self.answered and before.runtime_problem is not None
-            self.answered = True
+            self._answered_at = trio.current_time()
             problems = {
                 condition.type: None if condition.status else _problem(condition)
                 for condition in reply.status.conditions
             }
+            self._not_ready = problems.get(RUNTIME_READY, "the runtime reports no RuntimeReady condition")
             self.conditions = RuntimeConditions(
-                runtime_problem=problems.get(RUNTIME_READY, "the runtime reports no RuntimeReady condition"),
+                runtime_problem=self._not_ready,
                 network_problem=_network_problem(problems.get(NETWORK_READY, f"no condition {NETWORK_READY}")),
             )
             if gone and self.conditions.runtime_problem is None:

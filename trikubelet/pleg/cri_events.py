@@ -20,9 +20,11 @@ from trikubelet.cri.v1 import ContainerEventType
 from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trikubelet.clock import WallClock
     from trikubelet.cri.client import RuntimeClient
-    from trikubelet.cri.v1 import ContainerEventResponse
+    from trikubelet.cri.v1 import ContainerEventResponse, ContainerStatus
     from trikubelet.pleg.ends import ContainerEnds
     from trikubelet.pleg.pleg import Pleg
     from trikubelet.pleg.relist import Relist
@@ -36,32 +38,43 @@ LAST_RETRY: Final = 30.0
 class CriEventSource:
     """Reads the runtime's event stream and connects again when it breaks."""
 
-    def __init__(self, client: RuntimeClient, clock: WallClock, ends: ContainerEnds) -> None:
+    def __init__(
+        self,
+        client: RuntimeClient,
+        clock: WallClock,
+        ends: ContainerEnds,
+        on_end: Callable[[ContainerStatus, str], object],
+    ) -> None:
+        """`on_end` is told of each end the container's status and its sandbox's id."""
+        self._on_end = on_end
         self._client = client
         self._ends = ends
         self._clock = clock
-        self._healthy = False
+        self._problem: str | None = "not started"
 
-    def healthy(self) -> bool:
-        """True while a stream is open and has brought something."""
-        return self._healthy
+    def problem(self) -> str | None:
+        """Why events may be missed; None while a stream is open and has brought something."""
+        return self._problem
 
     async def run(self, pleg: Pleg, relist: Relist) -> None:
         """Read until cancelled, or return when the runtime has no such call."""
         retry = FIRST_RETRY
         while True:
+            self._problem = "no event has come yet"
             try:
                 async with aclosing(self._client.container_events()) as events:
                     async for event in events:
-                        self._healthy, retry = True, FIRST_RETRY
+                        self._problem, retry = None, FIRST_RETRY
                         self._hear(event, pleg, relist)
             except CRIError as error:
                 if error.status is Status.UNIMPLEMENTED:
+                    self._problem = "the runtime has no container events"
                     log.info("the runtime has no container events: watching processes and relisting")
                     return
                 log.warning("container events broke off", error=str(error), retry_in=retry)
-            finally:
-                self._healthy = False
+                self._problem = f"broke off: {error}"
+            else:
+                self._problem = "the runtime ended them"
             relist.relist_soon()
             await trio.sleep(retry)
             retry = min(2 * retry, LAST_RETRY)
@@ -71,6 +84,9 @@ class CriEventSource:
         # An event comes without a pod when its sandbox is gone already.
         uid = event.pod_sandbox_status.metadata.uid or pleg.cache.pod_of(event.container_id)
         if kind is ContainerEventType.CONTAINER_STOPPED_EVENT:
+            for status in event.containers_statuses:
+                if status.id == event.container_id:
+                    self._on_end(status, event.pod_sandbox_status.id)
             self._ends.note(event.container_id)
         match kind:
             case ContainerEventType.CONTAINER_DELETED_EVENT if uid is None:

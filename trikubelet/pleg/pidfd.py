@@ -1,51 +1,110 @@
-"""Pidfds: the kernel says that a container's first process ended, some 100 ms before most runtimes do.
+"""Pidfds: the kernel says that a process ended, some 100 ms before most runtimes do.
 
-A container's pid comes from its verbose status. Between that reply and `pidfd_open` the process may have ended and
-its pid been given to another, so the status is read once more after the pidfd is taken: if the container still runs
-with the same pid, the pidfd is its own. When it becomes readable the pod is inspected until the runtime has seen the
-exit too.
+The pid of a container's or sandbox's first process comes from its verbose status. Between that reply and `pidfd_open`
+the process may have ended and its pid been given to another. So once the pidfd is held, two witnesses are asked: the
+cgroup of the pid, which names the container with nearly all runtimes, or else the runtime, which must still say that
+the container runs with that pid. When the pidfd becomes readable the pod is inspected until the runtime has seen the
+end too.
 
-Runtimes on other hosts, in other PID namespaces or without the pid in their status simply have no watcher: relists and
-events see those deaths.
+A process that cannot be watched (no pid in the status, a runtime on another host or in another PID namespace, no
+descriptors left, a seccomp profile that forbids it) is tried again now and then. Until then the source counts as
+unhealthy, so that relists do not slow down.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Final
+import select
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
 
+import attrs
 import trio
 
+from trikubelet.cri.errors import CRIError
+from trikubelet.cri.v1 import ContainerState, PodSandboxState
 from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trio_typing import TaskStatus
 
     from trikubelet.cri.client import RuntimeClient
     from trikubelet.pleg.ends import ContainerEnds
     from trikubelet.pleg.pleg import Pleg
+    from trikubelet.pleg.relist import Relist
     from trikubelet.runtime.model import PodRuntimeStatus
 
 log = get_logger("pleg")
 
 GIVE_UP_AFTER: Final = 10.0
 """Seconds after which a runtime that has not seen the exit is left to the relists."""
+FIRST_RETRY: Final = 1.0
+LAST_RETRY: Final = 60.0
+
+
+class UnwatchableError(Exception):
+    """Why a process that runs cannot be watched."""
+
+
+@attrs.frozen
+class WatchedProcess:
+    """The first process of a container or sandbox."""
+
+    uid: str
+    """The pod's."""
+    id: str
+    is_sandbox: bool
+
+
+class ProcessEnd(Protocol):
+    """Something to wait on that belongs to one process."""
+
+    async def wait(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Pidfd:
+    """A process that cannot be mistaken for another."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises ProcessLookupError when there is none with this pid, and OSError."""
+        self._descriptor = os.pidfd_open(pid)
+
+    async def wait(self) -> None:
+        await trio.lowlevel.wait_readable(self._descriptor)
+
+    def has_ended(self) -> bool:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 class PidfdWatchers:
-    """One task per running container, each waiting on its pidfd."""
+    """One task per process, each waiting on its pidfd."""
 
     def __init__(self, client: RuntimeClient, ends: ContainerEnds) -> None:
         self._client = client
         self._ends = ends
         self._watched: set[str] = set()
+        self._unwatchable: dict[str, str] = {}
+        """Why, by id."""
         self._nursery: trio.Nursery | None = None
         self._pleg: Pleg | None = None
+        self._relist: Relist | None = None
 
-    async def run(self, pleg: Pleg, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(
+        self, pleg: Pleg, relist: Relist, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
         """Watch until cancelled."""
-        self._pleg = pleg
+        self._pleg, self._relist = pleg, relist
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -55,62 +114,128 @@ class PidfdWatchers:
                 self._nursery = None
 
     def watch(self, status: PodRuntimeStatus) -> None:
-        """Called with every observed status: containers that run and have no watcher get one."""
+        """Called with every observed status: processes that run and have no watcher get one."""
         if self._nursery is None:
             return
         for container in status.running_containers():
-            if container.id.id not in self._watched:
-                self._watched.add(container.id.id)
-                self._nursery.start_soon(self._watch, status.uid, container.id.id)
+            self._start(self._nursery, WatchedProcess(status.uid, container.id.id, is_sandbox=False))
+        for sandbox in status.sandbox_statuses:
+            if sandbox.ready:
+                self._start(self._nursery, WatchedProcess(status.uid, sandbox.id, is_sandbox=True))
 
     @property
     def watched(self) -> int:
         return len(self._watched)
 
-    async def _watch(self, uid: str, container_id: str) -> None:
-        try:
-            pidfd = await self._open(container_id)
-            if pidfd is None:
-                return
-            try:
-                await trio.lowlevel.wait_readable(pidfd)
-            finally:
-                os.close(pidfd)
-            self._ends.note(container_id)
-            await self._until_runtime_knows(uid, container_id)
-        except Exception as error:  # noqa: BLE001 - without a watcher, relists and events tell of the death
-            log.debug("cannot watch process", container=container_id, error=str(error))
-        finally:
-            self._watched.discard(container_id)
+    def problem(self) -> str | None:
+        """Why an end may go unnoticed by this source; None while it watches all there is."""
+        if self._nursery is None:
+            return "not started"
+        if not self._unwatchable:
+            return None
+        example, why = next(iter(self._unwatchable.items()))
+        return f"{len(self._unwatchable)} processes cannot be watched, among them that of {example}: {why}"
 
-    async def _open(self, container_id: str) -> int | None:
-        pid = await self._running_pid(container_id)
+    def _start(self, nursery: trio.Nursery, process: WatchedProcess) -> None:
+        if process.id not in self._watched:
+            self._watched.add(process.id)
+            nursery.start_soon(self._watch, process)
+
+    async def _watch(self, process: WatchedProcess) -> None:
+        try:
+            if await self._until_ended(process):
+                if not process.is_sandbox:
+                    self._ends.note(process.id)
+                await self._until_runtime_knows(process)
+        except CRIError as error:
+            # The runtime cannot be asked just now; when it is back, a relist sees what has changed.
+            log.debug("an end was not followed up", id=process.id, error=str(error))
+        finally:
+            self._watched.discard(process.id)
+            self._unwatchable.pop(process.id, None)
+
+    async def _until_ended(self, process: WatchedProcess) -> bool:
+        """Whether it was watched to its end; else it had ended before it could be."""
+        end = await self._open_patiently(process)
+        if end is None:
+            return False
+        with closing(end):
+            await end.wait()
+        return True
+
+    async def _open_patiently(self, process: WatchedProcess) -> ProcessEnd | None:
+        pause = FIRST_RETRY
+        while True:
+            try:
+                end = await self._open(process)
+            except (UnwatchableError, CRIError, OSError) as error:
+                self._note_unwatchable(process, str(error))
+            else:
+                self._unwatchable.pop(process.id, None)
+                return end
+            await trio.sleep(pause)
+            pause = min(2 * pause, LAST_RETRY)
+
+    def _note_unwatchable(self, process: WatchedProcess, why: str) -> None:
+        assert self._relist is not None
+        if process.id not in self._unwatchable:
+            log.debug("cannot watch a process", id=process.id, error=why)
+            self._relist.relist_soon()  # it must not wait for its long period
+        self._unwatchable[process.id] = why
+
+    async def _open(self, process: WatchedProcess) -> ProcessEnd | None:
+        """None when it does not run any more. Raises UnwatchableError, CRIError and OSError."""
+        pid = await self._running_pid(process)
         if pid is None:
             return None
-        pidfd = os.pidfd_open(pid)
         try:
-            if await self._running_pid(container_id) == pid:
+            pidfd = Pidfd(pid)
+        except ProcessLookupError:
+            if await self._running_pid(process) == pid:
+                raise UnwatchableError(f"there is no process {pid} on this host") from None
+            return None
+        with ExitStack() as unless_kept:
+            unless_kept.callback(pidfd.close)
+            named = _cgroup_names(pid, process.id) and not pidfd.has_ended()
+            if named or await self._running_pid(process) == pid:
+                unless_kept.pop_all()
                 return pidfd
-        except BaseException:
-            os.close(pidfd)
-            raise
-        os.close(pidfd)
         return None
 
-    async def _running_pid(self, container_id: str) -> int | None:
-        """The host pid of a running container's first process, None when the runtime does not tell."""
-        from trikubelet.cri.v1 import ContainerState as CriState
-
-        reply = await self._client.container_status(container_id, verbose=True)
-        if reply.status.state != CriState.CONTAINER_RUNNING:
-            return None
+    async def _running_pid(self, process: WatchedProcess) -> int | None:
+        """The host pid of what runs, None when it does not. Raises UnwatchableError and CRIError."""
         try:
-            pid = json.loads(reply.info.get("info", "{}")).get("pid")
-        except (ValueError, AttributeError):
-            return None
-        return pid if isinstance(pid, int) and pid > 0 else None
+            if process.is_sandbox:
+                sandbox = await self._client.pod_sandbox_status(process.id, verbose=True)
+                runs, info = sandbox.status.state is PodSandboxState.SANDBOX_READY, sandbox.info
+            else:
+                container = await self._client.container_status(process.id, verbose=True)
+                runs, info = container.status.state is ContainerState.CONTAINER_RUNNING, container.info
+        except CRIError as error:
+            if error.not_found:
+                return None
+            raise
+        return pid_from_info(info) if runs else None
 
-    async def _until_runtime_knows(self, uid: str, container_id: str) -> None:
+    async def _until_runtime_knows(self, process: WatchedProcess) -> None:
         assert self._pleg is not None
         with trio.move_on_after(GIVE_UP_AFTER):
-            await self._pleg.until_runtime_knows_end(uid, container_id)
+            await self._pleg.until_runtime_knows_end(process.uid, process.id)
+
+
+def pid_from_info(info: Mapping[str, str]) -> int:
+    """The process id in a verbose status, where containerd and CRI-O put it. Raises UnwatchableError."""
+    try:
+        pid = json.loads(info.get("info", "{}")).get("pid")
+    except (ValueError, AttributeError):
+        pid = None
+    if not isinstance(pid, int) or pid <= 0:
+        raise UnwatchableError("the runtime does not tell its pid")
+    return pid
+
+
+def _cgroup_names(pid: int, container_id: str) -> bool:
+    try:
+        return container_id in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return False

@@ -131,7 +131,7 @@ class Pleg:
             self.inspect_soon(uid, happened_at)
 
     async def until_runtime_knows_end(self, uid: str, container_id: str) -> None:
-        """Look again and again until the runtime does not say any more that this container runs.
+        """Look again and again until the runtime does not say any more that this container or sandbox runs.
 
         For ends that are known before the runtime knows them. Raises the inspection's error. May be cancelled freely.
         """
@@ -139,7 +139,7 @@ class Pleg:
         pause = FIRST_LOOK
         while True:
             status = await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
-            if all(container.id.id != container_id for container in status.running_containers()):
+            if states_of_status(status).get(container_id) is not ContainerState.RUNNING:
                 return
             await trio.sleep(pause)
             pause = min(2 * pause, LONGEST_LOOK)
@@ -164,10 +164,7 @@ class Pleg:
 
     def _has_seen_end(self, uid: str, container_id: str) -> bool:
         status = self.cache.last_seen(uid)
-        return status is not None and any(
-            container.id.id == container_id and container.state is ContainerState.EXITED
-            for container in status.container_statuses
-        )
+        return status is not None and states_of_status(status).get(container_id) is ContainerState.EXITED
 
     def _look(self, uid: str) -> None:
         if uid in self._acting:
@@ -187,6 +184,10 @@ class Pleg:
     def add_observer(self, observer: Callable[[PodRuntimeStatus], None]) -> None:
         """`observer` is called synchronously with every published status; it must not block."""
         self._observers.append(observer)
+
+    def is_busy_with(self, uid: str) -> bool:
+        """Whether the pod is being looked at, or will be, or a worker acts on it."""
+        return uid in self._queued or uid in self._in_flight or uid in self._acting
 
     def failed_inspections(self) -> set[str]:
         """Pods whose last inspection failed; the next relist asks again."""

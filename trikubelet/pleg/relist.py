@@ -1,12 +1,14 @@
 """The safety net: list everything once in a while and inspect what differs from what was last observed.
 
 Alone it is the kubelet's generic PLEG with its one-second period. While an event source is healthy it only guards
-against lost events and slows down. A relist that fails or hangs makes the agent unhealthy after three minutes, as in
-the kubelet, but stops nothing.
+against what that one misses: each list that finds nothing doubles the period, up to a minute; one that finds something,
+a failure, or a source that breaks brings it back to a second. A relist that fails or hangs makes the agent unhealthy
+after three minutes, as in the kubelet, and the sync loop waits.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 log = get_logger("pleg")
 
 PERIOD_ALONE: Final = 1.0
-PERIOD_WITH_EVENTS: Final = 30.0
+LONGEST_PERIOD: Final = 60.0
+"""Seconds between lists, without and with a healthy event source."""
 RELIST_TIMEOUT: Final = 120.0
 UNHEALTHY_AFTER: Final = 180.0
 """Seconds, as the kubelet's `relistThreshold`."""
@@ -40,27 +43,43 @@ class Relist:
         runtime: RuntimeView,
         events_healthy: Callable[[], bool],
         on_recovery: Callable[[], object] = lambda: None,
+        *,
+        periodic: bool = True,
     ) -> None:
-        """`on_recovery` is called when a list succeeds after one that failed."""
+        """`on_recovery` is called when a list succeeds after one that failed.
+
+        Not `periodic`: only at the start, after gaps in events, and again after a list that failed.
+        """
         self._pleg = pleg
         self._runtime = runtime
         self._events_healthy = events_healthy
         self._on_recovery = on_recovery
+        self._periodic = periodic
         self._failed = False
         self._pods: list[RunningPod] = []
-        self._began_at: float | None = None
+        self._active_at: float | None = None
+        """When the last successful list began, or the first one that failed since when there is no period."""
+        self._period = PERIOD_ALONE
         self._wanted = trio.Event()
+        self.lists = 0
+        """How many there were, failed ones too."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Relist until cancelled. Started when the first attempt is over, successful or not."""
         await self._try_relist()
         task_status.started()
         while True:
-            period = PERIOD_WITH_EVENTS if self._events_healthy() else PERIOD_ALONE
-            with trio.move_on_after(period):
+            with trio.move_on_after(self._pause()):
                 await self._wanted.wait()
             self._wanted = trio.Event()
             await self._try_relist()
+
+    def _pause(self) -> float:
+        if self._failed:
+            return PERIOD_ALONE
+        if not self._periodic:
+            return math.inf
+        return self._period if self._events_healthy() else PERIOD_ALONE
 
     def relist_soon(self) -> None:
         """Events may have been lost: list now. Also wakes a source that has just failed out of its long period."""
@@ -68,9 +87,11 @@ class Relist:
 
     def unhealthy_reason(self) -> str | None:
         """None while relists succeed, else the kubelet's words for it."""
-        if self._began_at is None:
+        if self._active_at is None:
             return "pleg has yet to be successful"
-        elapsed = trio.current_time() - self._began_at
+        if not self._periodic and not self._failed:
+            return None
+        elapsed = trio.current_time() - self._active_at
         if elapsed > UNHEALTHY_AFTER:
             return f"pleg was last seen active {elapsed:.0f}s ago; threshold is {UNHEALTHY_AFTER:.0f}s"
         return None
@@ -81,25 +102,33 @@ class Relist:
         return self._pods
 
     async def _try_relist(self) -> None:
+        self.lists += 1
+        if self._active_at is not None and not self._periodic and not self._failed:
+            self._active_at = trio.current_time()
         try:
             with trio.fail_after(RELIST_TIMEOUT):
-                await self._relist()
+                missed = await self._relist()
         except Exception as error:  # noqa: BLE001 - the next period tries again, and health tells
             self._failed = True
+            self._period = PERIOD_ALONE
             log.warning("relist failed", error=str(error) or f"no answer within {RELIST_TIMEOUT:.0f}s")
         else:
+            quiet = self._events_healthy() and not missed
+            self._period = min(2 * self._period, LONGEST_PERIOD) if quiet else PERIOD_ALONE
             if self._failed:
                 self._failed = False
                 self._on_recovery()
 
-    async def _relist(self) -> None:
+    async def _relist(self) -> set[str]:
+        """The pods that had changed, by UID, and that nobody was about to look at."""
         began = trio.current_time()
         pods = await self._runtime.get_pods(all=True)
         listed = {pod.uid: states_of_pod(pod) for pod in pods}
         changed = {uid for uid, states in listed.items() if self._observed(uid) != states}
         changed |= self._pleg.failed_inspections()
         changed |= self._gone(listed)
-        self._pods, self._began_at = pods, began
+        self._pods, self._active_at = pods, began
+        missed = {uid for uid in changed if not self._pleg.is_busy_with(uid)}
         for uid in sorted(changed):
             self._pleg.inspect_soon(uid)
         # Pods in the list that were never inspected must not be taken for absent, so they are waited for.
@@ -107,6 +136,7 @@ class Relist:
             if self._pleg.cache.last_seen(uid) is None and uid in listed:
                 await self._inspected(uid)
         self._pleg.cache.note_complete_list(began)
+        return missed
 
     def _observed(self, uid: str) -> ContainerStates | None:
         status = self._pleg.cache.last_seen(uid)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from trikubelet.cri.client import ImageClient, RuntimeClient
     from trikubelet.events import EventRecorder
     from trikubelet.runtime.ended import Ended
-    from trikubelet.runtime.model import PodRuntimeStatus, RunningPod
+    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus, RunningPod
     from trikubelet.runtime.mounts import PodMounts
     from trikubelet.runtime.objects import ObjectGetter
     from trikubelet.runtime.options import RuntimeOptions
@@ -181,6 +181,14 @@ class RuntimeManager:
     async def get_pod_status(self, uid: str, name: str = "", namespace: str = "") -> PodRuntimeStatus:
         """Everything about one pod; a pod that the runtime does not know has an empty status. Raises CRIError."""
         return await self._observer.pod_status(self.runtime_name, uid, name, namespace)
+
+    def note_end(self, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
+        """The runtime told by itself that a container has ended: it may be gone before it can be asked."""
+        self._observer.note_end(self.runtime_name, status, pod_sandbox_id)
+
+    def seen_end(self, container_id: str) -> ContainerStatus | None:
+        """The last status of a container that ended not long ago, also when it is gone."""
+        return self._observer.seen_end(container_id)
 
     def waiting_reasons(self, uid: str) -> dict[str, tuple[str, str]]:
         """Reason and message of the pod's containers whose last start failed, by name (kubelet: reason cache)."""

@@ -84,6 +84,7 @@ class Sandbox:
     ip: str
     """Empty on the host's network and once it is stopped."""
     ready: bool = True
+    stopped: trio.Event = attrs.field(factory=trio.Event)
     entry: v1.PodSandbox | None = None
     """Its entry in list replies, until something changes."""
     containers: dict[str, Container] = attrs.field(factory=dict)
@@ -243,6 +244,7 @@ class Machine:
         """The sandbox ends by itself; its containers go on, as they do when a pause container dies."""
         if sandbox.ready:
             sandbox.ready = False
+            sandbox.stopped.set()
             self._publish(v1.ContainerEventType.CONTAINER_STOPPED_EVENT, sandbox)
 
     async def remove_sandbox(self, sandbox: Sandbox) -> None:

@@ -15,6 +15,7 @@ everything that is left to chance. Disk and pidfds can be had too, by tests of j
 
 from __future__ import annotations
 
+import errno
 import random
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -29,7 +30,8 @@ from trikubelet.agent import Agent, StandIns
 from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.pleg.pidfd import PidfdWatchers
+from trikubelet.pleg.pidfd import PidfdWatchers, ProcessEnd, WatchedProcess
+from trikubelet.sim.machine import Container, Machine, Sandbox
 from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles
 from trikubelet.sim.runtime import SimulatedRuntime
 
@@ -96,17 +98,31 @@ class SimulatedExits(PidfdWatchers):
         super().__init__(client, ends)
         self._sim = sim
 
-    async def _watch(self, uid: str, container_id: str) -> None:
-        try:
-            container = self._sim.machine.containers.get(container_id)
-            if container is not None:
-                await self._sim.machine.wait_ended(container)
-                self._ends.note(container_id)
-                await self._until_runtime_knows(uid, container_id)
-        except Exception:  # noqa: BLE001 - the runtime cannot be asked now; relists see what is missed
-            await trio.lowlevel.checkpoint()
-        finally:
-            self._watched.discard(container_id)
+    async def _open(self, process: WatchedProcess) -> ProcessEnd | None:
+        machine = self._sim.machine
+        container, sandbox = machine.containers.get(process.id), machine.sandboxes.get(process.id)
+        if container is None and sandbox is None:
+            return None
+        if self._sim.refuses_watches:
+            raise OSError(errno.EMFILE, "simulated: too many open files")
+        return SimulatedEnd(machine, container or sandbox)
+
+
+@attrs.frozen
+class SimulatedEnd:
+    """Implements `ProcessEnd`."""
+
+    machine: Machine
+    whose: Container | Sandbox | None
+
+    async def wait(self) -> None:
+        if isinstance(self.whose, Container):
+            await self.machine.wait_ended(self.whose)
+        elif self.whose is not None:
+            await self.whose.stopped.wait()
+
+    def close(self) -> None:
+        pass
 
 
 @attrs.define
@@ -129,6 +145,7 @@ async def simulated_node(
     rng: random.Random | None = None,
     sees_exits: bool = True,
     folder: Path | None = None,
+    configuration: KubeletConfiguration = KubeletConfiguration(),  # noqa: B008 - frozen
     registry: PodWorkerRegistry | None = None,
     prepare: Callable[[Agent], None] | None = None,
 ) -> AsyncIterator[SimulatedNode]:
@@ -142,7 +159,7 @@ async def simulated_node(
     if sources is None:
         sources = {"file": ScriptedSource("file")}
     sim.delays.setdefault("*", CALL_SECONDS)
-    options = _options(folder or Path("/simulated"))
+    options = _options(folder or Path("/simulated"), configuration)
     async with sim.connect() as channel, trio.open_nursery() as nursery:
         runtime = RuntimeClient(channel)
         stand_ins = StandIns(
@@ -162,9 +179,9 @@ async def simulated_node(
         nursery.cancel_scope.cancel()
 
 
-def _options(folder: Path) -> AgentOptions:
+def _options(folder: Path, configuration: KubeletConfiguration) -> AgentOptions:
     return AgentOptions(
-        configuration=attrs.evolve(KubeletConfiguration(), pod_logs_dir=str(folder / "logs")),
+        configuration=attrs.evolve(configuration, pod_logs_dir=str(folder / "logs")),
         root_dir=folder / "root",
         node_name="simulated",
         runtime_endpoint="unix:///simulated",

@@ -66,6 +66,8 @@ class SimulatedRuntime:
         self._desk = CallDesk(self.faults, self.restart, log_limit=log_limit)
         self.abilities = Abilities()
         """What pods may ask of it."""
+        self.refuses_watches = False
+        """Its processes cannot be watched from now on, as when there are no descriptors left."""
         self.runtime_service = SimulatedRuntimeService(
             self.machine,
             self.images,
@@ -170,6 +172,7 @@ class SimulatedRuntime:
         """No faults from here on: calls work, events arrive once, lists are fresh."""
         self.faults.stop()
         self.events.stop_faults()
+        self.refuses_watches = False
         self.runtime_service.freeze_lists(0)
 
     # Asking

@@ -363,7 +363,7 @@ class Watch:
             "containers": [container.id[:12] for container in self._machine.containers.values()],
             "sandboxes": [sandbox.id[:12] for sandbox in self._machine.sandboxes.values()],
             "observed statuses": sorted(agent.pleg.cache.uids()),
-            "watched processes": list(range(agent.pidfds.watched)),
+            "watched processes": list(range(agent.pleg_sources.pidfds.watched)),
             "reported statuses": list(range(agent.statuses.statistics().pods)),
         }
         return {what: which for what, which in left.items() if which}

@@ -1,0 +1,182 @@
+"""Watching real processes of this machine, as told by a runtime that a test scripts."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import pytest
+import trio
+
+from tests.pleg.test_pleg import ScriptedRuntime, drain
+from trikubelet.cri import v1
+from trikubelet.pleg import pidfd
+from trikubelet.pleg.ends import ContainerEnds
+from trikubelet.pleg.pidfd import PidfdWatchers, UnwatchableError, pid_from_info
+from trikubelet.pleg.pleg import Pleg
+from trikubelet.pleg.relist import Relist
+from trikubelet.runtime.model import ContainerState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from trikubelet.cri.client import RuntimeClient
+
+
+@attrs.define
+class ScriptedClient:
+    """Tells the pids of containers; None is for one that does not run."""
+
+    pids: list[int | None]
+    """The answers, the last one for ever."""
+    asked: int = 0
+
+    async def container_status(self, container_id: str, verbose: bool = False) -> v1.ContainerStatusResponse:
+        assert verbose
+        await trio.lowlevel.checkpoint()
+        pid = self.pids.pop(0) if len(self.pids) > 1 else self.pids[0]
+        self.asked += 1
+        state = v1.ContainerState.CONTAINER_EXITED if pid is None else v1.ContainerState.CONTAINER_RUNNING
+        return v1.ContainerStatusResponse(
+            status=v1.ContainerStatus(id=container_id, state=state), info={"info": json.dumps({"pid": pid or 0})}
+        )
+
+
+@attrs.define
+class Watching:
+    client: ScriptedClient
+    runtime: ScriptedRuntime
+    watchers: PidfdWatchers
+    pleg: Pleg
+    relist: Relist
+
+    async def until(self, condition: Any) -> None:
+        with trio.fail_after(5):
+            while not condition():
+                await trio.sleep(0.005)
+
+    def state(self) -> ContainerState:
+        [container] = self.pleg.cache.get("a").container_statuses
+        return container.state
+
+
+@pytest.fixture
+async def watching(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watching]:
+    """A pod `a` whose container `c` runs; its pid is not told yet. Its cgroup does not name it."""
+    monkeypatch.setattr(pidfd, "_cgroup_names", lambda _pid, _container: False)
+    client = ScriptedClient([0])
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}})
+    ends = ContainerEnds(cast("RuntimeClient", client))
+    watchers = PidfdWatchers(cast("RuntimeClient", client), ends)
+    pleg = Pleg(runtime)
+    relist = Relist(pleg, runtime, lambda: True, periodic=False)
+    pleg.add_observer(watchers.watch)
+    nursery.start_soon(drain, pleg)
+    await nursery.start(pleg.run)
+    await nursery.start(watchers.run, pleg, relist)
+    yield Watching(client, runtime, watchers, pleg, relist)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    running = subprocess.Popen(["sleep", "60"])
+    yield running
+    running.kill()
+    running.wait()
+
+
+async def test_the_end_of_a_process_is_known_at_once_and_looked_for_until_the_runtime_knows(
+    watching: Watching, process: subprocess.Popen[bytes]
+) -> None:
+    watching.client.pids = [process.pid]
+    await watching.pleg.cache.get_newer_than("a", trio.current_time())
+    await watching.until(lambda: watching.client.asked == 2)
+    assert watching.watchers.problem() is None
+    looks = len(watching.runtime.inspections)
+    process.kill()
+    await watching.until(lambda: len(watching.runtime.inspections) > looks + 3)
+    assert watching.state() is ContainerState.RUNNING
+    watching.runtime.pods["a"]["c"] = ContainerState.EXITED
+    await watching.until(lambda: watching.state() is ContainerState.EXITED)
+    await watching.until(lambda: watching.watchers.watched == 0)
+
+
+async def test_a_cgroup_that_names_the_container_spares_the_second_question(
+    watching: Watching, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pidfd, "_cgroup_names", lambda pid, container: (pid, container) == (process.pid, "c"))
+    watching.client.pids = [process.pid]
+    await watching.pleg.cache.get_newer_than("a", trio.current_time())
+    await watching.until(lambda: watching.client.asked == 1)
+    process.kill()
+    watching.runtime.pods["a"]["c"] = ContainerState.EXITED
+    await watching.until(lambda: watching.watchers.watched == 0)
+    assert watching.client.asked == 1
+
+
+def test_a_process_is_of_the_cgroup_that_it_is_in() -> None:
+    cgroup = Path("/proc/self/cgroup").read_text().splitlines()[0]
+    assert pidfd._cgroup_names(os.getpid(), cgroup)
+    assert not pidfd._cgroup_names(os.getpid(), "5c7d6a0f" * 8)
+    assert not pidfd._cgroup_names(2**31 - 1, "c")
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def test_a_pid_that_was_given_to_another_process_is_not_watched(
+    watching: Watching, process: subprocess.Popen[bytes]
+) -> None:
+    watching.client.pids = [process.pid, None]  # the container ended after it had told its pid
+    descriptors = open_descriptors()
+    await watching.pleg.cache.get_newer_than("a", trio.current_time())
+    await watching.until(lambda: watching.client.asked == 2 and watching.watchers.watched == 0)
+    assert open_descriptors() == descriptors
+    assert watching.watchers.problem() is None
+
+
+async def test_what_cannot_be_watched_is_said_and_tried_again(
+    watching: Watching, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pidfd, "FIRST_RETRY", 0.05)
+
+    def refuse(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    watching.client.pids = [process.pid]
+    with monkeypatch.context() as full:
+        full.setattr(os, "pidfd_open", refuse)
+        await watching.pleg.cache.get_newer_than("a", trio.current_time())
+        await watching.until(lambda: watching.watchers.problem() is not None)
+        expected = "1 processes cannot be watched, among them that of c: [Errno 24] Too many open files"
+        assert watching.watchers.problem() == expected
+        with trio.fail_after(1):
+            await watching.relist._wanted.wait()
+    await watching.until(lambda: watching.watchers.problem() is None)
+    process.kill()
+    watching.runtime.pods["a"]["c"] = ContainerState.EXITED
+    await watching.until(lambda: watching.watchers.watched == 0)
+
+
+@pytest.mark.parametrize(
+    "info", [{}, {"info": "nonsense"}, {"info": "[]"}, {"info": '{"pid": 0}'}, {"info": '{"pid": "7"}'}]
+)
+def test_a_status_without_a_pid(info: dict[str, str]) -> None:
+    with pytest.raises(UnwatchableError, match="does not tell its pid"):
+        pid_from_info(info)
+
+
+async def test_a_process_of_another_host_cannot_be_watched(watching: Watching) -> None:
+    watching.client.pids = [2**22 + 1]  # more than the kernel ever gives
+    await watching.pleg.cache.get_newer_than("a", trio.current_time())
+    await watching.until(lambda: watching.watchers.problem() is not None)
+    problem = watching.watchers.problem()
+    assert problem is not None
+    assert problem.endswith(f"that of c: there is no process {2**22 + 1} on this host")
