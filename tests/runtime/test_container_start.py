@@ -36,6 +36,7 @@ from trikubelet.runtime.images import ImageManager
 from trikubelet.runtime.kill import Killer
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.sandbox_config import sandbox_config
+from trikubelet.runtime.turns import Turns
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -69,6 +70,7 @@ async def start(node: Node, pod: Pod, *, hooks: Hooks | None = None, objects: An
         PodFiles(node.options),
         node.mounts,
         node.options,
+        Turns(1),
         objects=objects,
         hooks=cast("HookRunner | None", hooks),
         killer=Killer(runtime, node.recorder),

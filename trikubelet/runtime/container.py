@@ -38,6 +38,7 @@ from trikubelet.runtime.mounts import (
 from trikubelet.runtime.objects import NoObjects
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import POST_START_HOOK_ERROR
+from trikubelet.runtime.turns import Making, Turns
 
 if TYPE_CHECKING:
     from trikubelet.cri.client import RuntimeClient
@@ -108,6 +109,7 @@ class ContainerStarter:
         files: PodFiles,
         mounts: PodMounts,
         options: RuntimeOptions,
+        turns: Turns,
         *,
         objects: ObjectGetter | None = None,
         hooks: HookRunner | None = None,
@@ -121,6 +123,7 @@ class ContainerStarter:
         self._files = files
         self._mounts = mounts
         self._options = options
+        self._turns = turns
         self._objects = objects or NoObjects()
         self._hooks = hooks
         self._killer = killer
@@ -253,13 +256,15 @@ class ContainerStarter:
     async def _create_and_start(self, request: StartRequest, config: v1.ContainerConfig) -> str:
         pod, container = request.pod, request.container
         try:
-            container_id = await self._runtime.create_container(request.sandbox_id, config, request.sandbox_config)
+            async with self._turns.take(Making.CREATE_CONTAINER):
+                container_id = await self._runtime.create_container(request.sandbox_id, config, request.sandbox_config)
         except CRIError as error:
             self._failed(request, error.message)
             raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
         self._tell(request, EventType.NORMAL, "Created", "Container created")
         try:
-            await self._runtime.start_container(container_id)
+            async with self._turns.take(Making.START_CONTAINER):
+                await self._runtime.start_container(container_id)
         except CRIError as error:
             # An id in an event's text would make each of them a new event.
             self._failed(request, error.message.replace(container_id, container.name))

@@ -32,6 +32,7 @@ from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.pull_rate import PullRate
 from trikubelet.runtime.sandbox import NoResourceClaims, SandboxMaker
 from trikubelet.runtime.sync import PodSync, SyncParts, remove_container
+from trikubelet.runtime.turns import Turns
 from trikubelet.runtime.user_namespaces import UserNamespaces
 from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
 
@@ -112,6 +113,7 @@ class RuntimeManager:
         )
         hooks = HookRunner(runtime, recorder, self._pod_ips, ended=ended)
         self._killer = Killer(runtime, recorder, hooks, ended=ended)
+        turns = Turns(options.starts_at_once)
         self._starter = ContainerStarter(
             runtime,
             image_manager,
@@ -119,6 +121,7 @@ class RuntimeManager:
             files,
             mounts,
             options,
+            turns,
             objects=objects,
             hooks=hooks,
             killer=self._killer,
@@ -136,6 +139,7 @@ class RuntimeManager:
             claims=claims or NoResourceClaims(),
             user_namespaces=self.user_namespaces,
             abilities=abilities,
+            turns=turns,
         )
         self._parts = SyncParts(
             runtime=runtime,

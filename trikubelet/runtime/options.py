@@ -106,6 +106,8 @@ class RuntimeOptions:
     """(singleProcessOOMKill)"""
     seccomp_default: bool = False
     """(seccompDefault)"""
+    starts_at_once: int = 8
+    """Calls that make sandboxes and containers that the runtime gets at a time."""
     serialize_image_pulls: bool = True
     """(serializeImagePulls)"""
     max_parallel_image_pulls: int | None = None

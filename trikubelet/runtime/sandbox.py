@@ -20,6 +20,7 @@ from trikubelet.runtime.dns import pod_dns
 from trikubelet.runtime.errors import SandboxConfigError
 from trikubelet.runtime.objects import ObjectError
 from trikubelet.runtime.sandbox_config import sandbox_config
+from trikubelet.runtime.turns import Making, Turns
 from trikubelet.runtime.wording import describe_error, describe_pod
 
 if TYPE_CHECKING:
@@ -113,8 +114,10 @@ class SandboxMaker:
         claims: ResourceClaims,
         user_namespaces: UserNamespaces,
         abilities: Callable[[], RuntimeAbilities],
+        turns: Turns,
     ) -> None:
         self._runtime = runtime
+        self._turns = turns
         self._recorder = recorder
         self._files = files
         self._options = options
@@ -158,7 +161,8 @@ class SandboxMaker:
             self._recorder.node_event(EventType.WARNING, reason, message)
         try:
             self._files.make_pod_logs_directory(pod)
-            sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
+            async with self._turns.take(Making.RUN_SANDBOX):
+                sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
         except OSError as error:
             raise self._failed(pod, "create log directory", str(error)) from error
         except CRIError as error:
