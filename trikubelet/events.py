@@ -8,11 +8,13 @@ repeats instead of storing them again.
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import attrs
+
+from trikubelet.api import ObjectReference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,16 +43,33 @@ class PodEvent:
     first_seen: datetime
     last_seen: datetime
     count: int = 1
+    resource_version: str = ""
+    """The pod's, when the event was last seen; empty for a pod that no API server knows."""
+
+    @property
+    def api_reference(self) -> ObjectReference:
+        """The pod, or the part of it, in the words of an API server's event."""
+        return ObjectReference(
+            kind="Pod",
+            namespace=self.namespace,
+            name=self.name,
+            uid=self.uid,
+            api_version="v1",
+            resource_version=self.resource_version,
+            field_path=self.field_path,
+        )
 
 
 @attrs.frozen
 class NodeEvent:
-    """One event of the node itself."""
+    """One event of the node itself, with how often it was seen."""
 
     type: EventType
     reason: str
     message: str
-    seen: datetime
+    first_seen: datetime
+    last_seen: datetime
+    count: int = 1
 
 
 EVENTS_PER_POD: Final = 50
@@ -64,7 +83,7 @@ class EventRecorder:
     def __init__(self, clock: WallClock) -> None:
         self._clock = clock
         self._events: OrderedDict[str, OrderedDict[tuple[str, str, str, str], PodEvent]] = OrderedDict()
-        self._node_events: deque[NodeEvent] = deque(maxlen=NODE_EVENTS)
+        self._node_events: OrderedDict[tuple[str, str, str], NodeEvent] = OrderedDict()
         self._listeners: list[Callable[[PodEvent | NodeEvent], None]] = []
 
     def add_listener(self, listener: Callable[[PodEvent | NodeEvent], None]) -> None:
@@ -90,9 +109,11 @@ class EventRecorder:
                 field_path=path,
                 first_seen=now,
                 last_seen=now,
+                resource_version=pod.metadata.resource_version,
             )
         else:
-            event = attrs.evolve(seen, last_seen=now, count=seen.count + 1)
+            version = pod.metadata.resource_version
+            event = attrs.evolve(seen, last_seen=now, count=seen.count + 1, resource_version=version)
         of_pod[key] = event
         while len(of_pod) > EVENTS_PER_POD:
             of_pod.popitem(last=False)
@@ -102,13 +123,21 @@ class EventRecorder:
 
     def node_event(self, type_: EventType, reason: str, message: str) -> None:
         """Record an event of the node."""
-        event = NodeEvent(type_, reason, message, self._clock.now())
-        self._node_events.append(event)
+        now = self._clock.now()
+        key = (type_.value, reason, message)
+        seen = self._node_events.pop(key, None)
+        if seen is None:
+            event = NodeEvent(type_, reason, message, first_seen=now, last_seen=now)
+        else:
+            event = attrs.evolve(seen, last_seen=now, count=seen.count + 1)
+        self._node_events[key] = event
+        while len(self._node_events) > NODE_EVENTS:
+            self._node_events.popitem(last=False)
         self._tell(event)
 
     def node_events(self) -> list[NodeEvent]:
-        """The newest events of the node, the oldest first."""
-        return list(self._node_events)
+        """The newest events of the node, the one seen longest ago first."""
+        return list(self._node_events.values())
 
     def _tell(self, event: PodEvent | NodeEvent) -> None:
         for listener in self._listeners:

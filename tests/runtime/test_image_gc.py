@@ -72,7 +72,8 @@ class Stage:
         return {name.removeprefix("docker.io/library/").removesuffix(":latest") for name in found}
 
     def said(self) -> list[tuple[str, str]]:
-        return [(event.reason, event.message) for event in self.node.recorder.node_events()]
+        events = self.node.recorder.node_events()
+        return [(event.reason, event.message) for event in events for _ in range(event.count)]
 
 
 @pytest.fixture

@@ -58,6 +58,15 @@ class ObjectMeta(APIObject):
 
 
 @attrs.frozen(repr=False)
+class KubernetesObject(APIObject):
+    """The base of whole objects: those with a name of their own, which an API server keeps and a client asks for."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = field(default=ObjectMeta())
+
+
+@attrs.frozen(repr=False)
 class ListMeta(APIObject):
     """Version of a list and where its next page begins."""
 

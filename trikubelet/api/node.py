@@ -7,7 +7,7 @@ from datetime import datetime
 import attrs
 from attrs import field
 
-from trikubelet.api.meta import ListMeta, ObjectMeta
+from trikubelet.api.meta import KubernetesObject, ListMeta, ObjectMeta
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.scheduling import Taint
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
@@ -172,7 +172,7 @@ class NodeStatus(APIObject):
 
 
 @attrs.frozen(repr=False)
-class Node(APIObject):
+class Node(KubernetesObject):
     """A machine of the cluster."""
 
     api_version: str = "v1"

@@ -7,7 +7,7 @@ from datetime import datetime
 import attrs
 from attrs import field
 
-from trikubelet.api.meta import ListMeta, ObjectMeta
+from trikubelet.api.meta import KubernetesObject, ListMeta, ObjectMeta
 from trikubelet.api.pod_spec import PodSpec
 from trikubelet.api.pod_status import PodStatus
 from trikubelet.api.references import ObjectReference
@@ -15,7 +15,7 @@ from trikubelet.api.schema import REQUIRED, APIObject, Int32, MicroTime
 
 
 @attrs.frozen(repr=False)
-class Pod(APIObject):
+class Pod(KubernetesObject):
     """A group of containers that share a node, a network and a life."""
 
     api_version: str = "v1"
@@ -41,7 +41,7 @@ class PodList(APIObject):
 
 
 @attrs.frozen(repr=False)
-class ConfigMap(APIObject):
+class ConfigMap(KubernetesObject):
     """Configuration by key, as text or bytes."""
 
     api_version: str = "v1"
@@ -53,7 +53,7 @@ class ConfigMap(APIObject):
 
 
 @attrs.frozen(repr=False)
-class Secret(APIObject):
+class Secret(KubernetesObject):
     """Secrets by key; `string_data` is write-only convenience."""
 
     api_version: str = "v1"
@@ -82,7 +82,7 @@ class EventSeries(APIObject):
 
 
 @attrs.frozen(repr=False)
-class Event(APIObject):
+class Event(KubernetesObject):
     """Something that happened to an object."""
 
     api_version: str = "v1"
@@ -118,7 +118,7 @@ class LeaseSpec(APIObject):
 
 
 @attrs.frozen(repr=False)
-class Lease(APIObject):
+class Lease(KubernetesObject):
     """A claim that has to be renewed; the agent's node heartbeat is one (`coordination.k8s.io/v1`)."""
 
     api_version: str = "coordination.k8s.io/v1"

@@ -1,0 +1,67 @@
+"""The answers to whether a pod may run here, and who gives them (kubelet: `lifecycle.PodAdmitHandler`).
+
+The kubelet's handlers answer yes or no, and end other pods or ask the API server themselves while the sync loop waits.
+Here that is an answer too: the loop does it beside its other work, then asks again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from trikubelet.api import Pod
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trikubelet.api import Node
+
+
+@attrs.frozen
+class Admitted:
+    """The pod may run."""
+
+
+@attrs.frozen
+class Rejected:
+    """The pod may not run, and never will: its status becomes Failed."""
+
+    reason: str
+    """One word, as in status.reason and in the event: `OutOfcpu`, `NodeAffinity`."""
+    message: str
+
+
+@attrs.frozen
+class Preempt:
+    """The pod is critical, and may run once these pods have ended. Then it is admitted without being asked again."""
+
+    victims: tuple[Pod, ...]
+    """In the order in which they are to be ended; never empty."""
+
+
+@attrs.frozen
+class NeedsFreshNode:
+    """The node at hand refuses the pod for its labels, which may have just changed: ask again with a fetched node."""
+
+
+@attrs.frozen
+class Wait:
+    """Nothing can be said yet: the runtime has not told what it can do."""
+
+    why: str
+
+
+Verdict = Admitted | Rejected | Preempt | NeedsFreshNode | Wait
+
+
+class Admission(Protocol):
+    """Decides; does nothing itself."""
+
+    def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool, begun: bool) -> Verdict:
+        """May `pod` run beside `others`, the active and held pods without it?
+
+        `fresh`: the node has just been fetched, or could not be; NeedsFreshNode is then no answer. `begun`: containers
+        of the pod have run on this node, so that it is an agent's restart and not an arrival.
+        """
+        ...
