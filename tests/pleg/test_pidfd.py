@@ -180,3 +180,8 @@ async def test_a_process_of_another_host_cannot_be_watched(watching: Watching) -
     problem = watching.watchers.problem()
     assert problem is not None
     assert problem.endswith(f"that of c: there is no process {2**22 + 1} on this host")
+    watching.runtime.pods["a"]["c"] = ContainerState.EXITED
+    watching.client.pids = [None]
+    await watching.pleg.cache.get_newer_than("a", trio.current_time())
+    await watching.until(lambda: watching.watchers.watched == 0)
+    assert watching.watchers.problem() is None

@@ -44,6 +44,8 @@ GIVE_UP_AFTER: Final = 10.0
 """Seconds after which a runtime that has not seen the exit is left to the relists."""
 FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 60.0
+RETRY_OF_FOREIGN: Final = 600.0
+"""Seconds; a runtime that hides its processes hides all of them, and hardly ever stops doing so."""
 
 
 class UnwatchableError(Exception):
@@ -58,6 +60,13 @@ class WatchedProcess:
     """The pod's."""
     id: str
     is_sandbox: bool
+
+
+@attrs.frozen(eq=False)
+class _Unwatchable:
+    why: str
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    """An inspection did not see it run any more."""
 
 
 class ProcessEnd(Protocol):
@@ -94,8 +103,7 @@ class PidfdWatchers:
         self._client = client
         self._ends = ends
         self._watched: set[str] = set()
-        self._unwatchable: dict[str, str] = {}
-        """Why, by id."""
+        self._unwatchable: dict[WatchedProcess, _Unwatchable] = {}
         self._nursery: trio.Nursery | None = None
         self._pleg: Pleg | None = None
         self._relist: Relist | None = None
@@ -117,11 +125,15 @@ class PidfdWatchers:
         """Called with every observed status: processes that run and have no watcher get one."""
         if self._nursery is None:
             return
-        for container in status.running_containers():
-            self._start(self._nursery, WatchedProcess(status.uid, container.id.id, is_sandbox=False))
-        for sandbox in status.sandbox_statuses:
-            if sandbox.ready:
-                self._start(self._nursery, WatchedProcess(status.uid, sandbox.id, is_sandbox=True))
+        running = [WatchedProcess(status.uid, one.id.id, is_sandbox=False) for one in status.running_containers()]
+        running += [WatchedProcess(status.uid, one.id, is_sandbox=True) for one in status.sandbox_statuses if one.ready]
+        for process in running:
+            if process.id not in self._watched:
+                self._watched.add(process.id)
+                self._nursery.start_soon(self._watch, process)
+        for process, unwatchable in self._unwatchable.items():
+            if process.uid == status.uid and process not in running:
+                unwatchable.ended.set()
 
     @property
     def watched(self) -> int:
@@ -133,13 +145,9 @@ class PidfdWatchers:
             return "not started"
         if not self._unwatchable:
             return None
-        example, why = next(iter(self._unwatchable.items()))
-        return f"{len(self._unwatchable)} processes cannot be watched, among them that of {example}: {why}"
-
-    def _start(self, nursery: trio.Nursery, process: WatchedProcess) -> None:
-        if process.id not in self._watched:
-            self._watched.add(process.id)
-            nursery.start_soon(self._watch, process)
+        example, unwatchable = next(iter(self._unwatchable.items()))
+        number = len(self._unwatchable)
+        return f"{number} processes cannot be watched, among them that of {example.id}: {unwatchable.why}"
 
     async def _watch(self, process: WatchedProcess) -> None:
         try:
@@ -152,7 +160,7 @@ class PidfdWatchers:
             log.debug("an end was not followed up", id=process.id, error=str(error))
         finally:
             self._watched.discard(process.id)
-            self._unwatchable.pop(process.id, None)
+            self._unwatchable.pop(process, None)
 
     async def _until_ended(self, process: WatchedProcess) -> bool:
         """Whether it was watched to its end; else it had ended before it could be."""
@@ -169,19 +177,23 @@ class PidfdWatchers:
             try:
                 end = await self._open(process)
             except (UnwatchableError, CRIError, OSError) as error:
-                self._note_unwatchable(process, str(error))
+                if isinstance(error, UnwatchableError):
+                    pause = RETRY_OF_FOREIGN
+                unwatchable = self._note_unwatchable(process, str(error))
             else:
-                self._unwatchable.pop(process.id, None)
+                self._unwatchable.pop(process, None)
                 return end
-            await trio.sleep(pause)
-            pause = min(2 * pause, LAST_RETRY)
+            with trio.move_on_after(pause):
+                await unwatchable.ended.wait()
+            pause = min(2 * pause, max(pause, LAST_RETRY))
 
-    def _note_unwatchable(self, process: WatchedProcess, why: str) -> None:
+    def _note_unwatchable(self, process: WatchedProcess, why: str) -> _Unwatchable:
         assert self._relist is not None
-        if process.id not in self._unwatchable:
+        if process not in self._unwatchable:
             log.debug("cannot watch a process", id=process.id, error=why)
             self._relist.relist_soon()  # it must not wait for its long period
-        self._unwatchable[process.id] = why
+        self._unwatchable[process] = _Unwatchable(why)
+        return self._unwatchable[process]
 
     async def _open(self, process: WatchedProcess) -> ProcessEnd | None:
         """None when it does not run any more. Raises UnwatchableError, CRIError and OSError."""
