@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
+from benchmarks.agent_process import NODE_NAME, PATIENCE, running_agent
 from tests.containerd_node import TEST_IMAGE
 from trikubelet.agent import Agent
 from trikubelet.agent_options import AgentOptions
 from trikubelet.clock import SystemClock
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.cri import v1
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.grpc import open_unix_channel
 
+__all__ = [
+    "NODE_NAME",
+    "PATIENCE",
+    "CountingChannel",
+    "ManifestFolder",
+    "RecordingClient",
+    "agent_inside",
+    "agent_process",
+]
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tests.containerd_node import ContainerdNode
+    from trikubelet.cri import v1
+    from trikubelet.cri.caller import CallChannel
     from trikubelet.grpc import Channel
 
-PATIENCE: Final = 300.0
-NODE_NAME: Final = "benchmark"
 SCRIPT: Final = ": > /sign/$(hostname); trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"
+
+
+class Runtime(Protocol):
+    """A container runtime that serves CRI on a socket."""
+
+    @property
+    def socket(self) -> Path: ...
+
+    @property
+    def endpoint(self) -> str: ...
 
 
 class CountingChannel:
@@ -51,19 +66,32 @@ class CountingChannel:
 
 
 class RecordingClient(RuntimeClient):
-    """Keeps the last configurations that it was given."""
+    """Keeps the configurations that it was given, oldest first."""
 
-    sandbox = v1.PodSandboxConfig()
-    container = v1.ContainerConfig()
+    def __init__(self, channel: CallChannel) -> None:
+        super().__init__(channel)
+        self.sandboxes: list[v1.PodSandboxConfig] = []
+        self.containers: list[tuple[v1.PodSandboxConfig, v1.ContainerConfig]] = []
+        """Each with that of its sandbox."""
+
+    @property
+    def sandbox(self) -> v1.PodSandboxConfig:
+        """The last one."""
+        return self.sandboxes[-1]
+
+    @property
+    def container(self) -> v1.ContainerConfig:
+        """The last one."""
+        return self.containers[-1][1]
 
     async def run_pod_sandbox(self, config: v1.PodSandboxConfig, runtime_handler: str = "") -> str:
-        self.sandbox = config
+        self.sandboxes.append(config)
         return await super().run_pod_sandbox(config, runtime_handler)
 
     async def create_container(
         self, sandbox_id: str, config: v1.ContainerConfig, sandbox_config: v1.PodSandboxConfig
     ) -> str:
-        self.container = config
+        self.containers.append((sandbox_config, config))
         return await super().create_container(sandbox_id, config, sandbox_config)
 
 
@@ -72,11 +100,12 @@ class ManifestFolder:
 
     def __init__(self, folder: Path, sign: Path) -> None:
         self.path = folder / "manifests"
-        self.path.mkdir(parents=True)
+        self.path.mkdir(parents=True, exist_ok=True)
         self._sign = sign
 
     def write(self, names: Sequence[str]) -> None:
-        """Bring pods, as close to each other as can be."""
+        """Bring pods with one container each, as close to each other as can be."""
+        pods = {}
         for name in names:
             container = {
                 "name": "main",
@@ -86,9 +115,14 @@ class ManifestFolder:
             }
             volumes = [{"name": "sign", "hostPath": {"path": str(self._sign)}}]
             spec = {"terminationGracePeriodSeconds": 5, "volumes": volumes, "containers": [container]}
-            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+            pods[name] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self.put(pods)
+
+    def put(self, pods: Mapping[str, Mapping[str, Any]]) -> None:
+        """Bring or replace these manifests, as close to each other as can be."""
+        for name, pod in pods.items():
             (self.path / f".{name}").write_text(json.dumps(pod))
-        for name in names:
+        for name in pods:
             (self.path / f".{name}").rename(self.path / f"{name}.json")
 
     def remove(self, names: Sequence[str]) -> None:
@@ -97,36 +131,16 @@ class ManifestFolder:
 
 
 @contextmanager
-def agent_process(folder: Path, node: ContainerdNode, manifests: ManifestFolder) -> Iterator[int]:
-    """A whole agent; its pid. At the end it drains and is waited for."""
-    configuration = {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "podLogsDir": str(folder / "logs"),
-    }
-    (folder / "config.json").write_text(json.dumps(configuration))
-    command = [
-        *(sys.executable, "-c", "from trikubelet.cli.main import main; main()", "run"),
-        f"--config={folder / 'config.json'}",
-        f"--manifests={manifests.path}",
-        f"--root-dir={folder / 'root'}",
-        f"--runtime-endpoint={node.endpoint}",
-        f"--node-name={NODE_NAME}",
-        "--drain-on-exit",
-    ]
-    with (folder / "agent.log").open("wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        socket = folder / "root" / "trikubelet.sock"
-        _wait_until(socket.exists, lambda: (folder / "agent.log").read_text()[-2000:])
-        yield process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE)
+def agent_process(folder: Path, node: Runtime, manifests: ManifestFolder) -> Iterator[int]:
+    """A whole agent on a manifest folder of this folder; its pid. At the end it drains and is waited for."""
+    assert manifests.path == folder / "manifests"
+    with running_agent(folder, node.endpoint) as agent:
+        agent.wait_until_it_listens()
+        yield agent.process.pid
 
 
 @asynccontextmanager
-async def agent_inside(folder: Path, node: ContainerdNode, manifests: ManifestFolder) -> AsyncIterator[Any]:
+async def agent_inside(folder: Path, node: Runtime, manifests: ManifestFolder) -> AsyncIterator[Any]:
     """An agent of this process: its channel and its runtime client."""
     options = AgentOptions(
         configuration=KubeletConfiguration(pod_logs_dir=str(folder / "logs")),
@@ -141,11 +155,3 @@ async def agent_inside(folder: Path, node: ContainerdNode, manifests: ManifestFo
         await nursery.start(Agent(options, runtime, ImageClient(channel), clock=SystemClock()).run)
         yield channel, runtime
         nursery.cancel_scope.cancel()
-
-
-def _wait_until(condition: Any, problem: Any) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the agent does not start: {problem()}")
-        time.sleep(0.01)

@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import click
 
+from benchmarks.agent_process import AgentProcess, running_agent
 from benchmarks.report import Result, print_table, report
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PATIENCE: Final = 30.0
 MIB: Final = 1 << 20
@@ -58,46 +54,6 @@ class Memory:
         return cls(resident * 1024 / MIB, proportional * 1024 / MIB)
 
 
-@attrs.frozen
-class RunningAgent:
-    """An agent of this benchmark."""
-
-    folder: Path
-    process: subprocess.Popen[bytes]
-    started_at: float
-
-    @property
-    def keeper(self) -> int:
-        return int(json.loads((self.folder / "root" / "runtime" / "keeper.json").read_text())["pid"])
-
-
-@contextmanager
-def running_agent(folder: Path) -> Iterator[RunningAgent]:
-    """Start an agent on `folder/manifests`; at the end it drains and is waited for."""
-    (folder / "manifests").mkdir(exist_ok=True)
-    configuration = {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "podLogsDir": str(folder / "logs"),
-    }
-    (folder / "config.json").write_text(json.dumps(configuration))
-    command = [
-        *(sys.executable, "-c", "from trikubelet.cli.main import main; main()", "run"),
-        f"--config={folder / 'config.json'}",
-        f"--manifests={folder / 'manifests'}",
-        f"--root-dir={folder / 'root'}",
-        "--node-name=benchmark",
-    ]
-    with (folder / "agent.log").open("wb") as log:
-        started_at = time.monotonic()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        yield RunningAgent(folder, process, started_at)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE)
-
-
 def measure_imports(runs: int) -> dict[str, float]:
     """Median seconds of a whole Python that does one thing. The kinds take turns, so that noise hits all alike."""
     times: dict[str, list[float]] = {name: [] for name in IMPORTS}
@@ -113,7 +69,7 @@ def measure_imports(runs: int) -> dict[str, float]:
 def measure_idle_memory() -> tuple[Memory, Memory]:
     """An idle agent and its keeper, some seconds after the start."""
     with TemporaryDirectory(prefix="trikubelet-startup-") as name, running_agent(Path(name)) as agent:
-        client = AgentClient(agent.folder / "root")
+        client = AgentClient(agent.root)
         _wait_until(agent, lambda: _answers(client))
         time.sleep(3)
         return Memory.of(agent.process.pid), Memory.of(agent.keeper)
@@ -143,10 +99,10 @@ def _pod(folder: Path) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": spec}
 
 
-def _wait_until(agent: RunningAgent, condition: Any) -> None:
+def _wait_until(agent: AgentProcess, condition: Any) -> None:
     while not condition():
         if agent.process.poll() is not None or time.monotonic() - agent.started_at > PATIENCE:
-            raise RuntimeError(f"the agent does not start: {(agent.folder / 'agent.log').read_text()[-2000:]}")
+            raise RuntimeError(f"the agent does not start: {agent.log.read_text()[-2000:]}")
         time.sleep(0.001)
 
 

@@ -108,3 +108,27 @@ async def test_a_runtime_that_is_away_is_asked_until_it_answers(
     nursery.start_soon(come_back)
     seconds = await ended_after(watched, 100)
     assert seconds == pytest.approx(3, abs=0.15)
+
+
+async def test_the_runtime_is_asked_when_it_usually_knows(autojump_clock: MockClock) -> None:
+    runtime = SlowToKnow()
+    watched = ends(runtime)
+    for number in range(20):
+        runtime.at, runtime.looks = trio.current_time() + 0.06, 0
+        watched.note(f"c{number}")
+        began = trio.current_time()
+        await watched.until_ended("pod", f"c{number}")
+        assert trio.current_time() - began < 0.08
+        await trio.sleep(1)
+    assert runtime.looks <= 4
+
+
+async def test_who_will_hear_it_anyway_does_not_ask_for_a_while(autojump_clock: MockClock) -> None:
+    runtime = SlowToKnow(at=0.1)
+    watched = ends(runtime)
+    watched.note("c")
+    with trio.move_on_after(0.49):
+        await watched.until_ended("pod", "c", patience=0.5)
+    assert runtime.looks == 0
+    await watched.until_ended("pod", "c", patience=0.5)
+    assert runtime.looks == 1

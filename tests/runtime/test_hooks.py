@@ -99,7 +99,7 @@ async def test_a_sleep_takes_its_seconds(autojump_clock: MockClock, node: Node, 
 
 
 async def test_a_hook_ends_with_its_container(autojump_clock: MockClock, node: Node) -> None:
-    async def ended(pod_uid: str, container_id: str) -> None:
+    async def ended(pod_uid: str, container_id: str, *, patience: float = 0.0) -> None:
         assert pod_uid == "uid-web"
         await trio.sleep(3)
 

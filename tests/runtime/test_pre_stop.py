@@ -47,7 +47,7 @@ class Kills:
         hooks = HookRunner(client, self.node.recorder, no_ips, ended=ended)
         self.killer = Killer(client, self.node.recorder, hooks, ended=ended)
 
-    async def ended(self, pod_uid: str, container_id: str) -> None:
+    async def ended(self, pod_uid: str, container_id: str, *, patience: float = 0.0) -> None:
         while any(container.id == container_id for container in self.node.sim.running_containers(pod_uid)):
             await trio.sleep(0.1)
 

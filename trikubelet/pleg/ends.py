@@ -5,6 +5,9 @@ or who wait for something that only a living one can do, an end counts when the 
 there nothing left to stop. So `until_ended` waits for a source's word, and then asks the runtime until it agrees. That
 goes past the cache of observations, which rests while a worker acts on the pod. Where no source speaks (a container
 that was started a moment ago is not watched yet, and not every runtime has events) it looks by itself now and then.
+
+How long a runtime takes to know is learnt from the ends before: asking a hundred times a second of each of a hundred
+containers would only delay it.
 """
 
 from __future__ import annotations
@@ -25,6 +28,11 @@ LONGEST_LOOK: Final = 0.1
 LOOK_WITHOUT_WORD: Final = 5.0
 """Seconds between looks."""
 _MOST_REMEMBERED: Final = 1000
+_EARLY: Final = 0.7
+"""The first question comes at this part of the usual lag, the next ones in steps of"""
+_LOOKS_PER_LAG: Final = 10
+_WEIGHT: Final = 0.3
+"""What the last end counts among those before."""
 
 
 class ContainerEnds:
@@ -32,28 +40,48 @@ class ContainerEnds:
 
     def __init__(self, client: RuntimeClient) -> None:
         self._client = client
-        self._heard: OrderedDict[str, None] = OrderedDict()
+        self._heard: OrderedDict[str, float] = OrderedDict()
+        """When the source spoke, in Trio time."""
+        self._lag = 0.0
+        """Seconds that the runtime knew later than the sources, of late."""
         self._waiting: dict[str, set[trio.Event]] = {}
 
     def note(self, container_id: str) -> None:
         """A source's word: this container's first process has ended."""
-        self._heard[container_id] = None
+        self._heard.setdefault(container_id, trio.current_time())
         if len(self._heard) > _MOST_REMEMBERED:
             self._heard.popitem(last=False)
         for waiting in self._waiting.get(container_id, ()):
             waiting.set()
 
-    async def until_ended(self, _pod_uid: str, container_id: str) -> None:
-        """Return when the container has ended, also for the runtime."""
+    async def until_ended(self, _pod_uid: str, container_id: str, *, patience: float = 0.0) -> None:
+        """Return when the container has ended, also for the runtime.
+
+        `patience`: seconds after a source's word in which the runtime is not asked, since it will say so itself.
+        """
         while container_id not in self._heard:
             with trio.move_on_after(LOOK_WITHOUT_WORD):
                 await self._word_of(container_id)
+                break
             if await self._has_ended(container_id):
                 return
-        pause = FIRST_LOOK
+        await trio.sleep(patience)
+        await self.until_runtime_knows(container_id)
+
+    async def until_runtime_knows(self, container_id: str) -> None:
+        """Ask the runtime until it says that the container has ended, or is gone."""
+        heard_at = self._heard.get(container_id, trio.current_time())
+        await trio.sleep_until(max(heard_at + _EARLY * self._lag, trio.current_time()))
+        pause = max(FIRST_LOOK, self._lag / _LOOKS_PER_LAG)
+        overdue = heard_at + 2 * self._lag
+        looks = 0
         while not await self._has_ended(container_id):
+            looks += 1
             await trio.sleep(pause)
-            pause = min(2 * pause, LONGEST_LOOK)
+            if trio.current_time() >= overdue:
+                pause = min(2 * pause, LONGEST_LOOK)
+        if looks:
+            self._lag += _WEIGHT * (trio.current_time() - heard_at - self._lag)
 
     @property
     def waiting(self) -> int:

@@ -154,7 +154,7 @@ class PidfdWatchers:
             if await self._until_ended(process):
                 if not process.is_sandbox:
                     self._ends.note(process.id)
-                await self._until_runtime_knows(process)
+                await self._follow_up(process)
         except CRIError as error:
             # The runtime cannot be asked just now; when it is back, a relist sees what has changed.
             log.debug("an end was not followed up", id=process.id, error=str(error))
@@ -229,10 +229,17 @@ class PidfdWatchers:
             raise
         return pid_from_info(info) if runs else None
 
-    async def _until_runtime_knows(self, process: WatchedProcess) -> None:
+    async def _follow_up(self, process: WatchedProcess) -> None:
+        """Have it looked at once the runtime knows of the end."""
         assert self._pleg is not None
         with trio.move_on_after(GIVE_UP_AFTER):
-            await self._pleg.until_runtime_knows_end(process.uid, process.id)
+            if process.is_sandbox:
+                await self._pleg.until_runtime_knows_end(process.uid, process.id)
+                return
+            await self._pleg.until_nobody_acts(process.uid)
+            if not self._pleg.has_seen_end(process.uid, process.id):
+                await self._ends.until_runtime_knows(process.id)
+                self._pleg.container_ended(process.uid, process.id)
 
 
 def pid_from_info(info: Mapping[str, str]) -> int:

@@ -112,7 +112,7 @@ class Pleg:
         """
         if uid in self._in_flight:
             self._ends_in_flight.setdefault(uid, set()).add(container_id)
-        elif not self._has_seen_end(uid, container_id):
+        elif not self.has_seen_end(uid, container_id):
             self._look(uid)
 
     def container_removed(self, uid: str, container_id: str, happened_at: float) -> None:
@@ -135,7 +135,7 @@ class Pleg:
 
         For ends that are known before the runtime knows them. Raises the inspection's error. May be cancelled freely.
         """
-        await self._until_nobody_acts(uid)
+        await self.until_nobody_acts(uid)
         pause = FIRST_LOOK
         while True:
             status = await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
@@ -157,12 +157,14 @@ class Pleg:
                 self._told.discard(uid)
                 self._inspect_now(uid)
 
-    async def _until_nobody_acts(self, uid: str) -> None:
+    async def until_nobody_acts(self, uid: str) -> None:
+        """Return when no worker acts on the pod, at once when none does now."""
         done = self._acting.get(uid)
         if done is not None:
             await done.wait()
 
-    def _has_seen_end(self, uid: str, container_id: str) -> bool:
+    def has_seen_end(self, uid: str, container_id: str) -> bool:
+        """Whether the newest observation has this container or sandbox as ended."""
         status = self.cache.last_seen(uid)
         return status is not None and states_of_status(status).get(container_id) is ContainerState.EXITED
 
@@ -216,7 +218,7 @@ class Pleg:
             if uid in self._again:
                 self._again.discard(uid)
                 self._inspect_now(uid)
-            elif relied_on_a_failure or not all(self._has_seen_end(uid, container_id) for container_id in ends):
+            elif relied_on_a_failure or not all(self.has_seen_end(uid, container_id) for container_id in ends):
                 self._look(uid)
 
     async def _inspect(self, uid: str) -> None:

@@ -6,22 +6,35 @@ on when the container is known to have ended.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-Ended = Callable[[str, str], Awaitable[None]]
-"""Returns when the container (pod UID, container id) is known to have ended; for ever if that is never known.
-
-Not having been seen yet is not to have ended. It must not raise.
-"""
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
 
 
+class Ended(Protocol):
+    """Waits for the end of a container."""
+
+    async def __call__(self, pod_uid: str, container_id: str, /, *, patience: float = 0.0) -> None:
+        """Return when the container is known to have ended; if that is never known, do not.
+
+        Not having been seen yet is not to have ended. It must not raise. `patience`: seconds that the answer may come
+        late, since the caller has another way to learn it.
+        """
+        ...
+
+
 async def until_ended(
-    ended: Ended | None, pod_uid: str, container_id: str, work: Callable[[], Awaitable[T]]
+    ended: Ended | None,
+    pod_uid: str,
+    container_id: str,
+    work: Callable[[], Awaitable[T]],
+    *,
+    patience: float = 0.0,
 ) -> T | None:
     """What `work` returns, or None when the container ended first: then `work` is cancelled.
 
@@ -32,7 +45,7 @@ async def until_ended(
     done: T | None = None
 
     async def watch() -> None:
-        await ended(pod_uid, container_id)
+        await ended(pod_uid, container_id, patience=patience)
         nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:

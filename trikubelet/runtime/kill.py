@@ -45,6 +45,8 @@ log = get_logger("runtime")
 KILL_CONTAINER_ERROR: Final = "KillContainerError"
 KILL_POD_SANDBOX_ERROR: Final = "KillPodSandboxError"
 
+STOP_PATIENCE: Final = 0.5
+"""Seconds from the word that a container has ended until it counts though its StopContainer does not return."""
 STOP_RETRY_PAUSE: Final = 1.0
 """Seconds between two requests to stop a container, when the runtime cannot be reached."""
 
@@ -165,7 +167,7 @@ class Killer:
             grace = grace_override
         log.info("killing container", pod=pod.full_name, container=name, container_id=container_id, grace=grace)
         end = partial(self._end, pod, container, container_id, grace, order)
-        problem = await until_ended(self._ended, pod.metadata.uid, container_id, end)
+        problem = await until_ended(self._ended, pod.metadata.uid, container_id, end, patience=STOP_PATIENCE)
         if problem is not None:
             log.warning("container did not stop", pod=pod.full_name, container=name, problem=str(problem))
             return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=describe_error(problem))
@@ -211,7 +213,7 @@ class Killer:
         self, ended: Ended, order: TerminationOrder, pod_uid: str, container: RuntimeContainer
     ) -> None:
         """Even one whose stop failed may end, and then nobody needs to wait for it."""
-        await ended(pod_uid, container.id.id)
+        await ended(pod_uid, container.id.id, patience=STOP_PATIENCE)
         order.mark_ended(container.name)
 
     async def _stop_sandboxes(self, running: RunningPod) -> SyncResult:

@@ -1,0 +1,95 @@
+"""A whole agent as a process of its own, told of its pods by a manifest folder, as a person would start it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PATIENCE: Final = 300.0
+"""Seconds that an agent may take to start, and to end its pods."""
+NODE_NAME: Final = "benchmark"
+COMMAND: Final = (sys.executable, "-c", "from trikubelet.cli.main import main; main()")
+
+
+@attrs.frozen
+class AgentProcess:
+    """An agent that runs, with everything of it in `folder`."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    started_at: float
+    """By `time.monotonic`."""
+
+    @property
+    def manifests(self) -> Path:
+        return self.folder / "manifests"
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "root"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "agent.log"
+
+    @property
+    def keeper(self) -> int:
+        """The pid of the embedded runtime's keeper."""
+        return int(json.loads((self.root / "runtime" / "keeper.json").read_text())["pid"])
+
+    def wait_until_it_listens(self) -> None:
+        """Its socket is there when it is about to take pods. Raises RuntimeError when it ended instead."""
+        socket = self.root / "trikubelet.sock"
+        while not socket.exists():
+            if self.process.poll() is not None or time.monotonic() - self.started_at > PATIENCE:
+                raise RuntimeError(f"the agent does not start: {self.log.read_text()[-2000:]}")
+            time.sleep(0.01)
+
+
+def write_configuration(folder: Path, **settings: Any) -> Path:
+    """A KubeletConfiguration whose pods log below `folder`; the file."""
+    configuration = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "podLogsDir": str(folder / "logs"),
+        **settings,
+    }
+    path = folder / "config.json"
+    path.write_text(json.dumps(configuration, indent=2))
+    return path
+
+
+@contextmanager
+def running_agent(folder: Path, endpoint: str = "embedded", flags: Sequence[str] = ()) -> Iterator[AgentProcess]:
+    """Start an agent on `folder/manifests`; at the end it drains and is waited for."""
+    (folder / "manifests").mkdir(exist_ok=True)
+    command = [
+        *COMMAND,
+        "run",
+        f"--config={write_configuration(folder)}",
+        f"--manifests={folder / 'manifests'}",
+        f"--root-dir={folder / 'root'}",
+        f"--runtime-endpoint={endpoint}",
+        f"--node-name={NODE_NAME}",
+        "--drain-on-exit",
+        *flags,
+    ]
+    with (folder / "agent.log").open("wb") as log:
+        started_at = time.monotonic()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        yield AgentProcess(folder, process, started_at)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE)

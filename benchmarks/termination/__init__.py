@@ -1,0 +1,1 @@
+"""How long a pod takes to end, beside the bare calls."""
