@@ -140,6 +140,7 @@ class Agent:
         )
         self._caretakers = () if registry_access is None else self._disk_caretakers(registry_access)
         self.pleg = Pleg(self.runtime)
+        runtime_client.on_removed = self.pleg.removed_by_agent
         self.pleg_sources = PlegSources(
             self.pleg,
             self.runtime,

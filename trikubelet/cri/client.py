@@ -27,7 +27,7 @@ from trikubelet.cri.list_cache import CacheStatistics, EntryCache, RawReply, T
 from trikubelet.cri.required_fields import missing_in_container_status, missing_in_sandbox_status, missing_in_version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
 __all__ = ["DEFAULT_TIMEOUT", "CRIError", "ImageClient", "RuntimeClient"]
 
@@ -39,6 +39,8 @@ class RuntimeClient:
         self._channel = channel
         self._timeout = timeout
         self._stub = v1.RuntimeServiceStub(cast(Any, channel))
+        self.on_removed: Callable[[str], object] = lambda _: None
+        """Told of each container and sandbox that was removed through this client, by id."""
         self._containers: EntryCache[v1.Container] = EntryCache(v1.Container.FromString, map_fields=(8, 9))
         self._sandboxes: EntryCache[v1.PodSandbox] = EntryCache(v1.PodSandbox.FromString, map_fields=(5, 6))
 
@@ -83,6 +85,7 @@ class RuntimeClient:
     async def remove_pod_sandbox(self, sandbox_id: str) -> None:
         request = v1.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
         await self._call("RemovePodSandbox", self._stub.remove_pod_sandbox, request)
+        self.on_removed(sandbox_id)
 
     async def pod_sandbox_status(self, sandbox_id: str, verbose: bool = False) -> v1.PodSandboxStatusResponse:
         request = v1.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=verbose)
@@ -134,6 +137,7 @@ class RuntimeClient:
         """Forget an ended container. An unknown id is no error; a running container is killed or refused."""
         request = v1.RemoveContainerRequest(container_id=container_id)
         await self._call("RemoveContainer", self._stub.remove_container, request)
+        self.on_removed(container_id)
 
     async def list_containers(self, filter: v1.ContainerFilter | None = None) -> list[v1.Container]:  # noqa: A002
         """All containers, or those that the filter lets through. Shared objects: do not change them."""

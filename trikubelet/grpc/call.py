@@ -118,8 +118,6 @@ class ClientStream(Generic[SendT, RecvT]):
         wire = self._wire
         if wire is None:
             wire = await self._open()
-            # The server can prepare the call while we encode the rest: that gains more than a system call costs.
-            wire.flush()
         elif wire.local_ended or (self._sent and not self._cardinality.client_streaming):
             raise ProtocolError("the request has ended: no message can follow")
         self._sent = True

@@ -155,8 +155,7 @@ class PidfdWatchers:
                 if not process.is_sandbox:
                     self._ends.note(process.id)
                 await self._follow_up(process)
-        except CRIError as error:
-            # The runtime cannot be asked just now; when it is back, a relist sees what has changed.
+        except Exception as error:  # noqa: BLE001 - whatever an inspection raises; a relist sees what has changed
             log.debug("an end was not followed up", id=process.id, error=str(error))
         finally:
             self._watched.discard(process.id)
@@ -237,6 +236,7 @@ class PidfdWatchers:
                 await self._pleg.until_runtime_knows_end(process.uid, process.id)
                 return
             await self._pleg.until_nobody_acts(process.uid)
+            await self._pleg.until_looked(process.uid)
             if not self._pleg.has_seen_end(process.uid, process.id):
                 await self._ends.until_runtime_knows(process.id)
                 self._pleg.container_ended(process.uid, process.id)

@@ -130,6 +130,12 @@ class Pleg:
         else:
             self.inspect_soon(uid, happened_at)
 
+    def removed_by_agent(self, container_id: str) -> None:
+        """The agent has removed a container or sandbox."""
+        uid = self.cache.pod_of(container_id)
+        if uid is not None:
+            self.container_removed(uid, container_id, trio.current_time())
+
     async def until_runtime_knows_end(self, uid: str, container_id: str) -> None:
         """Look again and again until the runtime does not say any more that this container or sandbox runs.
 
@@ -167,6 +173,11 @@ class Pleg:
         """Whether the newest observation has this container or sandbox as ended."""
         status = self.cache.last_seen(uid)
         return status is not None and states_of_status(status).get(container_id) is ContainerState.EXITED
+
+    async def until_looked(self, uid: str) -> None:
+        """Return when no inspection of the pod is under way or asked for. Raises the inspection's error."""
+        if uid in self._queued or uid in self._in_flight:
+            await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
 
     def _look(self, uid: str) -> None:
         if uid in self._acting:

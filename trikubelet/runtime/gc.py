@@ -18,7 +18,7 @@ from trikubelet.runtime.log_paths import container_id_of_symlink, pod_uid_of_dir
 from trikubelet.runtime.wording import describe_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from trikubelet.clock import WallClock
     from trikubelet.cri.client import RuntimeClient
@@ -61,11 +61,8 @@ class ContainerCollector:
 
         problems: list[str] = []
         try:
-            await self._collect_containers(policy, containers_removed)
-        except CRIError as error:
-            problems.append(describe_error(error))
-        try:
-            await self._collect_sandboxes(is_runtime_removable)
+            left = await self._collect_containers(policy, containers_removed)
+            await self._collect_sandboxes(is_runtime_removable, {container.pod_sandbox_id for container in left})
         except CRIError as error:
             problems.append(describe_error(error))
         if all_sources_ready:
@@ -74,7 +71,11 @@ class ContainerCollector:
         if problems:
             raise GarbageCollectionError(list(dict.fromkeys(problems)))
 
-    async def _collect_containers(self, policy: ContainerGCPolicy, is_removed: Callable[[str], bool]) -> None:
+    async def _collect_containers(
+        self, policy: ContainerGCPolicy, is_removed: Callable[[str], bool]
+    ) -> list[v1.Container]:
+        """Returns the containers that are left. Raises CRIError."""
+        listed = await self._runtime.list_containers()
         dead = [
             DeadContainer(
                 id=container.id,
@@ -84,31 +85,35 @@ class ContainerCollector:
                 unknown=container.state == v1.ContainerState.CONTAINER_UNKNOWN,
                 attempt=container.metadata.attempt,
             )
-            for container in await self._runtime.list_containers()
+            for container in listed
             if container.state != v1.ContainerState.CONTAINER_RUNNING
         ]
         now = self._clock.now().timestamp()
-        for container in containers_to_collect(dead, policy, now=now, is_removed=is_removed):
-            await self._remove_container(container)
+        removed = {
+            container.id
+            for container in containers_to_collect(dead, policy, now=now, is_removed=is_removed)
+            if await self._remove_container(container)
+        }
+        return [container for container in listed if container.id not in removed]
 
-    async def _remove_container(self, container: DeadContainer) -> None:
+    async def _remove_container(self, container: DeadContainer) -> bool:
         if container.unknown:
             message = "Container is in unknown state, try killing it before removal"
             result = await self._killer.kill_container(
                 None, container.id, container.name, message=message, grace_override=MINIMUM_GRACE_PERIOD
             )
             if result.failed:
-                return
+                return False
         try:
             await self._starter.remove(container.id)
         except (CRIError, OSError) as error:
             log.warning("container could not be removed", container_id=container.id, problem=str(error))
+            return False
+        return True
 
-    async def _collect_sandboxes(self, is_removed: Callable[[str], bool]) -> None:
+    async def _collect_sandboxes(self, is_removed: Callable[[str], bool], in_use: Collection[str]) -> None:
+        """`in_use`: sandboxes with containers. One that is not ready gets no more of them. Raises CRIError."""
         listed = await self._runtime.list_pod_sandboxes()
-        if all(sandbox.state == v1.PodSandboxState.SANDBOX_READY for sandbox in listed):
-            return
-        in_use = {container.pod_sandbox_id for container in await self._runtime.list_containers()}
         sandboxes = [
             SeenSandbox(
                 id=sandbox.id,
