@@ -6,11 +6,11 @@
     python -m benchmarks.termination --runtime sim --pods 500 --behaviour all --latency StopPodSandbox=0.2
     python -m benchmarks.termination --picture end.png --json end.json           # end.png and end.svg
 
-Every kubelet is told of static pods by its manifest folder and watched from outside, in the same way: see `watch.py` for
-what is taken for the moment of each phase. The floor is a bare client that makes the same CRI calls on a runtime of the
-same kind, with the configurations that our agent would have given it. All take turns in the same run, after a pod each
-to warm up. Of several pods at once, the floor is the bare client that was fastest of those that work on so many pods at a
-time (`--floor-at-once`).
+Every kubelet is told of static pods by its manifest folder and watched from outside, in the same way: see `watch.py`
+for what is taken for the moment of each phase. The floor is a bare client that makes the same CRI calls on a runtime of
+the same kind, with the configurations that our agent would have given it. All take turns in the same run, after a pod
+each to warm up. Of several pods at once, the floor is the bare client that was fastest of those that work on so many
+pods at a time (`--floor-at-once`).
 """
 
 from __future__ import annotations
@@ -225,6 +225,7 @@ class _Latency(click.ParamType[tuple[str, float]]):
     type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
     help="Also a kubelet, on a runtime of its own.",
 )
+@click.option("--idle", default=15.0, show_default=True, help="Seconds to watch an agent without pods for its CPU.")
 @click.option("--settle", default=2.0, show_default=True, help="Seconds from a batch's start until it is asked to end.")
 @click.option(
     "--floor-at-once",
@@ -252,6 +253,7 @@ def main(
     behaviours: tuple[str, ...],
     kubelet: Path | None,
     settle: float,
+    idle: float,
     at_once: tuple[int, ...],
     latencies: tuple[tuple[str, float], ...],
     json_file: Path | None,
@@ -264,7 +266,7 @@ def main(
         raise click.UsageError("--latency: only a simulated runtime takes as long as it is told")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True)
     wanted = tuple(Behaviour) if ALL in behaviours else tuple(Behaviour(name) for name in dict.fromkeys(behaviours))
-    settings = Settings(pods, rounds, grace, wanted, settle)
+    settings = Settings(pods, rounds, grace, wanted, settle, idle)
     try:
         if picture is not None:
             check_matplotlib()

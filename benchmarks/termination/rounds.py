@@ -33,6 +33,8 @@ class Settings:
     behaviours: tuple[Behaviour, ...]
     settle: float
     """Seconds from a pod's start until it is asked to end."""
+    idle: float = 0.0
+    """Seconds in which an agent without pods is watched, after as many in which it comes to rest."""
 
     def plans(self, behaviour: Behaviour, prefix: str) -> list[PodPlan]:
         """The pods of one batch."""
@@ -48,7 +50,7 @@ async def measure(
     for contestant in contestants:
         progress(f"{contestant.name}: warming up")
         await run_batch(contestant, [PodPlan("warm-up", Behaviour.EXITS_ON_TERM, grace=5)], settings.settle, 0)
-        idle[contestant.name] = await _idle_share(contestant, 2 * settings.settle)
+        idle[contestant.name] = await _idle_share(contestant, settings.idle)
     measured = Measurements()
     for behaviour in settings.behaviours:
         for number in range(settings.rounds):
@@ -82,8 +84,9 @@ async def run_batch(contestant: Contestant, plans: Sequence[PodPlan], settle: fl
 
 async def _idle_share(contestant: Contestant, seconds: float) -> float:
     """CPU seconds a second of an agent without pods."""
-    if contestant.pid is None:
+    if contestant.pid is None or not seconds:
         return 0.0
+    await trio.sleep(seconds)
     before = _cpu_seconds(contestant.pid)
     await trio.sleep(seconds)
     return (_cpu_seconds(contestant.pid) - before) / seconds

@@ -34,7 +34,16 @@ def test_on_the_embedded_runtime_every_phase_of_ours_and_of_the_floor_is_seen(
 
 def _measure_and_look_around(file: Path, folder: str) -> None:
     done = CliRunner().invoke(
-        main, ["--runtime=embedded", "--pods=2", "--rounds=1", "--settle=0.1", f"--json={file}", "--behaviour=sidecars"]
+        main,
+        [
+            "--runtime=embedded",
+            "--pods=2",
+            "--rounds=1",
+            "--settle=0.1",
+            "--idle=0.2",
+            f"--json={file}",
+            "--behaviour=sidecars",
+        ],
     )
     assert done.exit_code == 0, (done.output, done.exception)
     for phase in Phase:
