@@ -14,7 +14,7 @@ loop. Statuses leave through the status manager; people ask through the local AP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -22,12 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from trikubelet.admission.admit import NodeAdmission
+from trikubelet.admission.types import Admission
+from trikubelet.agent_node import MachineView, local_view, make_observer, node_settings
 from trikubelet.agent_options import AgentOptions, image_gc_policy, log_rotation_policy, runtime_options
 from trikubelet.config.sources.file import FileSource
 from trikubelet.config.sources.manifests import display_path
 from trikubelet.config.sources.mux import PodSource, SourceMux
 from trikubelet.cri.client import RuntimeClient
 from trikubelet.cri.errors import CRIError
+from trikubelet.doorkeeper import NodeDoorkeeper
 from trikubelet.events import EventRecorder, EventType, NodeEvent, PodEvent
 from trikubelet.housekeeping import Housekeeping
 from trikubelet.logs import get_logger
@@ -39,7 +43,7 @@ from trikubelet.pleg.sources import PlegSources
 from trikubelet.pod_syncer import AgentPodSyncer
 from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.manager import PodManager
-from trikubelet.pods.retry import NetworkNotReadyError
+from trikubelet.pods.preempting import Preempting
 from trikubelet.pods.worker_registry import PodWorkerRegistry
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.registry_access import RegistryAccess
@@ -48,7 +52,6 @@ from trikubelet.runtime.errors import GarbageCollectionError, KillPodError, Sand
 from trikubelet.runtime.image_gc import ImageCollector
 from trikubelet.runtime.log_rotation import LogRotator
 from trikubelet.runtime.manager import RuntimeManager
-from trikubelet.runtime.node_checks import rejection
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.sysctls import SysctlAllowList
 from trikubelet.runtime.user_namespaces import UserNamespaceError
@@ -59,11 +62,14 @@ from trikubelet.volumes import PodMounts
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
+    from trikubelet.agent_cluster import ClusterParts, PodReporters
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
+    from trikubelet.cluster.types import ApiClient
     from trikubelet.config.sources.manifests import ManifestProblem
     from trikubelet.cri.client import ImageClient
     from trikubelet.cri.v1 import VersionResponse
+    from trikubelet.node.view import NodeView
 
 log = get_logger("agent")
 
@@ -88,6 +94,9 @@ class StandIns:
     diskless: bool = False
     """No pull records, no credentials from files, no rotation of logs and no collection of images."""
     make_pidfds: Callable[[RuntimeClient, ContainerEnds], PidfdWatchers] = PidfdWatchers
+    machine: MachineView = attrs.field(factory=MachineView)
+    admission: Admission | None = None
+    """None: the kubelet's rules."""
     registry: PodWorkerRegistry | None = None
     """The pod workers' phases, empty."""
     rng: Random | None = None
@@ -104,6 +113,7 @@ class Agent:
         image_client: ImageClient,
         *,
         clock: WallClock,
+        api_client: ApiClient | None = None,
         stand_ins: StandIns = StandIns(),
     ) -> None:
         self.options = options
@@ -120,10 +130,36 @@ class Agent:
         self.ends = ContainerEnds(runtime_client)
         self.runtime_state = RuntimeState(runtime_client, on_recovery=lambda: self.sync_loop.runtime_is_back())
         self._runtime_options = runtime_options(options)
-        self._sysctls = SysctlAllowList.of_node(
-            self._runtime_options.allowed_unsafe_sysctls, self._runtime_options.machine.kernel
+        settings = node_settings(options)
+        self.observer = make_observer(
+            options,
+            settings,
+            self.runtime_state,
+            image_client,
+            runtime_version=lambda: self.runtime_version,
+            machine=stand_ins.machine,
         )
-        registry_access = None if stand_ins.diskless else RegistryAccess.of_node(options, clock)
+        rng = stand_ins.rng or Random()
+        self.cluster: ClusterParts | None = None
+        self.node: NodeView
+        if api_client is None:
+            self.node = local_view(settings, self.observer, clock)
+        else:
+            from trikubelet.agent_cluster import ClusterParts  # only in a cluster
+
+            self.cluster = ClusterParts(
+                api_client,
+                options,
+                settings,
+                self.observer,
+                runtime_client,
+                recorder=self.recorder,
+                clock=clock,
+                rng=rng,
+            )
+            self.node = self.cluster.node
+        objects = None if self.cluster is None else self.cluster.cluster.objects
+        registry_access = None if stand_ins.diskless else RegistryAccess.of_node(options, clock, objects)
         self._pod_files = stand_ins.pod_files or PodFiles(self._runtime_options)
         self.runtime = RuntimeManager(
             runtime_client,
@@ -131,6 +167,8 @@ class Agent:
             recorder=self.recorder,
             clock=clock,
             options=self._runtime_options,
+            node=self.node,
+            objects=objects,
             mounts=self.mounts,
             files=self._pod_files,
             abilities=lambda: self.runtime_state.abilities,
@@ -161,23 +199,27 @@ class Agent:
             clock=clock,
             pleg=self.pleg,
             network_problem=lambda: self.runtime_state.conditions.network_problem,
-            host_ips=options.host_ips,
-            rejection=self._rejection,
+            host_ips=self.node.host_ips,
         )
+        self.reporters: PodReporters | None = None
+        if self.cluster is not None:
+            self.reporters = self.cluster.reporters(self.pods, self.statuses, lambda: self.workers)
+            syncer.mirrors = self.reporters.mirrors.ensure
         self.workers = PodWorkers(
             syncer,
             self.pleg.cache,
             recorder=self.recorder,
             resync_interval=options.configuration.sync_frequency.total_seconds(),
-            rng=stand_ins.rng,
+            rng=rng,
             desired=self.pods.desired,
             on_finished=self._worker_finished,
             registry=stand_ins.registry,
         )
         self.sources = SourceMux(
-            self._configured_sources() if stand_ins.sources is None else stand_ins.sources,
+            self._sources(stand_ins.sources),
             clock=clock,
             on_duplicate=_warn_of_duplicate,
+            recorder=self.recorder,
         )
         self.housekeeping = Housekeeping(
             self.pods,
@@ -189,11 +231,22 @@ class Agent:
             sources_ready=lambda: self.sync_loop.sources_ready,
             recorder=self.recorder,
             container_gc=options.container_gc,
+            held=lambda: self.sync_loop.held,
+            delete_mirror=None if self.reporters is None else self.reporters.mirrors.delete,
+        )
+        doorkeeper = NodeDoorkeeper(
+            admission=stand_ins.admission or self._admission(),
+            node=self.node,
+            preempting=Preempting(self.workers, self.recorder),
+            statuses=self.statuses,
+            recorder=self.recorder,
+            cache=self.pleg.cache,
         )
         self.sync_loop = SyncLoop(
             self.pods,
             self.workers,
             self.housekeeping,
+            doorkeeper,
             past_deadline=self._past_active_deadline,
             sources_ready=self.sources.sources_ready,
             runtime_errors=self.runtime_state.errors,
@@ -205,6 +258,7 @@ class Agent:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.runtime_state.run)
             await nursery.start(self.runtime.run)
+            await nursery.start(self.observer.run)
             self._look_at_node()
             await nursery.start(self.pleg.run)
             await nursery.start(self.workers.run)
@@ -213,6 +267,11 @@ class Agent:
             # The loop takes lifecycle events from here on: the first relist may bring many.
             await nursery.start(self.sync_loop.run, config, self.pleg.events)
             await nursery.start(self.pleg_sources.run)
+            if self.cluster is not None and self.reporters is not None:
+                await nursery.start(self.cluster.run)
+                await nursery.start(self.reporters.run)
+            else:
+                self.recorder.node_event(EventType.NORMAL, "Starting", "Starting kubelet.")
             await nursery.start(self.sources.run, send_config)
             for caretaker in self._caretakers:
                 await nursery.start(caretaker.run)
@@ -271,17 +330,29 @@ class Agent:
                 log.info("runtime", name=version.runtime_name, version=version.runtime_version)
                 return
 
-    def _configured_sources(self) -> list[PodSource]:
-        if self.options.manifests is None:
-            return []
-        source = FileSource(
-            self.options.manifests,
-            node_name=self.options.node_name,
-            clock=self.clock,
-            period=self.options.configuration.file_check_frequency.total_seconds(),
-            on_problems=_report_manifest_problems,
-        )
-        return [source]
+    def _sources(self, given: Sequence[PodSource] | None) -> list[PodSource]:
+        sources = [*self._configured_sources()] if given is None else [*given]
+        return sources if self.cluster is None else [*sources, self.cluster.source]
+
+    def _configured_sources(self) -> Iterator[PodSource]:
+        configuration = self.options.configuration
+        if self.options.manifests is not None:
+            yield FileSource(
+                self.options.manifests,
+                node_name=self.options.node_name,
+                clock=self.clock,
+                period=configuration.file_check_frequency.total_seconds(),
+                on_problems=_report_manifest_problems,
+            )
+        if configuration.static_pod_url:
+            from trikubelet.config.sources.http import HttpSource
+
+            yield HttpSource(
+                configuration.static_pod_url,
+                node_name=self.options.node_name,
+                period=configuration.http_check_frequency.total_seconds(),
+                headers=configuration.static_pod_url_header,
+            )
 
     def _worker_finished(self, uid: str) -> None:
         self.sync_loop.housekeeping_soon()
@@ -332,12 +403,15 @@ class Agent:
         if problem:
             self.recorder.node_event(EventType.WARNING, "CheckLimitsForResolvConf", problem)
 
-    def _rejection(self, pod: Pod) -> tuple[str, str] | None:
-        """Why this node cannot run the pod as it asks. Raises NetworkNotReadyError while the runtime has not answered:
-        what it is able to do is not known before."""
-        if not self.runtime_state.answered:
-            raise NetworkNotReadyError("the container runtime has not told yet what it can do")
-        return rejection(pod, self.runtime_state.abilities, self._runtime_options.machine, self._sysctls)
+    def _admission(self) -> NodeAdmission:
+        state = self.runtime_state
+        return NodeAdmission(
+            sysctls=SysctlAllowList.of_node(
+                self._runtime_options.allowed_unsafe_sysctls, self._runtime_options.machine.kernel
+            ),
+            machine=self._runtime_options.machine,
+            abilities=lambda: state.abilities if state.answered else None,
+        )
 
     def _past_active_deadline(self, pod: Pod) -> bool:
         if pod.spec.active_deadline_seconds is None:

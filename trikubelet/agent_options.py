@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final, Literal
 
 import attrs
 
-from trikubelet.api import Quantity
+from trikubelet.api import Quantity, Taint
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
 from trikubelet.pleg.sources import EnabledSources
 from trikubelet.runtime.dns import cluster_servers
 from trikubelet.runtime.gc_choice import ContainerGCPolicy
@@ -25,6 +28,23 @@ USUAL_POD_LOGS: Final = Path("/var/log/pods")
 
 
 @attrs.frozen(kw_only=True)
+class NodeOptions:
+    """What flags say of the node."""
+
+    hostname: str = ""
+    """Empty: the host's."""
+    ips: tuple[IPv4Address | IPv6Address, ...] = ()
+    """`--node-ip`"""
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+    """`--node-labels`"""
+    taints: tuple[Taint, ...] = ()
+    """`--register-with-taints`"""
+    external_cloud: bool = False
+    reported_version: str = DEFAULT_KUBERNETES_VERSION
+    """The Kubernetes release that the node object names."""
+
+
+@attrs.frozen(kw_only=True)
 class AgentOptions:
     """What the command line and the configuration file say."""
 
@@ -33,6 +53,7 @@ class AgentOptions:
     node_name: str
     runtime_endpoint: str = EMBEDDED
     """`embedded` or `unix:///path`."""
+    node: NodeOptions = NodeOptions()
     image_endpoint: str | None = None
     """None: the runtime's."""
     manifests: Path | None = None
@@ -45,7 +66,6 @@ class AgentOptions:
     """Users that pods with a namespace of their own may have; None: all that the kernel has."""
     drain_on_exit: bool | None = None
     """None: only with the embedded runtime, whose containers belong to this agent."""
-    host_ips: tuple[str, ...] = ("127.0.0.1",)
     warnings: tuple[str, ...] = ()
     log_format: Literal["text", "json"] = "text"
     verbosity: int = 0
@@ -82,11 +102,6 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
         pod_logs_dir=pod_logs_dir,
         legacy_log_symlinks_dir=_log_symlinks(options, pod_logs_dir),
         node_name=options.node_name,
-        host_ips=options.host_ips,
-        allocatable={
-            "cpu": Quantity(len(os.sched_getaffinity(0))),
-            "memory": Quantity.from_bytes_count(machine.memory_capacity),
-        },
         cluster_domain=configuration.cluster_domain,
         cluster_dns=cluster_servers(configuration.cluster_dns)[0],
         resolver_config=Path(configuration.resolv_conf) if configuration.resolv_conf else None,

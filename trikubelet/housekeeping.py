@@ -32,7 +32,7 @@ from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.runtime.model import RunningPod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from collections.abc import Set as AbstractSet
 
     from trio_typing import TaskStatus
@@ -63,6 +63,11 @@ class NodeContents:
     """UIDs of pods with a folder."""
 
 
+def _no_mirrors(full_name: str) -> None:
+    """Mirror pods come from the API server; without one there are none."""
+    log.debug("orphaned mirror pod", pod=full_name)
+
+
 class Housekeeping:
     """Implements `sync_loop.Housekeeper`."""
 
@@ -77,7 +82,11 @@ class Housekeeping:
         sources_ready: Callable[[], bool],
         recorder: EventRecorder,
         container_gc: ContainerGCPolicy = ContainerGCPolicy(),  # noqa: B008 - frozen
+        delete_mirror: Callable[[str], None] | None = None,
+        held: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        """`delete_mirror` takes the full name of a mirror pod that shows nothing any more. `held` gives the UIDs of
+        pods that wait for admission."""
         self._pods = pods
         self._workers = workers
         self._runtime = runtime
@@ -87,6 +96,8 @@ class Housekeeping:
         self._sources_ready = sources_ready
         self._recorder = recorder
         self._container_gc = container_gc
+        self._delete_mirror = delete_mirror or _no_mirrors
+        self._held = held
         self._send_died, self._died = trio.open_memory_channel[tuple[str, str]](math.inf)
         self._send_gone, self._gone = trio.open_memory_channel[str](math.inf)
         self._going: set[str] = set()
@@ -177,7 +188,9 @@ class Housekeeping:
                 workers=workers,
                 running=found.running,
                 reported_phases=self._reported_phases(desired.pods),
+                terminating_static=self._workers.states.terminating_static_full_names(),
                 pod_directories=found.pod_directories,
+                held=self._held(),
             )
         )
         if plan is None:
@@ -209,8 +222,7 @@ class Housekeeping:
                     self._going.add(action.uid)
                     self._send_gone.send_nowait(action.uid)
             case DeleteMirrorPod():
-                # Mirror pods come from the API server; without one there are none.
-                log.debug("orphaned mirror pod", pod=action.full_name)
+                self._delete_mirror(action.full_name)
             case _:
                 assert_never(action)
 

@@ -39,14 +39,16 @@ from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.runtime.results import SyncAction
-from trikubelet.status.generate import Eviction, generate_pod_status
+from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch
 from trikubelet.status.lost_ends import with_lost_ends
 from trikubelet.status.manager import StatusManager
+from trikubelet.status.merge import is_terminal
 from trikubelet.volumes import PodMounts, VolumeError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from trikubelet.api import ObjectMeta
     from trikubelet.pods.types import PodStatusFn, SyncPodType
     from trikubelet.runtime.model import RunningPod
     from trikubelet.runtime.results import PodSyncResult
@@ -74,11 +76,36 @@ class _Settled:
     reported: PodStatus | None
 
     def still_holds(self, pod: Pod, observed: PodRuntimeStatus, reported: PodStatus | None) -> bool:
-        """Whether another sync would have the same to go by. Another object of the same pod may be another pod."""
-        if self.pod is not pod or self.reported is not reported:
+        """Whether another sync would have the same to go by."""
+        if self.reported is not reported or not _asks_the_same(self.pod, pod):
             return False
         same_time = attrs.evolve(observed, observed_at=self.observed.observed_at)
         return same_time == self.observed
+
+
+def _asks_the_same(one: Pod, other: Pod) -> bool:
+    """Whether two versions of a pod give a sync the same to do.
+
+    The API server sends the pod again with each status that the agent writes. What it says there matters when it has
+    ended the pod, and for what others set: readiness gates and resource claims.
+    """
+    if one is other:
+        return True
+    old, new = one.status, other.status
+    if old.phase != new.phase and is_terminal(new):
+        return False
+    if one.spec.readiness_gates and old.conditions != new.conditions:
+        return False
+    return (
+        one.spec == other.spec
+        and _without_version(one.metadata) == _without_version(other.metadata)
+        and old.resource_claim_statuses == new.resource_claim_statuses
+        and old.extended_resource_claim_status == new.extended_resource_claim_status
+    )
+
+
+def _without_version(metadata: ObjectMeta) -> ObjectMeta:
+    return attrs.evolve(metadata, resource_version="", managed_fields=())
 
 
 @attrs.define
@@ -93,10 +120,10 @@ class AgentPodSyncer:
     pleg: Pleg
     network_problem: Callable[[], str | None]
     """Why pods cannot have a network now, None when they can."""
-    host_ips: tuple[str, ...]
-    rejection: Callable[[Pod], tuple[str, str] | None] = lambda pod: None
-    """Reason and message of a pod that this node cannot run as it asks; asked before anything of it is started. May
-    raise what makes the pod wait."""
+    host_ips: Callable[[], tuple[str, ...]]
+    """The node's addresses, which may change."""
+    mirrors: Callable[[Pod, Pod | None], None] = lambda pod, mirror: None
+    """Told of each pod that is synced, with the mirror pod that shows it: sees to it that a static pod has one."""
     _settled: dict[str, _Settled] = attrs.field(factory=dict, init=False)
     """By UID."""
 
@@ -115,23 +142,22 @@ class AgentPodSyncer:
             and settled.still_holds(pod, status, self.statuses.get_pod_status(uid))
         ):
             self._settled[uid] = settled
+            self.mirrors(pod, mirror_pod)
             return PodSyncReport(None)
-        while (report := await self._sync(pod, status)) is None:
+        while (report := await self._sync(pod, mirror_pod, status)) is None:
             # Whoever waits for the containers that are gone now would wait in vain: removals are no news.
             with trio.fail_after(STATUS_TIMEOUT):
                 status = await self.pleg.cache.get_newer_than(uid, trio.current_time())
         return report
 
-    async def _sync(self, pod: Pod, status: PodRuntimeStatus) -> PodSyncReport | None:
+    async def _sync(self, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus) -> PodSyncReport | None:
         """One round; None when it removed all containers for them to start again in another."""
         uid = pod.metadata.uid
         api_status = self._report(pod, status)
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
             return PodSyncReport(None, terminal=True)
         self._await_network(pod)
-        if not status.sandbox_statuses and not status.container_statuses and (no := self.rejection(pod)) is not None:
-            self._reject(pod, status, *no)
-            return PodSyncReport(None, terminal=True)
+        self.mirrors(pod, mirror_pod)
         try:
             await self.mounts.prepare(pod)
         except VolumeError as error:
@@ -180,12 +206,6 @@ class AgentPodSyncer:
         if problem is not None and not pod.spec.host_network:
             self.recorder.pod_event(pod, EventType.WARNING, "NetworkNotReady", f"network is not ready: {problem}")
             raise NetworkNotReadyError(problem)
-
-    def _reject(self, pod: Pod, status: PodRuntimeStatus, reason: str, message: str) -> None:
-        """Fail a pod that this node cannot run as it asks (kubelet: `rejectPod`)."""
-        self.recorder.pod_event(pod, EventType.WARNING, reason, message)
-        verdict = Eviction(reason, f"Pod was rejected: {message}")
-        self._report(pod, status, ended=True, verdict=verdict)
 
     def _sandbox_ready(self, pod: Pod, ips: tuple[str, ...]) -> None:
         """Report that the pod has its sandbox, and nothing else that is new (kubelet: `OnPodSandboxReady`)."""
@@ -245,21 +265,30 @@ class AgentPodSyncer:
         *,
         ended: bool = False,
         change: PodStatusFn | None = None,
-        verdict: Eviction | None = None,
     ) -> PodStatus:
         """Generate the pod's status from what was observed, and make it the reported one."""
         uid = pod.metadata.uid
         previous = self.statuses.get_pod_status(uid) or pod.status
-        if verdict is None and is_past_active_deadline(pod, previous.start_time, self.clock.now()):
+        if ended and _never_began(previous, observed):
+            return self.statuses.set_pod_status(pod, previous if change is None else change(previous))
+        verdict = None
+        if is_past_active_deadline(pod, previous.start_time, self.clock.now()):
             verdict = Eviction(active_deadline.REASON, active_deadline.MESSAGE)
+            if previous.reason != verdict.reason:
+                self.recorder.pod_event(pod, EventType.NORMAL, verdict.reason, verdict.message)
+        host_ips = self.host_ips()
+        if (mismatch := host_ip_mismatch(previous, host_ips)) is not None:
+            self.recorder.pod_event(pod, EventType.WARNING, "HostIPsIPFamilyMismatch", mismatch)
+        if not _restarts_all(previous):  # which removes what has ended
+            observed = with_lost_ends(observed, previous, self.runtime.seen_end)
         status = generate_pod_status(
             pod,
-            with_lost_ends(observed, previous, self.runtime.seen_end),
+            observed,
             previous=previous,
             # What has ended waits for nothing: its last exit code is to be seen.
             waiting_reasons={} if ended else self.runtime.waiting_reasons(uid),
             terminal=ended,
-            host_ips=self.host_ips,
+            host_ips=host_ips,
             eviction=verdict,
             recursive_read_only=self.runtime.mounts_read_only_recursively(pod),
         )
@@ -273,6 +302,13 @@ def _restarts_all(status: PodStatus) -> bool:
         condition.type == ALL_CONTAINERS_RESTARTING and condition.status == CONDITION_TRUE
         for condition in status.conditions
     )
+
+
+def _never_began(reported: PodStatus, observed: PodRuntimeStatus) -> bool:
+    """Whether the pod had ended before it began, mostly since admission refused it: there is nothing to say of it
+    beside that, not even that its containers wait."""
+    begun = reported.container_statuses or reported.init_container_statuses
+    return is_terminal(reported) and not (begun or observed.sandbox_statuses or observed.container_statuses)
 
 
 def _oldest_sandbox(observed: PodRuntimeStatus) -> datetime | None:

@@ -15,6 +15,7 @@ from trikubelet.runtime.pull_records.store import RecordStore
 if TYPE_CHECKING:
     from trikubelet.agent_options import AgentOptions
     from trikubelet.clock import WallClock
+    from trikubelet.runtime.credentials.accounts import ServiceAccounts
     from trikubelet.runtime.credentials.plugins import Plugins
 
 
@@ -30,20 +31,25 @@ class RegistryAccess:
     pull_records: PullRecords
 
     @classmethod
-    def of_node(cls, options: AgentOptions, clock: WallClock) -> RegistryAccess:
-        """From the node's files below the root folder. Raises RegistryAccessError."""
+    def of_node(
+        cls, options: AgentOptions, clock: WallClock, accounts: ServiceAccounts | None = None
+    ) -> RegistryAccess:
+        """From the node's files below the root folder. Raises RegistryAccessError.
+
+        `accounts`: the cluster's service accounts, for programs that want their tokens.
+        """
         configuration = options.configuration
         policy = VerificationPolicy(
             configuration.image_pull_credentials_verification_policy,
             configuration.preloaded_images_verification_allowlist,
         )
         return cls(
-            Credentials(DockerConfigFiles.of_node(options.root_dir), _plugins(options)),
+            Credentials(DockerConfigFiles.of_node(options.root_dir), _plugins(options, accounts)),
             PullRecords(RecordStore(options.root_dir), policy, clock),
         )
 
 
-def _plugins(options: AgentOptions) -> Plugins | None:
+def _plugins(options: AgentOptions, accounts: ServiceAccounts | None) -> Plugins | None:
     """Their code is loaded only where the flags are given."""
     config, programs = options.credential_provider_config, options.credential_provider_bin_dir
     if config is None and programs is None:
@@ -53,6 +59,6 @@ def _plugins(options: AgentOptions) -> Plugins | None:
     from trikubelet.runtime.credentials.plugins import Plugins
 
     try:
-        return Plugins(read_plugin_config(config, programs), NoServiceAccounts())
+        return Plugins(read_plugin_config(config, programs), accounts or NoServiceAccounts())
     except PluginConfigError as error:
         raise RegistryAccessError(str(error)) from error

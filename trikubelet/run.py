@@ -29,6 +29,7 @@ from trikubelet.clock import SystemClock
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
 from trikubelet.logs import configure_logging, get_logger
+from trikubelet.node.addresses import primary_address
 from trikubelet.registry_access import RegistryAccessError
 from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
 from trikubelet.runtime.sysctls import SysctlPatternError
@@ -246,7 +247,9 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
     from trikubelet.embedded.keeper_client import KeeperStartError
     from trikubelet.embedded.runtime import EmbeddedRuntime
 
-    runtime = EmbeddedRuntime(options.root_dir / "runtime", clock=SystemClock(), node_ip=options.host_ips[0])
+    given = next((str(ip) for ip in options.node.ips if not ip.is_unspecified), None)
+    node_ip = given or primary_address()
+    runtime = EmbeddedRuntime(options.root_dir / "runtime", clock=SystemClock(), node_ip=node_ip)
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(runtime.run)

@@ -18,15 +18,20 @@ from trikubelet.config.sources.types import PodOperation, PodUpdate
 from trikubelet.housekeeping import NodeContents
 from trikubelet.logs import get_logger
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
+from trikubelet.pods.admitting import AdmitAgain
+from trikubelet.pods.classify import is_terminal
+from trikubelet.pods.cleanup import is_inactive
 from trikubelet.pods.types import SyncPodType, UpdatePodOptions
+from trikubelet.status.conditions import readiness_differs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
     from collections.abc import Set as AbstractSet
 
     from trio_typing import TaskStatus
 
     from trikubelet.api import Pod
+    from trikubelet.pods.admitting import Admitting
     from trikubelet.pods.manager import PodManager
     from trikubelet.pods.workers import PodWorkers
 
@@ -36,6 +41,7 @@ SYNC_TICK: Final = 1.0
 HOUSEKEEPING_PERIOD: Final = 2.0
 HOUSEKEEPING_PAUSE_PER_POD: Final = 50e-6
 """Seconds: of a hundred pods, the end of one waits 5 ms for others."""
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 HOUSEKEEPING_WARNING: Final = 1.0
 FIRST_LOOK_AT_HEALTH: Final = 0.1
 LONGEST_LOOK_AT_HEALTH: Final = 5.0
@@ -73,7 +79,9 @@ class ProbeResult:
     uid: str
 
 
-LoopEvent = PodUpdate | list[PodLifecycleEvent] | SyncTick | CompareWorkers | CleanUp | ProbeResult | RuntimeBack
+LoopEvent = (
+    PodUpdate | list[PodLifecycleEvent] | SyncTick | CompareWorkers | CleanUp | ProbeResult | RuntimeBack | AdmitAgain
+)
 
 
 class Housekeeper(Protocol):
@@ -96,6 +104,31 @@ class Housekeeper(Protocol):
         ...
 
 
+class Doorkeeper(Protocol):
+    """What the loop knows of a pod's right to run here, and of what is reported of it."""
+
+    def make_admitting(
+        self,
+        others: Callable[[], Sequence[Pod]],
+        on_admitted: Callable[[Pod], None],
+        send: Callable[[AdmitAgain], Awaitable[None]],
+    ) -> Admitting: ...
+
+    def has_begun(self, pod: Pod) -> bool:
+        """Whether something of the pod has run on this node already."""
+        ...
+
+    def is_rejected(self, uid: str) -> bool:
+        """Whether the pod was refused."""
+        ...
+
+    def reported_phase(self, uid: str) -> str | None: ...
+
+    def updated(self, old: Pod, new: Pod) -> None:
+        """A pod that was admitted has changed."""
+        ...
+
+
 class SyncLoop:
     """Owns the event channel; `sources_ready` guards everything that removes."""
 
@@ -104,19 +137,26 @@ class SyncLoop:
         pods: PodManager,
         workers: PodWorkers,
         housekeeper: Housekeeper,
+        doorkeeper: Doorkeeper,
         past_deadline: Callable[[Pod], bool],
         sources_ready: Callable[[AbstractSet[str]], bool],
         runtime_errors: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`runtime_errors` tells why nothing can be synced now; until it is None again events wait."""
+        self._doorkeeper = doorkeeper
         self._pods = pods
         self._workers = workers
         self._housekeeper = housekeeper
         self._past_deadline = past_deadline
         self._configured_sources_ready = sources_ready
         self._runtime_errors = runtime_errors
+        self._active: list[Pod] | None = None
+        """The active pods while many arrive at once."""
         self._handled_sources: set[str] = set()
         self._send, self._receive = trio.open_memory_channel[LoopEvent](0)
+        self._admitting = doorkeeper.make_admitting(
+            self._active_pods, lambda pod: self._dispatch(pod, SyncPodType.CREATE), self._send.send
+        )
         self._housekeeping_wanted = trio.Event()
         self._runtime_back = trio.Event()
         self._healthy_perhaps = trio.Event()
@@ -130,6 +170,11 @@ class SyncLoop:
     def sources_ready(self) -> bool:
         """Whether the first pods of every source have been handled."""
         return self._configured_sources_ready(self._handled_sources)
+
+    @property
+    def held(self) -> Collection[str]:
+        """UIDs of pods that nobody may start yet: whether they may run is not decided."""
+        return self._admitting.held
 
     def stop_starting(self) -> None:
         """From now on lifecycle events are taken in, and nothing else: the pods are being drained."""
@@ -159,6 +204,7 @@ class SyncLoop:
             nursery.start_soon(self._tick)
             nursery.start_soon(self._tick_housekeeping)
             nursery.start_soon(self._forward_recovery)
+            nursery.start_soon(self._admitting.run)
             task_status.started()
             async for event in self._receive:
                 await self._until_healthy()
@@ -239,6 +285,7 @@ class SyncLoop:
             case list():
                 self._handle_lifecycle(event)
             case SyncTick():
+                self._admitting.ask_those_that_wait_for_the_runtime()
                 self._sync_pods([pod for pod in self._pods.pods() if self._past_deadline(pod)])
             case CompareWorkers():
                 if not self._draining:
@@ -249,7 +296,11 @@ class SyncLoop:
                     self._housekeeper.clean_up(event.found)
                     self.settled.set()
             case RuntimeBack():
+                self._admitting.ask_those_that_wait_for_the_runtime()
                 self._sync_pods(self._pods.pods())
+            case AdmitAgain():
+                if not self._draining:
+                    self._admitting.again(event)
             case ProbeResult():
                 pod = self._pods.pod_by_uid(event.uid)
                 if pod is not None:
@@ -282,18 +333,43 @@ class SyncLoop:
             self.housekeeping_soon()
 
     def _add_pods(self, pods: Sequence[Pod]) -> None:
-        oldest_first = sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC))
-        for pod in oldest_first:
+        """Oldest first; after a restart of the agent those that had begun come before all others."""
+
+        def rank(pod: Pod) -> tuple[bool, datetime]:
+            return not self._doorkeeper.has_begun(pod), pod.metadata.creation_timestamp or _LONG_AGO
+
+        self._active = self._look_for_active_pods()
+        for pod in sorted(pods, key=rank):
             self._pods.add_pod(pod)
-            self._dispatch(pod, SyncPodType.CREATE)
+            pair = self._pods.pair(pod)
+            ended = self._workers.states.is_pod_termination_requested(pod.metadata.uid) or is_terminal(pod)
+            if pair.was_mirror or ended:
+                self._dispatch(pod, SyncPodType.CREATE)
+                continue
+            self._admitting.ask(pod)  # one after the other: each counts those before it
+            if not self._doorkeeper.is_rejected(pod.metadata.uid):
+                self._active.append(pod)
+        self._active = None
 
     def _update_pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
+            uid, ends = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
+            old = self._pods.pod_by_uid(uid)
             self._pods.update_pod(pod)
+            if uid in self._admitting.held:
+                if not ends:
+                    self._admitting.update(pod)
+                    continue
+                self._admitting.forget(uid)  # its worker only ends it
+            elif self._doorkeeper.is_rejected(uid) and not ends:
+                continue
+            elif old is not None and not ends:
+                self._doorkeeper.updated(old, pod)
             self._dispatch(pod, SyncPodType.UPDATE)
 
     def _remove_pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
+            self._admitting.forget(pod.metadata.uid)
             self._pods.remove_pod(pod)
             pair = self._pods.pair(pod)
             if pair.was_mirror:
@@ -303,11 +379,24 @@ class SyncLoop:
                 # Before that it may be a source's first, incomplete view; housekeeping comes back to it.
                 self._update_worker(pod, None, SyncPodType.KILL)
 
+    def _active_pods(self) -> list[Pod]:
+        """Pods that take something of the node: all but those that have ended and those that were refused."""
+        return self._look_for_active_pods() if self._active is None else self._active
+
+    def _look_for_active_pods(self) -> list[Pod]:
+        pods = self._pods.pods()
+        workers = self._workers.summaries(pods)
+        return [
+            pod
+            for pod in pods
+            if not is_inactive(pod, workers.get(pod.metadata.uid), self._doorkeeper.reported_phase(pod.metadata.uid))
+        ]
+
     def _reconcile_pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             self._pods.update_pod(pod)
             pair = self._pods.pair(pod)
-            if pair.pod is not None and not pair.was_mirror and pair.pod.spec.readiness_gates:
+            if pair.pod is not None and not pair.was_mirror and readiness_differs(pair.pod):
                 self._update_worker(pair.pod, pair.mirror_pod, SyncPodType.SYNC)
 
     def _dispatch(self, pod: Pod, update_type: SyncPodType) -> None:
@@ -329,6 +418,9 @@ class SyncLoop:
 
     def _sync_pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
+            uid = pod.metadata.uid
+            if uid in self._admitting.held or self._doorkeeper.is_rejected(uid):
+                continue
             self._update_worker(pod, self._pods.mirror_pod_of(pod), SyncPodType.SYNC)
 
     def _update_worker(self, pod: Pod, mirror_pod: Pod | None, update_type: SyncPodType) -> None:

@@ -2,63 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from tests.agent.sim_node import static_pod
-from trikubelet.pods.retry import NetworkNotReadyError
+from trikubelet.admission.types import Admitted, Rejected, Verdict, Wait
+from trikubelet.api import Pod
 from trikubelet.sim import Program, SimulatedRuntime
 from trikubelet.sim.node import simulated_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from trio.testing import MockClock
 
-    from trikubelet.agent import Agent
-    from trikubelet.api import Pod
-
-Verdict = tuple[str, str] | None
+    from trikubelet.api import Node
 
 
-def rejecting(rejection: Callable[[Pod], Verdict]) -> Callable[[Agent], None]:
-    def prepare(agent: Agent) -> None:
-        agent.workers._syncer.rejection = rejection  # type: ignore[attr-defined]
+@attrs.define
+class Judge:
+    """Admission as a test wants it."""
 
-    return prepare
+    verdict: Callable[[Pod], Verdict]
+
+    def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool) -> Verdict:
+        return self.verdict(pod)
 
 
 async def test_a_rejected_pod_fails_with_the_reason_and_an_event(autojump_clock: MockClock) -> None:
     sim = SimulatedRuntime(seed=1)
     pod = static_pod("web")
-    verdict = ("SysctlForbidden", 'forbidden sysctl: "kernel.msgmax" not allowlisted')
-    async with simulated_node(sim, prepare=rejecting(lambda _: verdict)) as node:
+    verdict = Rejected("SysctlForbidden", 'forbidden sysctl: "kernel.msgmax" not allowlisted')
+    async with simulated_node(sim, admission=Judge(lambda _: verdict)) as node:
         node.source().put(pod)
         await trio.sleep(120)
         status = node.agent.statuses.get_pod_status(pod.metadata.uid)
         assert status is not None
         assert (status.phase, status.reason) == ("Failed", "SysctlForbidden")
-        assert status.message == f"Pod was rejected: {verdict[1]}"
+        assert status.message == f"Pod was rejected: {verdict.message}"
         events = [(one.reason, one.message, one.count) for one in node.agent.recorder.events_of(pod.metadata.uid)]
-        assert events == [(*verdict, 1)]
+        assert events == [(verdict.reason, verdict.message, 1)]
+        assert node.agent.workers.states.phases() == {}
+        node.source().remove(pod)
+        await trio.sleep(10)
+        assert node.agent.statuses.get_pod_status(pod.metadata.uid) is None
     assert sim.machine.sandboxes == {}
 
 
-async def test_a_pod_that_has_run_here_is_not_asked_about_again(autojump_clock: MockClock) -> None:
+async def test_a_pod_that_has_run_here_is_judged_again_after_a_restart_of_the_agent(autojump_clock: MockClock) -> None:
     sim = SimulatedRuntime(seed=1)
     sim.program(Program.runs_forever(), container="main")
-    pod = static_pod("web")
+    pod, other = static_pod("web"), static_pod("other")
     async with simulated_node(sim) as node:
-        node.source().put(pod)
+        node.source().put(pod, other)
         await trio.sleep(30)
-    async with simulated_node(sim, prepare=rejecting(lambda _: ("Changed", "the rules are stricter now"))) as node:
-        node.source().put(pod)
+
+    def stricter(judged: Pod) -> Verdict:
+        return Rejected("Changed", "the rules are stricter now") if judged.full_name == pod.full_name else Admitted()
+
+    async with simulated_node(sim, admission=Judge(stricter)) as node:
+        node.source().put(pod, other)
         await trio.sleep(120)
         status = node.agent.statuses.get_pod_status(pod.metadata.uid)
         assert status is not None
-        assert status.phase == "Running"
-    assert len(sim.started("main")) == 1
+        assert (status.phase, status.reason) == ("Failed", "Changed")
+        assert [container.sandbox.config.metadata.uid for container in sim.running_containers()] == [other.metadata.uid]
+    assert len(sim.started("main")) == 2
 
 
 async def test_a_pod_waits_until_the_question_can_be_answered(autojump_clock: MockClock) -> None:
@@ -67,11 +79,9 @@ async def test_a_pod_waits_until_the_question_can_be_answered(autojump_clock: Mo
     pod = static_pod("web")
 
     def undecided(_: Pod) -> Verdict:
-        if trio.current_time() < 60:
-            raise NetworkNotReadyError("the runtime has not said yet what it can do")
-        return None
+        return Wait("the runtime has not said yet what it can do") if trio.current_time() < 60 else Admitted()
 
-    async with simulated_node(sim, prepare=rejecting(undecided)) as node:
+    async with simulated_node(sim, admission=Judge(undecided)) as node:
         node.source().put(pod)
         await trio.sleep(50)
         assert sim.machine.sandboxes == {}

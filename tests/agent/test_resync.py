@@ -127,4 +127,4 @@ async def test_a_pod_in_the_nodes_network_knows_its_addresses(autojump_clock: Mo
         await trio.sleep(10)
         (running,) = sim.running_containers("web")
         values = {one.key: one.value for one in running.config.envs}
-        assert values["IP"].decode() == node.agent.options.host_ips[0]
+        assert values["IP"].decode() == node.agent.node.host_ips()[0]

@@ -38,7 +38,6 @@ def test_without_flags_the_defaults_are_taken(started: list[AgentOptions], monke
     assert options.manifests is None
     assert options.drain_on_exit is None
     assert options.warnings == ()
-    assert options.host_ips
 
 
 def test_flags_say_what_to_run(started: list[AgentOptions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

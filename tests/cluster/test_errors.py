@@ -43,6 +43,7 @@ def body(code: int, reason: str, message: str, **details: Any) -> dict[str, Any]
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 OTHER_UID = "Precondition failed: UID in precondition: u1, UID in object meta: u2"
+DELETED_UID = "the UID in the precondition (u1) does not match the UID in record (u2)."
 CANNOT = 'Operation cannot be fulfilled on pods "x": '
 
 
@@ -53,6 +54,17 @@ CANNOT = 'Operation cannot be fulfilled on pods "x": '
         (409, body(409, "AlreadyExists", 'pods "x" already exists', name="x", kind="pods"), {"already_exists"}),
         (409, body(409, "Conflict", CANNOT + MODIFIED, name="x", kind="pods"), {"conflict"}),
         (409, body(409, "Conflict", CANNOT + OTHER_UID, name="x", kind="pods"), {"conflict", "uid_differs"}),
+        (409, body(409, "Conflict", CANNOT + DELETED_UID, name="x", kind="pods"), {"conflict", "uid_differs"}),
+        (
+            422,
+            body(
+                422,
+                "Invalid",
+                'Pod "x" is invalid: metadata.uid: Invalid value: "u1": field is immutable',
+                causes=[{"reason": "FieldValueInvalid", "message": "field is immutable", "field": "metadata.uid"}],
+            ),
+            {"invalid", "uid_differs"},
+        ),
         (401, body(401, "Unauthorized", "Unauthorized"), {"unauthorized"}),
         (403, body(403, "Forbidden", 'pods "x" is forbidden: User "y" cannot get resource "pods"'), {"forbidden"}),
         (

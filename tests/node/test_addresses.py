@@ -5,7 +5,14 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
-from trikubelet.node.addresses import LOOPBACK, interface_address, primary_address
+from trikubelet.node.addresses import (
+    LOOPBACK,
+    InterfaceAddress,
+    interface_address,
+    interface_addresses,
+    primary_address,
+    read_host_addresses,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,3 +42,16 @@ def test_a_loopback_address_is_taken_only_when_there_is_no_other(tmp_path: Path)
     table.write_text(HEADER + route("lo", "00000000", 0, "00000000"))
     without = tmp_path / "missing"
     assert primary_address(table) == primary_address(without)
+
+
+def test_the_kernel_tells_the_addresses_of_all_interfaces() -> None:
+    assert InterfaceAddress("lo", ipaddress.ip_address(LOOPBACK)) in interface_addresses()
+
+
+def test_addresses_of_interfaces_with_a_default_route_are_preferred(tmp_path: Path) -> None:
+    found = read_host_addresses(tmp_path / "none", tmp_path / "none")
+    assert ipaddress.ip_address(LOOPBACK) in found.local
+    assert not any(ip.is_loopback or ip.is_link_local for ip in found.preferred)
+    table = tmp_path / "route"
+    table.write_text(HEADER + route("no-such-interface", "00000000", 0, "00000000"))
+    assert read_host_addresses(table, tmp_path / "none").preferred == ()

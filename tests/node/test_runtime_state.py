@@ -59,3 +59,50 @@ async def test_a_runtime_that_does_not_answer_is_a_problem_until_it_does(autojum
         await trio.sleep(60)
         assert problems(state) == ("", "")
         nursery.cancel_scope.cancel()
+
+
+async def test_problems_are_told_one_by_one_in_the_kubelets_words(autojump_clock: MockClock) -> None:
+    sim = SimulatedRuntime()
+    async with sim.connect() as channel, trio.open_nursery() as nursery:
+        state = RuntimeState(RuntimeClient(channel))
+        assert state.problems() == ("container runtime status check may not have completed yet",)
+        await nursery.start(state.run)
+        assert state.problems() == ()
+        assert state.errors() is None
+        state.add_health_check("PLEG", lambda: "pleg has yet to be successful")
+        sim.runtime_service.runtime_ready = v1.RuntimeCondition(type="RuntimeReady", reason="R", message="M")
+        await trio.sleep(PERIOD + 1)
+        assert state.problems() == (
+            "PLEG is not healthy: pleg has yet to be successful",
+            "container runtime not ready: RuntimeReady=false reason:R message:M",
+        )
+        assert state.errors() == f"[{', '.join(state.problems())}]"
+        nursery.cancel_scope.cancel()
+
+
+async def test_changes_are_told(autojump_clock: MockClock) -> None:
+    sim = SimulatedRuntime()
+    async with sim.connect() as channel, trio.open_nursery() as nursery:
+        state = RuntimeState(RuntimeClient(channel))
+        changes: list[str | None] = []
+        state.on_change(lambda: changes.append(state.conditions.network_problem))
+        await nursery.start(state.run)
+        await trio.sleep(60)
+        assert changes == [None]
+        sim.runtime_service.network_ready = network(ready=False)
+        await trio.sleep(60)
+        assert len(changes) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_runtime_that_tells_its_features_differs_from_one_that_does_not(autojump_clock: MockClock) -> None:
+    sim = SimulatedRuntime()
+    async with sim.connect() as channel, trio.open_nursery() as nursery:
+        state = RuntimeState(RuntimeClient(channel))
+        await nursery.start(state.run)
+        assert state.abilities.features_told is False
+        sim.abilities.supplemental_groups_policy = True
+        await trio.sleep(PERIOD + 1)
+        abilities = state.abilities
+        assert abilities.features_told
+        nursery.cancel_scope.cancel()

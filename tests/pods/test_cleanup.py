@@ -233,3 +233,10 @@ def test_which_desired_pods_are_inactive(
     phase: str, worker: WorkerSummary | None, reported: str | None, inactive: bool
 ) -> None:
     assert is_inactive(make_pod("1", phase=phase), worker, reported) is inactive
+
+
+def test_a_pod_that_waits_for_admission_is_neither_started_nor_killed() -> None:
+    waits, other = make_pod("waits"), make_pod("other", "other")
+    plan = plan_for(waits, other, running=[running("waits")], held={"waits"})
+    assert plan.actions == (RestartPod(other, None),)
+    assert "waits" in plan.statuses_to_keep

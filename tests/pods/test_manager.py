@@ -86,3 +86,15 @@ def test_what_is_wanted_of_a_uid_now() -> None:
     assert manager.desired("static-uid") == (STATIC, MIRROR)
     assert manager.desired("normal-uid") == (NORMAL, None)
     assert manager.desired("mirror-uid") is None
+
+
+def test_static_pods_are_listed_with_their_mirrors() -> None:
+    other = make_pod("other-uid", "other", static=True)
+    manager = PodManager([NORMAL, STATIC, MIRROR, other])
+    assert manager.static_pods_with_mirrors() == ((STATIC, MIRROR), (other, None))
+
+
+def test_a_pod_is_found_by_its_full_name_and_a_mirror_pod_is_not() -> None:
+    manager = PodManager([NORMAL, MIRROR])
+    assert manager.pod_by_full_name(NORMAL.full_name) is NORMAL
+    assert manager.pod_by_full_name(MIRROR.full_name) is None

@@ -14,8 +14,7 @@ import attrs
 import pytest
 
 from tests.runtime.containerd_stage import manifest, stage_on
-from trikubelet.node.runtime_state import RuntimeAbilities
-from trikubelet.runtime.node_checks import rejection
+from trikubelet.runtime.node_checks import wants_strict_groups
 from trikubelet.runtime.sysctls import SysctlAllowList
 
 if TYPE_CHECKING:
@@ -189,12 +188,10 @@ async def test_sysctls_are_the_pods_own_in_both_spellings(containerd: Containerd
     async with stage_on(containerd, tmp_path, allowed_unsafe_sysctls=("net.core.*",)) as stage:
         machine = stage.options.machine
         forbids, allows = (SysctlAllowList.of_node(names, machine.kernel) for names in ((), ("net.core.*",)))
-        assert rejection(pod, RuntimeAbilities(), machine, forbids) is None
+        assert forbids.problem(pod) is None
         assert await stage.output(pod) == ["80", "0", "1"]
-        assert rejection(unsafe, RuntimeAbilities(), machine, forbids) == (
-            *("SysctlForbidden", 'forbidden sysctl: "net.core.somaxconn" not allowlisted'),
-        )
-        assert rejection(unsafe, RuntimeAbilities(), machine, allows) is None
+        assert forbids.problem(unsafe) == '"net.core.somaxconn" not allowlisted'
+        assert allows.problem(unsafe) is None
         assert await stage.output(unsafe) == ["9"]
 
 
@@ -316,8 +313,5 @@ async def test_mounts_that_are_read_only_in_depth_are_refused_or_shallow(
 async def test_strict_groups_are_refused_by_the_node(containerd: ContainerdNode, tmp_path: Path) -> None:
     pod = manifest("strict", "securityContext: {supplementalGroupsPolicy: Strict}\ncontainers: [{name: main}]", "id")
     async with stage_on(containerd, tmp_path) as stage:
-        machine = stage.options.machine
-        assert rejection(pod, stage.abilities(), machine, SysctlAllowList.of_node((), machine.kernel)) == (
-            "SupplementalGroupsPolicyNotSupported",
-            "SupplementalGroupsPolicy=Strict is not supported in this node",
-        )
+        assert wants_strict_groups(pod)
+        assert not stage.abilities().supplemental_groups_policy

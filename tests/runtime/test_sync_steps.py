@@ -19,7 +19,11 @@ from trikubelet.api import (
     LifecycleHandler,
     LocalObjectReference,
     ObjectFieldSelector,
+    PodExtendedResourceClaimStatus,
     PodResourceClaim,
+    PodStatus,
+    Quantity,
+    ResourceFieldSelector,
     Secret,
     TCPSocketAction,
 )
@@ -42,15 +46,15 @@ if TYPE_CHECKING:
 SPOKEN = {"RunPodSandbox", "PodSandboxStatus", "PullImage", "CreateContainer", "StartContainer"}
 
 
-def manager_on(node: Node, **parts: Any) -> RuntimeManager:
-    """A manager with other parts than the node's."""
+def manager_on(stage: Node, **parts: Any) -> RuntimeManager:
+    """A manager with other parts than the stage's."""
     manager = RuntimeManager(
-        RuntimeClient(node.channel),
-        ImageClient(node.channel),
-        recorder=node.recorder,
-        clock=node.clock,
-        options=node.options,
-        mounts=node.mounts,
+        RuntimeClient(stage.channel),
+        ImageClient(stage.channel),
+        recorder=stage.recorder,
+        clock=stage.clock,
+        options=stage.options,
+        mounts=stage.mounts,
         **parts,
     )
     manager.runtime_name = "simulated"
@@ -205,6 +209,48 @@ async def test_a_pod_does_not_run_without_what_it_claims(autojump_clock: MockClo
     assert message.startswith("Failed to prepare dynamic resources: ")
     assert message.endswith("gpu")
     assert node.sim.calls.count("RunPodSandbox") == 0
+
+
+async def test_a_claim_that_the_scheduler_made_for_the_pod_is_one_too(autojump_clock: MockClock, node: Node) -> None:
+    claim = PodExtendedResourceClaimStatus(resource_claim_name="web-gpus")
+    pod = attrs.evolve(make_pod(), status=PodStatus(extended_resource_claim_status=claim))
+    assert only(await node.sync(pod)).failed
+    problem = "this node has no drivers for resource claims, but the pod asks for web-gpus"
+    assert node.said(pod) == [("FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {problem}")]
+    assert node.sim.calls.count("RunPodSandbox") == 0
+
+
+async def test_pods_are_told_what_the_node_is_when_they_start(autojump_clock: MockClock, node: Node) -> None:
+    @attrs.define
+    class Values:
+        ip: str = "10.1.0.1"
+        memory: str = "1Gi"
+
+        def host_ips(self) -> tuple[str, ...]:
+            return (self.ip,)
+
+        def allocatable(self) -> dict[str, Quantity]:
+            return {"memory": Quantity(self.memory)}
+
+    values = Values()
+    manager = manager_on(node, node=values)
+    asked = (
+        EnvVar("IP", value_from=EnvVarSource(field_ref=ObjectFieldSelector(field_path="status.hostIP"))),
+        EnvVar("MEMORY", value_from=EnvVarSource(resource_field_ref=ResourceFieldSelector(resource="limits.memory"))),
+    )
+    told = []
+    for name, ip, memory in (("before", "10.1.0.1", "1Gi"), ("after", "10.2.0.2", "2Gi")):
+        values.ip, values.memory = ip, memory
+        pod = make_pod(make_container(env=asked), name=name)
+        await manager.sync_pod(pod, await node.status(pod))
+        container = next(
+            one for one in node.sim.running_containers() if one.config.labels["io.kubernetes.pod.name"] == name
+        )
+        told.append({one.key: one.value for one in container.config.envs})
+    assert told == [
+        {"IP": b"10.1.0.1", "MEMORY": str(2**30).encode()},
+        {"IP": b"10.2.0.2", "MEMORY": str(2**31).encode()},
+    ]
 
 
 async def test_claims_are_prepared_before_the_sandbox_and_not_again(autojump_clock: MockClock, node: Node) -> None:

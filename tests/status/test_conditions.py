@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from tests.status.builders import ended, observed, pod, running, seen, sidecar, waiting, with_rule
@@ -12,6 +13,7 @@ from trikubelet.runtime.model import PodRuntimeStatus, SandboxStatus
 from trikubelet.status.conditions import (
     containers_ready_condition,
     initialized_condition,
+    readiness_differs,
     ready_condition,
     ready_to_start_condition,
     restarting_condition,
@@ -192,3 +194,31 @@ def test_all_containers_restart_until_all_are_removed(
     now: PodRuntimeStatus, previous: PodStatus, phase: str, expected: tuple[str, str, str]
 ) -> None:
     assert said(restarting_condition(pod(A, with_rule(B)), now, previous, phase)) == expected
+
+
+GATED = pod(A, init=(sidecar(X),), readiness_gates=(PodReadinessGate(condition_type="g"),))
+OPEN = PodCondition(type="g", status="True")
+SHOWN = PodCondition(type="Ready", status="False", message="the gate is closed")
+
+
+@pytest.mark.parametrize(
+    ("of", "conditions", "expected"),
+    [
+        (pod(A), (SHOWN,), False),
+        (GATED, (OPEN,), False),
+        (GATED, (OPEN, SHOWN), True),
+        (GATED, (OPEN, PodCondition(type="Ready", status="True")), False),
+        (GATED, (PodCondition(type="Ready", status="True"),), True),
+        (GATED, (SHOWN,), True),
+    ],
+)
+def test_a_pod_is_synced_when_its_readiness_is_not_what_its_gates_say(
+    of: Pod, conditions: tuple[PodCondition, ...], expected: bool
+) -> None:
+    status = PodStatus(
+        phase="Running",
+        conditions=conditions,
+        container_statuses=(ready(A),),
+        init_container_statuses=(ready(X),),
+    )
+    assert readiness_differs(attrs.evolve(of, status=status)) is expected

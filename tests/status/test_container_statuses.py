@@ -29,7 +29,9 @@ from trikubelet.api import (
     ContainerUser,
     LinuxContainerUser,
     Quantity,
+    ResourceHealth,
     ResourceRequirements,
+    ResourceStatus,
     VolumeMount,
 )
 from trikubelet.runtime import model
@@ -260,3 +262,10 @@ def test_a_container_says_as_whom_it_runs_when_the_runtime_tells() -> None:
     told = model.ContainerUser(uid=0, gid=1, supplemental_groups=(1, 2))
     found = statuses(pod(A, B), observed(seen(A, user=told), seen(B)))
     assert [status.user for status in found] == [user, None]
+
+
+def test_a_container_says_how_its_devices_do() -> None:
+    health = ResourceStatus(name="example.com/gpu", resources=(ResourceHealth(resource_id="0", health="Healthy"),))
+    around = Surroundings(pod(A, B), observed(seen(A)), {}, resource_health=lambda name: (health,) if name == A else ())
+    found = container_statuses(around.pod.spec.containers, (), around)
+    assert [status.allocated_resources_status for status in found] == [(health,), ()]

@@ -231,3 +231,42 @@ async def test_pods_that_nobody_knows_are_forgotten_by_readers_too() -> None:
         assert manager.get_pod_status("1") is None
         assert (await changes.receive()).pod.metadata.uid == "2"
     assert manager.statistics().pods == 1
+
+
+async def test_a_rejected_pod_is_reported_with_its_rejection_and_nothing_else() -> None:
+    of = named("u")
+    of = attrs.evolve(of, metadata=attrs.evolve(of.metadata, generation=4))
+    manager = manager_of(of)
+    status = manager.reject_pod(of, "NodeAffinity", "no match")
+    assert attrs.evolve(status, start_time=None) == PodStatus(
+        observed_generation=4,
+        phase="Failed",
+        reason="NodeAffinity",
+        message="Pod was rejected: no match",
+        qos_class="BestEffort",
+    )
+    assert status.start_time is not None
+    assert manager.change("u") == manager.changes()[0]
+
+
+async def test_a_sync_does_not_overwrite_a_rejection() -> None:
+    of = named("u")
+    manager = manager_of(of)
+    rejected = manager.reject_pod(of, "NodeAffinity", "no match")
+    assert manager.set_pod_status(of, phase("Failed", waiting(A, "ContainerCreating"))) == rejected
+    assert manager.terminate_pod(of) == rejected
+    change = manager.change("u")
+    assert change is not None
+    assert (change.finished, change.rejected) == (True, True)
+
+
+async def test_a_change_is_the_same_object_until_the_next_one() -> None:
+    of = named("u")
+    manager = manager_of(of)
+    manager.set_pod_status(of, phase("Running"))
+    first = manager.change("u")
+    manager.set_pod_status(of, phase("Running"))
+    assert manager.change("u") is first
+    manager.set_pod_status(of, phase("Failed"))
+    assert manager.change("u") is not first
+    assert manager.change("other") is None

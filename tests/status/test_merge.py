@@ -187,6 +187,7 @@ def test_the_server_hears_of_the_end_when_nothing_runs_any_more() -> None:
     assert [(one.type, one.status, one.last_transition_time) for one in late.conditions] == [
         ("Ready", "False", LATER),
         ("DisruptionTarget", "True", LATER),
+        ("ContainersReady", "False", LATER),
     ]
 
 
@@ -200,3 +201,52 @@ def test_an_object_goes_when_it_was_deleted_has_ended_and_is_released(
     of = pod(A, deleted=deleted, status=PodStatus(phase=phase))
     expected = deleted and phase == "Succeeded" and finished and not mirror
     assert may_be_deleted(of, finished=finished, mirror=mirror) is expected
+
+
+SERVED = (ready("True"), PodCondition(type="PodScheduled", status="True"))
+BY_KUBELET = PodCondition(type="DisruptionTarget", status="True", reason="TerminationByKubelet")
+BY_EVICTION_API = PodCondition(type="DisruptionTarget", status="True", reason="EvictedByEvictionAPI")
+NOT_READY = ready("False", reason="PodFailed")
+NOT_ALL_READY = PodCondition(type="ContainersReady", status="False", reason="PodFailed")
+
+
+@pytest.mark.parametrize(
+    ("may_run", "served", "phase", "ours", "expected_phase", "expected"),
+    [
+        (False, SERVED, "Running", SERVED, "Running", SERVED),
+        (False, SERVED, "Failed", (*SERVED, BY_KUBELET), "Failed", (NOT_READY, SERVED[1], BY_KUBELET, NOT_ALL_READY)),
+        (True, SERVED, "Failed", (*SERVED, BY_KUBELET), "Running", SERVED),
+        (False, (*SERVED, BY_KUBELET), "Running", SERVED, "Running", (*SERVED, BY_KUBELET)),
+        (
+            False,
+            (*SERVED, BY_EVICTION_API),
+            "Failed",
+            (*SERVED, BY_KUBELET),
+            "Failed",
+            (NOT_READY, SERVED[1], BY_KUBELET, NOT_ALL_READY),
+        ),
+        (
+            False,
+            (*SERVED, BY_EVICTION_API),
+            "Running",
+            (*SERVED, BY_KUBELET),
+            "Running",
+            (BY_EVICTION_API, *SERVED),
+        ),
+        (True, (*SERVED, BY_EVICTION_API), "Failed", (*SERVED, BY_KUBELET), "Running", (BY_EVICTION_API, *SERVED)),
+    ],
+)
+def test_the_kubelets_table_of_disruptions(
+    may_run: bool,
+    served: tuple[PodCondition, ...],
+    phase: str,
+    ours: tuple[PodCondition, ...],
+    expected_phase: str,
+    expected: tuple[PodCondition, ...],
+) -> None:
+    before = PodStatus(phase="Running", message="Message", conditions=served)
+    new = PodStatus(phase=phase, message="Message", conditions=ours)
+    merged = merge_for_server(pod(A), before, new, NOW, may_run=may_run)
+    assert (merged.phase, merged.message) == (expected_phase, "Message")
+    bare = [attrs.evolve(condition, last_transition_time=None) for condition in merged.conditions]
+    assert sorted(map(repr, bare)) == sorted(map(repr, expected))

@@ -58,10 +58,10 @@ Verdict = Admitted | Rejected | Preempt | NeedsFreshNode | Wait
 class Admission(Protocol):
     """Decides; does nothing itself."""
 
-    def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool, begun: bool) -> Verdict:
+    def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool) -> Verdict:
         """May `pod` run beside `others`, the active and held pods without it?
 
-        `fresh`: the node has just been fetched, or could not be; NeedsFreshNode is then no answer. `begun`: containers
-        of the pod have run on this node, so that it is an agent's restart and not an arrival.
+        `fresh`: the node has just been fetched, or could not be; NeedsFreshNode is then no answer. Pods that have run
+        here before the agent started are asked about as those that arrive, so they should be the first.
         """
         ...

@@ -129,7 +129,6 @@ def build_options(
     """What the agent is to do. Raises CommandError, after naming every problem on stderr."""
     from trikubelet.agent_options import AgentOptions
     from trikubelet.config.loader import ConfigurationError, load_configuration
-    from trikubelet.node.addresses import primary_address
     from trikubelet.runtime.gc_choice import ContainerGCPolicy
 
     settings: dict[str, tuple[str, str]] = {}
@@ -157,7 +156,6 @@ def build_options(
             min_age=container_ttl, max_per_pod_container=dead_per_container, max_containers=dead_containers
         ),
         drain_on_exit=drain_on_exit,
-        host_ips=(primary_address(),),
         warnings=loaded.warnings,
         log_format=log_format,
         verbosity=verbosity,

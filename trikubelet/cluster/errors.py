@@ -20,6 +20,7 @@ from trikubelet.api import DecodeError, Status, StatusDetails, from_dict
 
 MESSAGE_LIMIT: Final = 1024
 """Bytes kept of an answer that is no Status."""
+_OTHER_UID: Final = ("UID in precondition", "the UID in the precondition")
 
 
 @attrs.frozen
@@ -59,8 +60,14 @@ class ApiStatusError(ApiError):
 
     @property
     def uid_differs(self) -> bool:
-        """The conflict is about the UID: the object with this name is another one now."""
-        return self.conflict and "UID in precondition" in self.message
+        """The object with this name is another one now than the request's UID says.
+
+        API servers say so in three ways: for a DELETE, for a PUT (and a PATCH that lost a race), and for a PATCH, where
+        the UID is a field that must not change.
+        """
+        if self.invalid and self.details is not None:
+            return any(cause.field == "metadata.uid" for cause in self.details.causes)
+        return self.conflict and any(words in self.message for words in _OTHER_UID)
 
     @property
     def unauthorized(self) -> bool:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import betterproto
 import trio
 
 from trikubelet.logs import get_logger
+from trikubelet.node.conditions import aggregate
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -56,6 +58,8 @@ class RuntimeAbilities:
     handlers: Mapping[str, HandlerAbilities] = attrs.field(factory=dict)
     """By name; the default handler's is empty."""
     supplemental_groups_policy: bool = False
+    features_told: bool = False
+    """Whether it said anything of what does not depend on the handler."""
 
     def handler(self, name: str) -> HandlerAbilities:
         """None of them for a handler that the runtime did not name."""
@@ -73,6 +77,8 @@ class RuntimeState:
         self.abilities = RuntimeAbilities()
         self._answered_at: float | None = None
         self._not_ready: str | None = None
+        self._listeners: list[Callable[[], object]] = []
+        self._told: tuple[object, ...] = ()
         self._health_checks: dict[str, Callable[[], str | None]] = {}
 
     @property
@@ -84,8 +90,13 @@ class RuntimeState:
         """`check` says what is wrong with something that pods cannot be synced without, or None."""
         self._health_checks[name] = check
 
-    def errors(self) -> str | None:
-        """Why no pod can be synced now and the node is not ready, in the kubelet's words. None: nothing is wrong."""
+    def on_change(self, listener: Callable[[], object]) -> None:
+        """`listener` is called synchronously when problems, the network's or the runtime's abilities have changed."""
+        self._listeners.append(listener)
+
+    def problems(self) -> tuple[str, ...]:
+        """Why no pod can be synced now and the node is not ready, each in the kubelet's words. Empty: nothing is
+        wrong. What only the network lacks is not among them."""
         problems = []
         if self._answered_at is None:
             problems.append("container runtime status check may not have completed yet")
@@ -95,18 +106,30 @@ class RuntimeState:
             if (problem := check()) is not None:
                 problems.append(f"{name} is not healthy: {problem}")
         if self._not_ready is not None:
-            problems.append(f"container runtime is not ready: {self._not_ready}")
-        if len(problems) > 1:
-            return f"[{', '.join(problems)}]"
-        return problems[0] if problems else None
+            problems.append(f"container runtime not ready: {self._not_ready}")
+        return tuple(problems)
+
+    def errors(self) -> str | None:
+        """All `problems` as one text, None where there is none."""
+        problems = self.problems()
+        return aggregate(problems) if problems else None
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask until cancelled; started after the first answer or failure."""
         await self._update()
+        self._tell_changes()
         task_status.started()
         while True:
             await trio.sleep(PERIOD if self.conditions.runtime_problem is None else PERIOD_OF_TROUBLE)
             await self._update()
+            self._tell_changes()
+
+    def _tell_changes(self) -> None:
+        state = (self.problems(), self.conditions.network_problem, self.abilities)
+        if state != self._told:
+            self._told = state
+            for listener in self._listeners:
+                listener()
 
     async def _update(self) -> None:
         before = self.conditions
@@ -156,4 +179,5 @@ def _abilities(reply: v1.StatusResponse) -> RuntimeAbilities:
             for handler in reply.runtime_handlers
         },
         supplemental_groups_policy=reply.features.supplemental_groups_policy,
+        features_told=betterproto.serialized_on_wire(reply.features),
     )

@@ -7,6 +7,7 @@ its pods are judged and started by the same rules (kubelet: `GetNode`, `GetCache
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -38,7 +39,7 @@ class NodeView(Protocol):
         ...
 
     def cached(self) -> Node:
-        """The newest copy at hand (watched, fetched or patched); before registration the initial node."""
+        """The newest copy at hand (watched, fetched or patched); the initial node while there is none."""
         ...
 
     async def fetch(self) -> Node:
@@ -56,9 +57,14 @@ class NodeView(Protocol):
 
 @attrs.frozen
 class LocalNodeView:
-    """The view of an agent without a cluster: always the initial node."""
+    """The view of an agent without a cluster: always the initial node, as it would be created now."""
 
-    node: Node
+    source: Node | Callable[[], Node]
+    """A function where the node is to follow what is seen of it."""
+
+    @property
+    def node(self) -> Node:
+        return self.source() if callable(self.source) else self.source
 
     @property
     def registered(self) -> bool:

@@ -42,6 +42,8 @@ class CleanupFacts:
     """Full names of static pods that are still being ended: their mirror pods stay."""
     pod_directories: Collection[str] = ()
     """UIDs with a directory under `pods/`."""
+    held: Collection[str] = ()
+    """UIDs of desired pods that wait for admission: they have no worker, may run from before, and are left alone."""
 
 
 @attrs.frozen
@@ -53,7 +55,10 @@ class DeleteMirrorPod:
 
 @attrs.frozen
 class RestartPod:
-    """Desired, may run, and has no worker: mostly re-created with a UID whose first life has just finished."""
+    """Desired, may run, and has no worker: mostly re-created with a UID whose first life has just finished.
+
+    It is not judged again by admission, as in the kubelet.
+    """
 
     pod: Pod
     mirror_pod: Pod | None
@@ -119,7 +124,7 @@ def plan_cleanup(facts: CleanupFacts) -> CleanupPlan | None:
         and pod.metadata.uid not in facts.workers
         and pod.metadata.uid not in running
     ]
-    known = facts.workers.keys() | {action.pod.metadata.uid for action in restarts}
+    known = facts.workers.keys() | {action.pod.metadata.uid for action in restarts} | set(facts.held)
     orphans = [KillOrphan(pod) for uid, pod in running.items() if uid not in known]
     actions: list[CleanupAction] = [*_directories(facts, running)]
     actions += [
@@ -151,6 +156,7 @@ def _restarts(facts: CleanupFacts) -> list[RestartPod]:
         RestartPod(pod, mirrors.get(pod.full_name))
         for pod in facts.desired.pods
         if pod.metadata.uid not in facts.workers
+        and pod.metadata.uid not in facts.held
         and not is_mirror_pod(pod)
         and not is_inactive(pod, None, facts.reported_phases.get(pod.metadata.uid))
     ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.pods.classify import is_mirror_pod
+from trikubelet.pods.classify import is_mirror_pod, is_static_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,6 +106,18 @@ class PodManager:
     def pod_by_uid(self, uid: str) -> Pod | None:
         """A pod that is not a mirror pod."""
         return self._pods.get(uid)
+
+    def pod_by_full_name(self, full_name: str) -> Pod | None:
+        """A pod that is not a mirror pod; of several with one name the newest."""
+        return self._pods_by_full_name.get(full_name)
+
+    def static_pods_with_mirrors(self) -> tuple[tuple[Pod, Pod | None], ...]:
+        """Each static pod that has its full name, and the mirror pod that shows it (`GetStaticPodToMirrorPodMap`)."""
+        return tuple(
+            (pod, self._mirrors_by_full_name.get(name))
+            for name, pod in self._pods_by_full_name.items()
+            if is_static_pod(pod)
+        )
 
     def mirror_pod_of(self, pod: Pod) -> Pod | None:
         """The mirror pod with the pod's full name."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from trikubelet.runtime.kill import Killer
     from trikubelet.runtime.mounts import BlockDevices, PodMounts
     from trikubelet.runtime.objects import ObjectGetter
-    from trikubelet.runtime.options import RuntimeOptions
+    from trikubelet.runtime.options import NodeValues, RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
 
 log = get_logger("runtime")
@@ -98,7 +98,8 @@ class ContainerStarter:
 
     `objects`: whom to ask for what the environment names. `hooks` runs postStart hooks and `killer` ends containers
     whose hook failed; without them, no postStart hook is run. `devices`: the volumes that are devices of the node.
-    `seen_end` spares the question where a container that is to be removed keeps its log.
+    `node`: what containers are told of it, without one what the options say. `seen_end` spares the question where a
+    container that is to be removed keeps its log.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class ContainerStarter:
         hooks: HookRunner | None = None,
         killer: Killer | None = None,
         devices: BlockDevices | None = None,
+        node: NodeValues | None = None,
         seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
     ) -> None:
         self._runtime = runtime
@@ -128,6 +130,7 @@ class ContainerStarter:
         self._hooks = hooks
         self._killer = killer
         self._devices = devices or NoBlockDevices()
+        self._node = node or options.fixed_node
         self._seen_end = seen_end
 
     async def start(self, request: StartRequest) -> str:
@@ -238,8 +241,8 @@ class ContainerStarter:
         environment = container_environment(
             pod,
             container,
-            addresses=Addresses(request.pod_ips, self._options.host_ips),
-            allocatable=self._options.allocatable,
+            addresses=Addresses(request.pod_ips, self._node.host_ips()),
+            allocatable=self._node.allocatable(),
             objects=attrs.evolve(objects, files=files),
         )
         return {**request.extras.environment, **environment}

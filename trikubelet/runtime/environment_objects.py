@@ -20,7 +20,7 @@ from trikubelet.runtime.objects import ObjectError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from trikubelet.api import Container, FileKeySelector, Pod
+    from trikubelet.api import Container, EphemeralContainer, FileKeySelector, Pod
     from trikubelet.runtime.mounts import PodMounts
     from trikubelet.runtime.objects import ObjectGetter
     from trikubelet.runtime.pod_files import PodFiles
@@ -59,16 +59,25 @@ async def gather_objects(objects: ObjectGetter, pod: Pod, container: Container) 
         services = await objects.service_variables(pod)
     except ObjectError as error:
         raise ContainerConfigError(error.message) from error
-    sources = [variable.value_from for variable in container.env if variable.value_from is not None]
-    config_maps = [source.config_map_ref for source in container.env_from] + [
-        source.config_map_key_ref for source in sources
-    ]
-    secrets = [source.secret_ref for source in container.env_from] + [source.secret_key_ref for source in sources]
     return EnvironmentObjects(
-        config_maps=await _fetch(objects.config_map, namespace, (one.name for one in config_maps if one is not None)),
-        secrets=await _fetch(objects.secret, namespace, (one.name for one in secrets if one is not None)),
+        config_maps=await _fetch(objects.config_map, namespace, config_map_names(container)),
+        secrets=await _fetch(objects.secret, namespace, secret_names(container)),
         services=services,
     )
+
+
+def config_map_names(container: Container | EphemeralContainer) -> list[str]:
+    """The config maps that the container's variables come from, each once."""
+    references = [source.config_map_ref for source in container.env_from]
+    keys = [one.value_from.config_map_key_ref for one in container.env if one.value_from is not None]
+    return list(dict.fromkeys(one.name for one in (*references, *keys) if one is not None))
+
+
+def secret_names(container: Container | EphemeralContainer) -> list[str]:
+    """The secrets that the container's variables come from, each once."""
+    references = [source.secret_ref for source in container.env_from]
+    keys = [one.value_from.secret_key_ref for one in container.env if one.value_from is not None]
+    return list(dict.fromkeys(one.name for one in (*references, *keys) if one is not None))
 
 
 async def gather_env_files(
@@ -87,7 +96,7 @@ async def _fetch(
     get: Callable[[str, str], Awaitable[T]], namespace: str, names: Iterable[str]
 ) -> dict[str, T | ObjectError]:
     found: dict[str, T | ObjectError] = {}
-    for name in dict.fromkeys(names):
+    for name in names:
         try:
             found[name] = await get(namespace, name)
         except ObjectError as error:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus, RunningPod
     from trikubelet.runtime.mounts import PodMounts
     from trikubelet.runtime.objects import ObjectGetter
-    from trikubelet.runtime.options import RuntimeOptions
+    from trikubelet.runtime.options import NodeValues, RuntimeOptions
     from trikubelet.runtime.pull_credentials import Credentials
     from trikubelet.runtime.pull_records.records import PullRecords
     from trikubelet.runtime.results import PodSyncResult
@@ -67,6 +67,7 @@ class RuntimeManager:
 
     - `files`: those of pods, by default on the disk below the folders that `options` names;
     - `objects`: Secrets, ConfigMaps and RuntimeClasses;
+    - `node`: the node's addresses and what it can give, by default as `options` say;
     - `abilities`: what the runtime last said that it can do;
     - `claims`: what pods claim by name;
     - `credentials` for registries, and `pull_records` of which pods may use which images;
@@ -84,6 +85,7 @@ class RuntimeManager:
         mounts: PodMounts,
         files: PodFiles | None = None,
         objects: ObjectGetter | None = None,
+        node: NodeValues | None = None,
         abilities: Callable[[], RuntimeAbilities] = RuntimeAbilities,
         claims: ResourceClaims | None = None,
         credentials: Credentials | None = None,
@@ -93,8 +95,8 @@ class RuntimeManager:
         """Raises UserNamespaceError when the node's user ids cannot be shared out as the options say."""
         files = files or PodFiles(options)
         objects = objects or NoObjects()
+        self._node = node or options.fixed_node
         self._runtime = runtime
-        self._options = options
         self._abilities = abilities
         self._pull_records = pull_records
         self._image_client = images
@@ -125,6 +127,7 @@ class RuntimeManager:
             objects=objects,
             hooks=hooks,
             killer=self._killer,
+            node=self._node,
             seen_end=self._observer.seen_end,
         )
         self._collector = ContainerCollector(runtime, self._starter, self._killer, files, clock)
@@ -140,6 +143,7 @@ class RuntimeManager:
             user_namespaces=self.user_namespaces,
             abilities=abilities,
             turns=turns,
+            node=self._node,
         )
         self._parts = SyncParts(
             runtime=runtime,
@@ -207,7 +211,7 @@ class RuntimeManager:
         metadata = pod.metadata
         status = await self.get_pod_status(metadata.uid, metadata.name, metadata.namespace)
         if pod.spec.host_network and not status.ips:
-            return self._options.host_ips[:1]
+            return self._node.host_ips()[:1]
         return status.ips
 
     # Syncing

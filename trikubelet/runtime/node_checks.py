@@ -6,49 +6,23 @@ a reason that a controller can act on, instead of waiting for something that wil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from trikubelet.runtime.security import APPARMOR_ANNOTATION, apparmor_profile
 
 if TYPE_CHECKING:
     from trikubelet.api import AppArmorProfile, Pod
-    from trikubelet.node.runtime_state import RuntimeAbilities
     from trikubelet.runtime.options import MachineFacts
-    from trikubelet.runtime.sysctls import SysctlAllowList
-
-SYSCTL_FORBIDDEN: Final = "SysctlForbidden"
-SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"
-APPARMOR: Final = "AppArmor"
 
 
-def rejection(
-    pod: Pod, abilities: RuntimeAbilities, machine: MachineFacts, sysctls: SysctlAllowList
-) -> tuple[str, str] | None:
-    """Reason and message of a pod that cannot run here; None for all others. In the kubelet's order of checks.
-
-    `abilities` are those of a runtime that has answered: one that was not asked yet can do nothing, and the pod would
-    fail for it. For pods that have run on this node already, the question is no longer asked.
-    """
-    problem = sysctls.problem(pod)
-    if problem is not None:
-        return SYSCTL_FORBIDDEN, f"forbidden sysctl: {problem}"
+def wants_strict_groups(pod: Pod) -> bool:
+    """Whether the pod's processes shall have only the groups that it names, and none that the image gives them."""
     shared = pod.spec.security_context
-    if (
-        shared is not None
-        and shared.supplemental_groups_policy == "Strict"
-        and not abilities.supplemental_groups_policy
-    ):
-        return (
-            SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED,
-            "SupplementalGroupsPolicy=Strict is not supported in this node",
-        )
-    problem = _apparmor_problem(pod, machine)
-    if problem is not None and pod.status.phase in ("", "Pending"):
-        return APPARMOR, f"Cannot enforce AppArmor: {problem}"
-    return None
+    return shared is not None and shared.supplemental_groups_policy == "Strict"
 
 
-def _apparmor_problem(pod: Pod, machine: MachineFacts) -> str | None:
+def apparmor_problem(pod: Pod, machine: MachineFacts) -> str | None:
+    """Why the AppArmor profiles that the pod names could not be enforced; None when they can, or none is named."""
     if not _wants_apparmor(pod):
         return None
     if not machine.apparmor:

@@ -1,8 +1,8 @@
 """Objects that pods refer to: whom the runtime manager asks for them, and the answers of a node without an API server.
 
 A container's environment may come from ConfigMaps and Secrets, credentials from pull secrets, a sandbox's handler from
-a RuntimeClass. They live in the API server; with one, a client answers (`ObjectGetter`). Without one, `NoObjects` says
-so in the kubelet's words, and whatever needs such an object does not start.
+a RuntimeClass. They live in the API server; with one, `trikubelet.cluster.objects` answers. Without one, `NoObjects`
+says so in the kubelet's words, and whatever needs such an object does not start.
 """
 
 from __future__ import annotations
@@ -45,10 +45,6 @@ class ObjectGetter(Protocol):
         """The environment variables that tell the pod of its cluster's services."""
         ...
 
-    async def service_account_token(self, pod: Pod, audience: str) -> str:
-        """A token of the pod's service account, for plugins that get credentials with it."""
-        ...
-
 
 class NoObjects:
     """The answers of a node without an API server."""
@@ -65,6 +61,3 @@ class NoObjects:
 
     async def service_variables(self, pod: Pod) -> Mapping[str, str]:
         return {}
-
-    async def service_account_token(self, pod: Pod, audience: str) -> str:
-        raise ObjectError("cannot get ServiceAccounts when kubelet is in standalone mode", "no client")

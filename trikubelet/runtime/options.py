@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -68,6 +68,32 @@ class MachineFacts:
         )
 
 
+class NodeValues(Protocol):
+    """What pods are told of the node. It may change while the agent runs: in a cluster the node object says it."""
+
+    def host_ips(self) -> tuple[str, ...]:
+        """The node's addresses, the primary one first: one, or one of each family."""
+        ...
+
+    def allocatable(self) -> Mapping[str, Quantity]:
+        """What the node can give to pods: the limit of containers without one, where a variable asks for it."""
+        ...
+
+
+@attrs.frozen
+class FixedNodeValues:
+    """A node that no cluster knows: it is what it was at the start."""
+
+    addresses: tuple[str, ...] = ()
+    resources: Mapping[str, Quantity] = attrs.field(factory=dict)
+
+    def host_ips(self) -> tuple[str, ...]:
+        return self.addresses
+
+    def allocatable(self) -> Mapping[str, Quantity]:
+        return self.resources
+
+
 @attrs.frozen
 class IDRange:
     """User and group ids of the node, for pods with user namespaces."""
@@ -89,9 +115,9 @@ class RuntimeOptions:
     """Where log collectors look for containers' logs, /var/log/containers. None: make no links."""
     node_name: str = ""
     host_ips: tuple[str, ...] = ()
-    """The node's addresses, the primary one first."""
+    """The node's addresses, the primary one first; of a node that nobody else tells more of."""
     allocatable: Mapping[str, Quantity] = attrs.field(factory=dict)
-    """What the node can give to pods: the limit of containers without one, where a variable asks for it."""
+    """Likewise, what the node can give to pods."""
     cluster_domain: str = ""
     """(clusterDomain)"""
     cluster_dns: tuple[str, ...] = ()
@@ -132,6 +158,10 @@ class RuntimeOptions:
     """(memorySwap.swapBehavior)"""
     max_container_restart_period: float = CONTAINER_MAXIMUM
     """Seconds (crashLoopBackOff.maxContainerRestartPeriod)."""
+
+    @property
+    def fixed_node(self) -> FixedNodeValues:
+        return FixedNodeValues(self.host_ips, self.allocatable)
 
     @property
     def seccomp_profile_root(self) -> Path:

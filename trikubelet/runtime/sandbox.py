@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trikubelet.events import EventRecorder
     from trikubelet.node.runtime_state import RuntimeAbilities
     from trikubelet.runtime.objects import ObjectGetter
-    from trikubelet.runtime.options import RuntimeOptions
+    from trikubelet.runtime.options import NodeValues, RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
     from trikubelet.runtime.user_namespaces import UserNamespaces
 
@@ -74,9 +74,13 @@ class NoResourceClaims:
     """A node without drivers: a pod that claims something must not run without it."""
 
     async def prepare(self, pod: Pod) -> None:
-        if pod.spec.resource_claims:
-            names = ", ".join(claim.name for claim in pod.spec.resource_claims)
-            raise ResourceClaimError(f"this node has no drivers for resource claims, but the pod asks for {names}")
+        names = [claim.name for claim in pod.spec.resource_claims]
+        if pod.status.extended_resource_claim_status is not None:
+            # The scheduler made a claim of what the pod asks for as an extended resource.
+            names.append(pod.status.extended_resource_claim_status.resource_claim_name)
+        if names:
+            asked = ", ".join(names)
+            raise ResourceClaimError(f"this node has no drivers for resource claims, but the pod asks for {asked}")
 
 
 @attrs.frozen
@@ -115,9 +119,11 @@ class SandboxMaker:
         user_namespaces: UserNamespaces,
         abilities: Callable[[], RuntimeAbilities],
         turns: Turns,
+        node: NodeValues,
     ) -> None:
         self._runtime = runtime
         self._turns = turns
+        self._node = node
         self._recorder = recorder
         self._files = files
         self._options = options
@@ -193,7 +199,7 @@ class SandboxMaker:
             host=self._files.resolver_settings(),
             cluster_dns=self._options.cluster_dns,
             cluster_domain=self._options.cluster_domain,
-            node_ips=self._options.host_ips,
+            node_ips=self._node.host_ips(),
         )
         config = sandbox_config(pod, attempt, dns.settings, self._options, userns=user_namespace)
         return _Settings(handler, user_namespace, config, dns.warnings, dns.node_warnings)

@@ -9,46 +9,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from trikubelet.api import Service, ServicePort
 
 API_SERVER: Final = ("default", "kubernetes")
 """Namespace and name of the service that every pod may see."""
 _NO_ADDRESS: Final = ("", "None")
-
-
-@attrs.frozen
-class ServicePort:
-    """A port of a service."""
-
-    port: int
-    name: str = ""
-    protocol: str = "TCP"
-
-
-@attrs.frozen
-class Service:
-    """What the variables say of a service."""
-
-    namespace: str
-    name: str
-    cluster_ip: str
-    """Empty or `None` for a service without an address, of which pods are not told."""
-    ports: tuple[ServicePort, ...] = ()
+"""Cluster IPs of services that have none, of which pods are not told."""
 
 
 def service_variables(services: Iterable[Service], namespace: str, *, links: bool) -> dict[str, str]:
     """The variables for a pod in `namespace`; `links`: with those of all services there (enableServiceLinks)."""
     seen: dict[str, Service] = {}
     for service in services:
-        if service.cluster_ip in _NO_ADDRESS:
+        metadata = service.metadata
+        if service.spec.cluster_ip in _NO_ADDRESS:
             continue
-        if links and service.namespace == namespace:
-            seen[service.name] = service
-        elif (service.namespace, service.name) == API_SERVER:
-            seen.setdefault(service.name, service)
+        if (metadata.namespace, metadata.name) == API_SERVER:
+            seen.setdefault(metadata.name, service)
+        elif links and metadata.namespace == namespace:
+            seen[metadata.name] = service
     variables: dict[str, str] = {}
     for service in seen.values():
         variables |= _variables_of(service)
@@ -56,28 +38,33 @@ def service_variables(services: Iterable[Service], namespace: str, *, links: boo
 
 
 def _variables_of(service: Service) -> dict[str, str]:
-    prefix = _variable_name(service.name)
-    variables = {f"{prefix}_SERVICE_HOST": service.cluster_ip}
-    if not service.ports:
+    address, ports = service.spec.cluster_ip, service.spec.ports
+    prefix = _variable_name(service.metadata.name)
+    variables = {f"{prefix}_SERVICE_HOST": address}
+    if not ports:
         return variables
-    first = service.ports[0]
-    variables[f"{prefix}_SERVICE_PORT"] = str(first.port)
-    for port in service.ports:
+    variables[f"{prefix}_SERVICE_PORT"] = str(ports[0].port)
+    for port in ports:
         if port.name:
             variables[f"{prefix}_SERVICE_PORT_{_variable_name(port.name)}"] = str(port.port)
-    variables[f"{prefix}_PORT"] = _url(service, first)
-    for port in service.ports:
-        link = f"{prefix}_PORT_{port.port}_{port.protocol.upper()}"
-        variables[link] = _url(service, port)
-        variables[f"{link}_PROTO"] = port.protocol.lower()
+    variables[f"{prefix}_PORT"] = _url(address, ports[0])
+    for port in ports:
+        protocol = _protocol(port)
+        link = f"{prefix}_PORT_{port.port}_{protocol.upper()}"
+        variables[link] = _url(address, port)
+        variables[f"{link}_PROTO"] = protocol
         variables[f"{link}_PORT"] = str(port.port)
-        variables[f"{link}_ADDR"] = service.cluster_ip
+        variables[f"{link}_ADDR"] = address
     return variables
 
 
-def _url(service: Service, port: ServicePort) -> str:
-    host = f"[{service.cluster_ip}]" if ":" in service.cluster_ip else service.cluster_ip
-    return f"{port.protocol.lower()}://{host}:{port.port}"
+def _protocol(port: ServicePort) -> str:
+    return (port.protocol or "TCP").lower()
+
+
+def _url(address: str, port: ServicePort) -> str:
+    host = f"[{address}]" if ":" in address else address
+    return f"{_protocol(port)}://{host}:{port.port}"
 
 
 def _variable_name(name: str) -> str:

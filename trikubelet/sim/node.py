@@ -19,6 +19,7 @@ import errno
 import random
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -27,23 +28,41 @@ import trio
 import trio.testing
 
 from trikubelet.agent import Agent, StandIns
+from trikubelet.agent_node import MachineView
 from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.cri.client import ImageClient, RuntimeClient
+from trikubelet.node.address_choice import HostAddresses
+from trikubelet.node.machine import Machine
 from trikubelet.pleg.pidfd import PidfdWatchers, ProcessEnd, WatchedProcess
-from trikubelet.sim.machine import Container, Machine, Sandbox
+from trikubelet.sim import machine as simulated
 from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles
 from trikubelet.sim.runtime import SimulatedRuntime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+    from trikubelet.admission.types import Admission
     from trikubelet.api import Pod
+    from trikubelet.cluster.types import ApiClient
     from trikubelet.pleg.ends import ContainerEnds
     from trikubelet.pods.worker_registry import PodWorkerRegistry
 
+
+async def _no_name_server(_name: str) -> None:
+    await trio.lowlevel.checkpoint()
+
+
 CALL_SECONDS: Final = 0.002
 """What a simulated call takes at least: without it, causes and effects would fall into one instant."""
+
+MOST_PODS: Final = 20_000
+SIMULATED_MACHINE: Final = MachineView(
+    machine=Machine(cpus=1000, memory=2**42, storage=2**44, kernel_version="6.18.0"),
+    host=lambda: HostAddresses(preferred=(IPv4Address("127.0.0.1"),)),
+    lookup=_no_name_server,
+)
+"""Its pods never lack room."""
 
 T = TypeVar("T")
 
@@ -112,11 +131,11 @@ class SimulatedExits(PidfdWatchers):
 class SimulatedEnd:
     """Implements `ProcessEnd`."""
 
-    machine: Machine
-    whose: Container | Sandbox | None
+    machine: simulated.Machine
+    whose: simulated.Container | simulated.Sandbox | None
 
     async def wait(self) -> None:
-        if isinstance(self.whose, Container):
+        if isinstance(self.whose, simulated.Container):
             await self.machine.wait_ended(self.whose)
         elif self.whose is not None:
             await self.whose.stopped.wait()
@@ -147,14 +166,17 @@ async def simulated_node(
     folder: Path | None = None,
     configuration: KubeletConfiguration = KubeletConfiguration(),  # noqa: B008 - frozen
     registry: PodWorkerRegistry | None = None,
+    admission: Admission | None = None,
+    api_client: ApiClient | None = None,
     prepare: Callable[[Agent], None] | None = None,
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
     `sources`: by default one for static pods, `file`. `sees_exits`: whether it is told when processes end; otherwise it
     looks for pidfds, and finds none. `folder`: the node has a disk, and all its files are in there. They are removed by
-    worker threads, which on a mock clock have to be done without. `registry` is what the pod workers drive. `prepare`
-    is called with the agent before it runs.
+    worker threads, which on a mock clock have to be done without. `registry` is what the pod workers drive. `admission`
+    judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster. `prepare` is called with
+    the agent before it runs.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
@@ -168,10 +190,19 @@ async def simulated_node(
             pod_files=MemoryPodFiles(runtime_options(options)) if folder is None else None,
             diskless=True,
             make_pidfds=partial(SimulatedExits, sim) if sees_exits else PidfdWatchers,
+            machine=SIMULATED_MACHINE,
             registry=registry,
+            admission=admission,
             rng=rng or random.Random(sim.seed),
         )
-        agent = Agent(options, runtime, ImageClient(channel), clock=sim.clock, stand_ins=stand_ins)
+        agent = Agent(
+            options,
+            runtime,
+            ImageClient(channel),
+            clock=sim.clock,
+            api_client=api_client,
+            stand_ins=stand_ins,
+        )
         if prepare is not None:
             prepare(agent)
         await nursery.start(agent.run)
@@ -181,7 +212,7 @@ async def simulated_node(
 
 def _options(folder: Path, configuration: KubeletConfiguration) -> AgentOptions:
     return AgentOptions(
-        configuration=attrs.evolve(configuration, pod_logs_dir=str(folder / "logs")),
+        configuration=attrs.evolve(configuration, pod_logs_dir=str(folder / "logs"), max_pods=MOST_PODS),
         root_dir=folder / "root",
         node_name="simulated",
         runtime_endpoint="unix:///simulated",

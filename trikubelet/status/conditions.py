@@ -134,6 +134,20 @@ def ready_condition(
     return _condition(pod, POD_READY, CONDITION_TRUE)
 
 
+def readiness_differs(pod: Pod) -> bool:
+    """Whether the API server shows the pod as ready or not ready against its readiness gates, which others set.
+
+    Only such a pod needs a sync when its status has changed (kubelet: `NeedToReconcilePodReadiness`).
+    """
+    if not pod.spec.readiness_gates:
+        return False
+    status = pod.status
+    shown = find_condition(status.conditions, POD_READY)
+    statuses = (*status.init_container_statuses, *status.container_statuses)
+    due = ready_condition(pod, status.conditions, statuses, status.phase)
+    return shown is not None and (shown.status, shown.message) != (due.status, due.message)
+
+
 def restarting_condition(pod: Pod, observed: PodRuntimeStatus, previous: PodStatus, phase: str) -> PodCondition:
     """Whether all containers are being removed in order to start again (KEP-5532)."""
     if phase in (POD_SUCCEEDED, POD_FAILED):

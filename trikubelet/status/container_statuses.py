@@ -10,8 +10,8 @@ Facts from the kubelet's `convertToAPIContainerStatuses`, whose table is this mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -24,6 +24,7 @@ from trikubelet.api import (
     ContainerUser,
     LinuxContainerUser,
     Pod,
+    ResourceStatus,
     VolumeMountStatus,
     is_sidecar,
 )
@@ -51,6 +52,14 @@ _INIT_FORGOTTEN: Final = (
     "treat it as exited normally"
 )
 
+ResourceHealthOf: TypeAlias = Callable[[str], tuple[ResourceStatus, ...]]
+"""How the devices of a container do, by its name."""
+
+
+def no_resource_health(_: str) -> tuple[ResourceStatus, ...]:
+    """Nobody watches devices."""
+    return ()
+
 
 @attrs.frozen
 class Surroundings:
@@ -63,6 +72,7 @@ class Surroundings:
     restarting_all: bool = False
     recursive_read_only: bool = False
     """Whether the runtime can mount volumes read-only with everything below them (KEP-3857)."""
+    resource_health: ResourceHealthOf = no_resource_health
 
 
 def container_statuses(
@@ -75,8 +85,10 @@ def container_statuses(
     known = {status.name: status for status in previous}
     statuses = []
     for container in containers:
-        status = _shown(container, known.get(container.name), around)
-        statuses.append(_waiting_for_start(container, status, around, init=init))
+        status = _waiting_for_start(container, _shown(container, known.get(container.name), around), around, init=init)
+        if (health := around.resource_health(container.name)) != status.allocated_resources_status:
+            status = attrs.evolve(status, allocated_resources_status=health)
+        statuses.append(status)
     return tuple(statuses if init else sorted(statuses, key=lambda status: status.name))
 
 

@@ -13,6 +13,8 @@ import attrs
 from trikubelet.api import (
     DISRUPTION_TARGET,
     POD_FAILED,
+    POD_RESIZE_IN_PROGRESS,
+    POD_RESIZE_PENDING,
     POD_SUCCEEDED,
     ContainerStatus,
     HostIP,
@@ -33,8 +35,9 @@ from trikubelet.status.conditions import (
     restarting_condition,
     scheduled_condition,
 )
-from trikubelet.status.container_statuses import Surroundings, container_statuses
+from trikubelet.status.container_statuses import ResourceHealthOf, Surroundings, container_statuses, no_resource_health
 from trikubelet.status.phase import pod_phase
+from trikubelet.status.pod_resources import with_pod_resources
 from trikubelet.status.probe_outcomes import NO_OUTCOMES, ProbeOutcomes, with_probe_outcomes
 from trikubelet.status.restart_rules import could_restart_all, restarts_all
 
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     _Statuses = Sequence[ContainerStatus]
 
 TERMINAL_PHASES: Final = (POD_SUCCEEDED, POD_FAILED)
+_OF_RESIZES: Final = (POD_RESIZE_PENDING, POD_RESIZE_IN_PROGRESS)
 
 
 @attrs.frozen
@@ -68,6 +72,7 @@ def generate_pod_status(
     outcomes: ProbeOutcomes = NO_OUTCOMES,
     eviction: Eviction | None = None,
     recursive_read_only: bool = False,
+    resource_health: ResourceHealthOf = no_resource_health,
 ) -> PodStatus:
     """What is to be reported of the pod. Times of transitions and the start time are the status manager's to set.
 
@@ -77,15 +82,16 @@ def generate_pod_status(
     - `host_ips` are the node's addresses, the primary one first; they are also those of a pod in the host's network.
     - `eviction` ends the pod, whatever its containers do.
     - `recursive_read_only`: the runtime can mount volumes read-only with everything below them.
+    - `resource_health` tells how the devices of a container do, by its name.
     """
     restarting = restarts_all(pod, observed, previous)
-    around = Surroundings(pod, observed, waiting_reasons, restarting, recursive_read_only)
+    around = Surroundings(pod, observed, waiting_reasons, restarting, recursive_read_only, resource_health)
     status = _with_container_statuses(pod, previous, around)
     main_and_init = (*status.container_statuses, *status.init_container_statuses)
     initialized = _main_container_in_sandbox(pod, observed)
     phase = pod_phase(pod, main_and_init, terminal=terminal, initialized=initialized)
     status = _with_phase(status, phase, pod, previous, eviction)
-    status = _with_outcomes(status, pod, previous, outcomes)
+    status = with_pod_resources(pod, _with_outcomes(status, pod, previous, outcomes))
     status = attrs.evolve(status, conditions=_conditions(pod, observed, previous, status))
     return _with_addresses(status, pod, observed, host_ips)
 
@@ -168,6 +174,8 @@ def _conditions(
         for condition in pod.status.conditions
         if condition.type not in OWNED_CONDITIONS and condition.type not in SHARED_CONDITIONS
     ]
+    # Nobody here resizes pods: what an agent that does has said of a resize stays true.
+    conditions += [condition for condition in pod.status.conditions if condition.type in _OF_RESIZES]
     # A disruption was said once, when the pod was chosen; nothing that is observed later says it again.
     disruption = find_condition(previous.conditions, DISRUPTION_TARGET) or find_condition(
         pod.status.conditions, DISRUPTION_TARGET
@@ -199,6 +207,21 @@ def _with_addresses(status: PodStatus, pod: Pod, observed: PodRuntimeStatus, hos
         host_ips=tuple(HostIP(ip=ip) for ip in host_ips[:2]),
         pod_ip=pod_ips[0] if pod_ips else "",
         pod_ips=tuple(PodIP(ip=ip) for ip in pod_ips),
+    )
+
+
+def host_ip_mismatch(previous: PodStatus, host_ips: Sequence[str]) -> str | None:
+    """What to tell when the node's address, once reported, becomes one of the other family.
+
+    That is how a node ends whose agent found one address and whose cloud provider then chose another.
+    """
+    old = previous.host_ip
+    if not old or not host_ips or _family(old) == _family(host_ips[0]):
+        return None
+    return (
+        f"Kubelet detected an IPv{_family(old)} node IP ({old}), but the cloud provider selected an "
+        f"IPv{_family(host_ips[0])} node IP ({host_ips[0]}); "
+        "pass an explicit `--node-ip` to kubelet to fix this."
     )
 
 

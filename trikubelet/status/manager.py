@@ -1,11 +1,11 @@
 """The status manager: the one owner of what is reported of pods.
 
 Statuses come in from the pod workers (`set_pod_status`), the probes (`set_container_readiness`,
-`set_container_startup`) and the end of a pod (`terminate_pod`). `merge` decides what they become; a status that says
-nothing new is dropped. What changed goes out to subscriptions, and each of them holds the newest status of every pod
-that changed since it was last asked, so a slow reader costs no memory and blocks nobody, and never sees a stale status.
-The part that writes to an API server is such a reader: `merge_for_server` and `may_be_deleted` are its decisions, and
-`StatusChange.version` tells it what it has already written.
+`set_container_startup`), the end of a pod (`terminate_pod`) and admission (`reject_pod`). `merge` decides what they
+become; a status that says nothing new is dropped. What changed goes out to subscriptions, and each of them holds the
+newest status of every pod that changed since it was last asked, so a slow reader costs no memory and blocks nobody, and
+never sees a stale status. The part that writes to an API server (`status/writer.py`) is such a reader: it is woken by
+what it receives, and asks for the truth (`change`) when it gets to write it.
 
 All calls are synchronous and run in Trio's thread: none waits, so none needs a lock. Kubelet: `status_manager.go`.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from trikubelet.api import Pod
+from trikubelet.api import POD_FAILED, Pod, PodStatus, qos_class
 from trikubelet.logs import get_logger
 from trikubelet.pods.classify import is_static_pod
 from trikubelet.status.conditions import containers_ready_condition, ready_condition
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Container as Membership
     from types import TracebackType
 
-    from trikubelet.api import ContainerStatus, PodCondition, PodStatus
+    from trikubelet.api import ContainerStatus, PodCondition
     from trikubelet.clock import WallClock
 
 log = get_logger("status")
@@ -57,6 +57,8 @@ class StatusChange:
     """Whether everything that the pod held on the node is released."""
     first_changed_at: float
     """Trio time of the oldest change that this one includes."""
+    rejected: bool = False
+    """Admission refused the pod: it has never run here, and this status says so for good."""
 
     @property
     def status(self) -> PodStatus:
@@ -148,6 +150,14 @@ class StatusManager:
         change = self._changes.get(self._pods.resolve_uid(uid))
         return None if change is None else change.status
 
+    def change(self, uid: str) -> StatusChange | None:
+        """The newest change of the pod's status, the same object until the next one. None when nothing is reported."""
+        return self._changes.get(uid)
+
+    def changes(self) -> tuple[StatusChange, ...]:
+        """The newest change of every pod that is reported."""
+        return tuple(self._changes.values())
+
     def subscribe(self) -> StatusSubscription:
         """A subscription that starts with every status there is."""
         subscription = StatusSubscription(self)
@@ -165,8 +175,11 @@ class StatusManager:
         """Report a generated status; gives what is reported now, which stays the old one after an illegal transition.
 
         A pod that is being deleted is handed to the subscriptions even when nothing changed: its deletion may wait
-        for that.
+        for that. What admission said of a pod stays: whoever syncs a rejected pod only ends it.
         """
+        known = self._changes.get(pod.metadata.uid)
+        if known is not None and known.rejected:
+            status = known.status
         status = attrs.evolve(status, observed_generation=pod.metadata.generation)
         return self._update(pod, status, force=pod.metadata.deletion_timestamp is not None, finished=False)
 
@@ -194,6 +207,17 @@ class StatusManager:
         status = _replace_container(status, attrs.evolve(container, started=started))
         self._update(pod, status, force=False, finished=False)
 
+    def reject_pod(self, pod: Pod, reason: str, message: str) -> PodStatus:
+        """Admission refuses the pod (kubelet: `rejectPod`): it has failed, and there is nothing else to say of it."""
+        status = PodStatus(
+            observed_generation=pod.metadata.generation,
+            phase=POD_FAILED,
+            reason=reason,
+            message=f"Pod was rejected: {message}",
+            qos_class=qos_class(pod),
+        )
+        return self._update(pod, status, force=False, finished=False, rejected=True)
+
     def terminate_pod(self, pod: Pod) -> PodStatus:
         """The pod has released everything: report an end for it and for every container that has begun."""
         change = self._changes.get(pod.metadata.uid)
@@ -217,7 +241,7 @@ class StatusManager:
             subscriptions=len(self._subscriptions),
         )
 
-    def _update(self, pod: Pod, status: PodStatus, *, force: bool, finished: bool) -> PodStatus:
+    def _update(self, pod: Pod, status: PodStatus, *, force: bool, finished: bool, rejected: bool = False) -> PodStatus:
         uid = pod.metadata.uid
         known = self._changes.get(uid)
         old = self._status_before(pod) if known is None else known.status
@@ -238,6 +262,7 @@ class StatusManager:
             version=1 if known is None else known.version + 1,
             finished=finished,
             first_changed_at=trio.current_time(),
+            rejected=rejected or (known is not None and known.rejected),
         )
         self._changes[uid] = change
         for subscription in self._subscriptions:

@@ -21,6 +21,7 @@ from trikubelet.api import (
     POD_READY,
     POD_SUCCEEDED,
     ContainerState,
+    PodCondition,
     PodStatus,
     is_sidecar,
 )
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from trikubelet.api import Container, ContainerStatus, Pod, PodCondition
+    from trikubelet.api import Container, ContainerStatus, Pod
 
 MAX_TERMINATION_MESSAGES: Final = 12 * 1024
 """Bytes that the termination messages of all containers of a pod may take together."""
@@ -212,7 +213,7 @@ def merge_for_server(pod: Pod, served: PodStatus, ours: PodStatus, now: datetime
 
 
 def _not_ready_when_ended(pod: Pod, served: PodStatus, status: PodStatus, now: datetime) -> PodStatus:
-    types = (POD_READY, CONTAINERS_READY)
+    types = (CONTAINERS_READY, POD_READY)
     if not any(one.type in types and one.status == CONDITION_TRUE for one in status.conditions):
         return status
 
@@ -221,7 +222,10 @@ def _not_ready_when_ended(pod: Pod, served: PodStatus, status: PodStatus, now: d
             return condition
         return _with_transition_time(terminal_condition(pod, condition.type, status.phase), served, now)
 
-    return attrs.evolve(status, conditions=tuple(map(corrected, status.conditions)))
+    conditions = [corrected(condition) for condition in status.conditions]
+    missing = [type_ for type_ in types if find_condition(conditions, type_) is None]
+    conditions += [corrected(PodCondition(type=type_)) for type_ in missing]
+    return attrs.evolve(status, conditions=tuple(conditions))
 
 
 def may_be_deleted(pod: Pod, *, finished: bool, mirror: bool) -> bool:

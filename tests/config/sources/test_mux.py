@@ -8,6 +8,7 @@ from trikubelet.api import Pod, pod_from_dict
 from trikubelet.clock import TrioClock
 from trikubelet.config.sources.mux import SourceMux, SourcesSeen
 from trikubelet.config.sources.types import PodOperation, PodUpdate
+from trikubelet.events import EventRecorder, EventType
 
 
 def make(name: str) -> Pod:
@@ -65,20 +66,26 @@ async def test_updates_of_all_sources_arrive_on_one_channel(autojump_clock: trio
         await receive.receive()
 
 
-async def test_a_duplicate_is_told(autojump_clock: trio.abc.Clock) -> None:
+async def test_a_duplicate_is_told_once(autojump_clock: trio.abc.Clock) -> None:
     twin = attrs.evolve(make("a"), metadata=attrs.evolve(make("a").metadata, uid="other"))
     told: list[tuple[str, str]] = []
+    recorder = EventRecorder(TrioClock())
     mux = SourceMux(
-        [ScriptedSource("file", [(make("a"), twin)])],
+        [ScriptedSource("file", [(make("a"), twin), (make("a"), twin, make("b"))])],
         clock=TrioClock(),
         on_duplicate=lambda source, pod: told.append((source, pod.metadata.uid)),
+        recorder=recorder,
     )
     send, receive = trio.open_memory_channel[PodUpdate](0)
     async with trio.open_nursery() as nursery:
         await nursery.start(mux.run, send)
         await receive.receive()
+        await receive.receive()
         nursery.cancel_scope.cancel()
     assert told == [("file", "other")]
+    [event] = recorder.events_of("other")
+    assert (event.type, event.reason, event.count) == (EventType.WARNING, "FailedValidation", 1)
+    assert event.message == ('Error validating pod a_default(other) from file due to duplicate pod name "a", ignoring')
 
 
 def test_without_sources_everything_is_ready() -> None:

@@ -68,7 +68,8 @@ class FakeAccounts:
             raise ObjectError(self.problem, "unavailable")
         return ObjectMeta(name=name, namespace=namespace, uid=f"uid-{name}", annotations=self.annotations)
 
-    async def service_account_token(self, pod: Pod, audience: str) -> str:
+    async def service_account_token(self, pod: Pod, audience: str, *, account_uid: str = "") -> str:
+        assert account_uid == f"uid-{pod.spec.service_account_name}"
         if self.token_problem:
             raise ObjectError(self.token_problem, "unavailable")
         return f"token-{audience}-{pod.metadata.name}"

@@ -5,6 +5,9 @@ which pods are new, changed, gone, or changed in their status only. Follows the 
 
 A pod that is known keeps its object: of a new version it takes the spec, labels, annotations, deletion marks,
 generation and status, and keeps everything else, with the annotations that the node made itself.
+
+Most pods of a set are the very objects of the set before, since a source that watches changes one pod at a time. They
+are not looked into: with hundreds of pods, comparing all for each change of one would be most of what the agent does.
 """
 
 from __future__ import annotations
@@ -37,29 +40,42 @@ class Merged:
 
     pods: Mapping[str, Pod]
     """What the source has now, by UID."""
+    sent: Mapping[str, Pod]
+    """What it sent, by UID: the objects that the next set is compared with."""
     updates: tuple[PodUpdate, ...]
     """What changed, in the order in which it is to be delivered."""
     duplicates: tuple[Pod, ...] = ()
     """Pods that were dropped, since an earlier one of this source has their full name or UID."""
 
 
-def merge_source(source: str, known: Mapping[str, Pod], pods: Sequence[Pod], *, now: datetime, first: bool) -> Merged:
+NOTHING: Final[Merged] = Merged({}, {}, ())
+"""Before the first set."""
+
+
+def merge_source(source: str, before: Merged, pods: Sequence[Pod], *, now: datetime, first: bool) -> Merged:
     """Compare a source's pods with those that it had.
 
     `first` says that the source was not heard of before: then an update is sent even when there is no pod, so that the
     sync loop learns that the source is ready.
     """
+    known, sent_before = before.pods, before.sent
     changes: dict[PodOperation, list[Pod]] = {operation: [] for operation in PodOperation}
     current: dict[str, Pod] = {}
-    names: set[str] = set()
+    sent: dict[str, Pod] = {}
+    names: set[tuple[str, str]] = set()
     duplicates: list[Pod] = []
-    for pod in pods:
-        if pod.full_name in names or pod.metadata.uid in current:
-            duplicates.append(pod)
+    for raw in pods:
+        uid, name = raw.metadata.uid, (raw.metadata.namespace, raw.metadata.name)
+        if name in names or uid in current:
+            duplicates.append(raw)
             continue
-        names.add(pod.full_name)
-        pod = _annotated(pod, CONFIG_SOURCE_ANNOTATION, source)
-        existing = known.get(pod.metadata.uid)
+        names.add(name)
+        sent[uid] = raw
+        if sent_before.get(uid) is raw:
+            current[uid] = known[uid]
+            continue
+        pod = _annotated(raw, CONFIG_SOURCE_ANNOTATION, source)
+        existing = known.get(uid)
         if existing is None:
             merged = _annotated(pod, CONFIG_FIRST_SEEN_ANNOTATION, format_timestamp(now))
             changes[PodOperation.ADD].append(merged)
@@ -67,9 +83,9 @@ def merge_source(source: str, known: Mapping[str, Pod], pods: Sequence[Pod], *, 
             merged, operation = _compare(existing, pod)
             if operation is not None:
                 changes[operation].append(merged)
-        current[pod.metadata.uid] = merged
+        current[uid] = merged
     changes[PodOperation.REMOVE] = [pod for uid, pod in known.items() if uid not in current]
-    return Merged(current, tuple(_deliver(source, changes, first)), tuple(duplicates))
+    return Merged(current, sent, tuple(_deliver(source, changes, first)), tuple(duplicates))
 
 
 def _deliver(source: str, changes: Mapping[PodOperation, list[Pod]], first: bool) -> list[PodUpdate]:

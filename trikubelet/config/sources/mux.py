@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from trikubelet.config.sources.merge import merge_source
+from trikubelet.config.sources.merge import NOTHING, Merged, merge_source
+from trikubelet.events import EventType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.config.sources.types import PodUpdate
+    from trikubelet.events import EventRecorder
 
 
 class PodSource(Protocol):
@@ -63,16 +65,19 @@ class SourceMux:
         *,
         clock: WallClock,
         on_duplicate: Callable[[str, Pod], None] | None = None,
+        recorder: EventRecorder | None = None,
     ) -> None:
-        """`on_duplicate` is told of a source's pod that is dropped because an earlier one has its full name or UID."""
+        """`on_duplicate` is told of a source's pod that is dropped because an earlier one has its full name or UID, and
+        `recorder` gets an event of it: once, and again when the pod is dropped anew after it was not."""
         names = [source.name for source in sources]
         if len(set(names)) != len(names):
             raise ValueError(f"expected sources with different names, got {names}")
         self._sources = tuple(sources)
         self._clock = clock
         self._on_duplicate = on_duplicate
+        self._recorder = recorder
         self._seen = SourcesSeen(frozenset(names))
-        self._pods: dict[str, Mapping[str, Pod]] = {name: {} for name in names}
+        self._merged: dict[str, Merged] = dict.fromkeys(names, NOTHING)
 
     def sources_ready(self, seen: AbstractSet[str]) -> bool:
         """Whether every source has sent its pods and `seen` holds them all (kubelet: `SeenAllSources`)."""
@@ -80,7 +85,7 @@ class SourceMux:
 
     def pods(self, source: str) -> list[Pod]:
         """What a source wants now."""
-        return list(self._pods[source].values())
+        return list(self._merged[source].pods.values())
 
     async def run(
         self,
@@ -108,10 +113,26 @@ class SourceMux:
         async with receive:
             async for pods in receive:
                 first = self._seen.mark(source)
-                merged = merge_source(source, self._pods[source], pods, now=self._clock.now(), first=first)
-                self._pods[source] = merged.pods
-                if self._on_duplicate is not None:
-                    for pod in merged.duplicates:
-                        self._on_duplicate(source, pod)
+                before = self._merged[source]
+                merged = merge_source(source, before, pods, now=self._clock.now(), first=first)
+                # What changed is in the updates; keeping it here would keep old versions of pods.
+                self._merged[source] = attrs.evolve(merged, updates=())
+                known = {_identity(pod) for pod in before.duplicates}
+                for pod in merged.duplicates:
+                    if _identity(pod) not in known:
+                        self._tell_duplicate(source, pod)
                 for update in merged.updates:
                     await send.send(update)
+
+    def _tell_duplicate(self, source: str, pod: Pod) -> None:
+        if self._on_duplicate is not None:
+            self._on_duplicate(source, pod)
+        if self._recorder is not None:
+            name = pod.metadata.name
+            pod_name = f"{name}_{pod.metadata.namespace}({pod.metadata.uid})"
+            message = f'Error validating pod {pod_name} from {source} due to duplicate pod name "{name}", ignoring'
+            self._recorder.pod_event(pod, EventType.WARNING, "FailedValidation", message)
+
+
+def _identity(pod: Pod) -> tuple[str, str]:
+    return (pod.full_name, pod.metadata.uid)

@@ -26,8 +26,11 @@ class ServiceAccounts(Protocol):
 
     async def service_account(self, namespace: str, name: str) -> ObjectMeta: ...
 
-    async def service_account_token(self, pod: Pod, audience: str) -> str:
-        """A token of the pod's service account, bound to the pod."""
+    async def service_account_token(self, pod: Pod, audience: str, *, account_uid: str = "") -> str:
+        """A token of the pod's service account, bound to the pod; with `account_uid` of that account only.
+
+        An account that was deleted and made again has the same name, but not the right to what the old one had.
+        """
         ...
 
 
@@ -37,7 +40,7 @@ class NoServiceAccounts:
     async def service_account(self, namespace: str, name: str) -> ObjectMeta:
         raise _STANDALONE
 
-    async def service_account_token(self, pod: Pod, audience: str) -> str:
+    async def service_account_token(self, pod: Pod, audience: str, *, account_uid: str = "") -> str:
         raise _STANDALONE
 
 
@@ -81,7 +84,7 @@ async def account_access(tokens: TokenAttributes, accounts: ServiceAccounts, pod
             log.debug("a service account lacks an annotation", account=name, pod=pod.full_name, annotation=key)
             return None
     try:
-        token = await accounts.service_account_token(pod, tokens.audience)
+        token = await accounts.service_account_token(pod, tokens.audience, account_uid=account.uid)
     except ObjectError as error:
         raise PluginError(f"failed to get service account token: {error}") from error
     wanted = (*tokens.required_annotations, *tokens.optional_annotations)

@@ -1,0 +1,194 @@
+"""Pods whose verdict has to wait for something."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+import attrs
+import pytest
+import trio
+
+from tests.pods.factories import make_pod
+from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Rejected, Verdict, Wait
+from trikubelet.api import Node, Pod
+from trikubelet.cluster.errors import ApiUnreachable
+from trikubelet.pods.admitting import FETCH_TIMEOUT, AdmitAgain, Admitting
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from trio.testing import MockClock
+
+    from trikubelet.node.view import NodeView
+    from trikubelet.pods.preempting import Preempting
+
+FORBIDDEN = Rejected("NodeName", "not here")
+WEB = make_pod("web")
+
+
+@attrs.define
+class Desk:
+    """Admission, node and preemption as a test says, and a loop that hands back what it is sent."""
+
+    verdicts: list[Verdict]
+    fetch_fails: bool = False
+    fetch_takes: float = 1
+    pods: list[Pod] = attrs.field(factory=list)
+    asked: list[tuple[str, list[str], bool]] = attrs.field(factory=list)
+    final: list[tuple[str, str | None]] = attrs.field(factory=list)
+    admitted: list[Pod] = attrs.field(factory=list)
+    fetches: int = 0
+    ended_for: list[tuple[str, list[str]]] = attrs.field(factory=list)
+    admitting: Admitting = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.admitting = Admitting(
+            self,
+            cast("NodeView", self),
+            cast("Preempting", self),
+            others=lambda: self.pods,
+            on_admitted=self.on_admitted,
+            on_rejected=lambda pod, verdict: self.final.append((pod.metadata.uid, verdict.reason)),
+            send=self.send,
+        )
+
+    def on_admitted(self, pod: Pod) -> None:
+        self.final.append((pod.metadata.uid, None))
+        self.admitted.append(pod)
+
+    def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool) -> Verdict:
+        self.asked.append((pod.metadata.uid, [other.metadata.uid for other in others], fresh))
+        return self.verdicts.pop(0)
+
+    def cached(self) -> Node:
+        return Node()
+
+    async def fetch(self) -> Node:
+        self.fetches += 1
+        await trio.sleep(self.fetch_takes)
+        if self.fetch_fails:
+            raise ApiUnreachable("GET /api/v1/nodes/n", "connection refused", sent=False)
+        return Node()
+
+    async def make_room(self, preemptor: Pod, victims: Sequence[Pod]) -> None:
+        await trio.sleep(30)
+        self.ended_for.append((preemptor.metadata.uid, [victim.metadata.uid for victim in victims]))
+
+    async def send(self, event: AdmitAgain) -> None:
+        await trio.lowlevel.checkpoint()
+        self.admitting.again(event)
+
+
+@asynccontextmanager
+async def running(*verdicts: Verdict, make: Callable[[list[Verdict]], Desk] = Desk) -> AsyncIterator[Desk]:
+    desk = make(list(verdicts))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(desk.admitting.run)
+        yield desk
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("verdict", "reason"), [(Admitted(), None), (FORBIDDEN, "NodeName")])
+async def test_a_final_verdict_is_told_at_once(autojump_clock: MockClock, verdict: Verdict, reason: str | None) -> None:
+    async with running(verdict) as desk:
+        desk.pods = [make_pod("other"), WEB]
+        desk.admitting.ask(WEB)
+        assert desk.final == [("web", reason)]
+        assert desk.asked == [("web", ["other"], False)]
+        assert not desk.admitting.held
+
+
+async def test_a_pod_is_held_until_others_have_ended_and_then_not_asked_about_again(autojump_clock: MockClock) -> None:
+    async with running(Preempt((make_pod("victim"),))) as desk:
+        desk.admitting.ask(WEB)
+        await trio.sleep(29)
+        assert set(desk.admitting.held) == {"web"}
+        assert not desk.final
+        await trio.sleep(2)
+        assert desk.ended_for == [("web", ["victim"])]
+        assert desk.final == [("web", None)]
+        assert not desk.admitting.held
+
+
+async def test_a_held_pod_that_has_to_make_room_itself_does_not_run(autojump_clock: MockClock) -> None:
+    async with running(NeedsFreshNode(), Preempt((WEB,))) as desk:
+        desk.admitting.ask(WEB)
+        desk.admitting.ask(make_pod("critical"))
+        assert set(desk.admitting.held) == {"critical"}
+        await trio.sleep(31)
+        assert desk.final == [("critical", None)]
+
+
+async def test_the_newest_version_of_a_held_pod_is_what_runs(autojump_clock: MockClock) -> None:
+    async with running(Preempt((make_pod("victim"),))) as desk:
+        desk.admitting.ask(WEB)
+        newer = make_pod("web", grace=1)
+        desk.admitting.update(newer)
+        await trio.sleep(31)
+        assert desk.admitted == [newer]
+
+
+async def test_a_held_pod_that_nobody_wants_any_more_does_not_run(autojump_clock: MockClock) -> None:
+    async with running(Preempt((make_pod("victim"),)), Wait("x")) as desk:
+        desk.admitting.ask(WEB)
+        desk.admitting.forget("web")
+        assert not desk.admitting.held
+        desk.admitting.ask(WEB)  # comes again, with the same UID
+        await trio.sleep(31)
+        assert desk.ended_for
+        assert not desk.final
+        assert set(desk.admitting.held) == {"web"}
+
+
+@pytest.mark.parametrize("verdict", [Admitted(), FORBIDDEN])
+async def test_the_node_is_looked_at_anew(autojump_clock: MockClock, verdict: Verdict) -> None:
+    async with running(NeedsFreshNode(), verdict) as desk:
+        desk.admitting.ask(WEB)
+        assert set(desk.admitting.held) == {"web"}
+        await trio.sleep(2)
+        assert [fresh for _, _, fresh in desk.asked] == [False, True]
+        assert len(desk.final) == 1
+        assert not desk.admitting.held
+
+
+async def test_a_node_that_cannot_be_fetched_has_to_do_as_it_is(autojump_clock: MockClock) -> None:
+    async with running(NeedsFreshNode(), FORBIDDEN, make=lambda verdicts: Desk(verdicts, fetch_fails=True)) as desk:
+        desk.admitting.ask(WEB)
+        await trio.sleep(2)
+        assert desk.final == [("web", "NodeName")]
+
+
+async def test_an_api_server_that_does_not_answer_holds_no_pod_for_long(autojump_clock: MockClock) -> None:
+    async with running(NeedsFreshNode(), FORBIDDEN, make=lambda verdicts: Desk(verdicts, fetch_takes=1000)) as desk:
+        desk.admitting.ask(WEB)
+        await trio.sleep(FETCH_TIMEOUT - 1)
+        assert not desk.final
+        await trio.sleep(2)
+        assert desk.final == [("web", "NodeName")]
+
+
+async def test_one_look_at_the_node_is_for_all_pods_that_want_it(autojump_clock: MockClock) -> None:
+    async with running(*[NeedsFreshNode()] * 3, *[FORBIDDEN] * 3) as desk:
+        desk.admitting.ask(make_pod("a"))
+        desk.admitting.ask(make_pod("b"))
+        await trio.sleep(0.5)
+        desk.admitting.ask(make_pod("late"))  # the question was sent before this one
+        await trio.sleep(1)
+        assert [uid for uid, _ in desk.final] == ["a", "b"]
+        await trio.sleep(1)
+        assert [uid for uid, _ in desk.final] == ["a", "b", "late"]
+        assert desk.fetches == 2
+
+
+async def test_pods_wait_for_a_runtime_that_has_not_answered(autojump_clock: MockClock) -> None:
+    async with running(Wait("x"), Preempt((make_pod("victim"),)), Wait("x"), Admitted()) as desk:
+        desk.admitting.ask(WEB)
+        desk.admitting.ask(make_pod("critical"))
+        desk.admitting.ask_those_that_wait_for_the_runtime()
+        assert not desk.final
+        desk.admitting.ask_those_that_wait_for_the_runtime()
+        assert desk.final == [("web", None)]
+        assert [uid for uid, _, _ in desk.asked] == ["web", "critical", "web", "web"]
+        desk.admitting.ask_those_that_wait_for_the_runtime()
+        assert set(desk.admitting.held) == {"critical"}

@@ -1,0 +1,206 @@
+"""What a sync does beside the runtime's part: mirror pods, events, and what it need not do again."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import pytest
+
+from tests.status.builders import observed, pod, seen
+from trikubelet.api import Container, Pod, PodCondition, PodReadinessGate, PodStatus
+from trikubelet.clock import TrioClock
+from trikubelet.events import EventRecorder
+from trikubelet.pod_syncer import AgentPodSyncer
+from trikubelet.pods.manager import PodManager
+from trikubelet.pods.types import PodSyncReport, SyncPodType
+from trikubelet.runtime.model import PodRuntimeStatus
+from trikubelet.runtime.results import PodSyncResult
+from trikubelet.status.manager import StatusManager
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trio.testing import MockClock
+
+RUNNING = observed(seen("a"))
+NOTHING = PodRuntimeStatus(uid="u", name="p", namespace="default")
+
+
+class FakeRuntime:
+    """A runtime that has nothing to do."""
+
+    runtime_name = "test"
+
+    def __init__(self) -> None:
+        self.syncs = 0
+
+    async def sync_pod(self, *arguments: Any, **options: Any) -> PodSyncResult:
+        self.syncs += 1
+        return PodSyncResult()
+
+    def waiting_reasons(self, uid: str) -> dict[str, tuple[str, str]]:
+        return {}
+
+    def seen_end(self, container_id: str) -> None:
+        return None
+
+    def mounts_read_only_recursively(self, of: Pod) -> bool:
+        return False
+
+    def release(self, uid: str) -> None: ...
+
+
+class FakePleg:
+    @contextmanager
+    def acting(self, uid: str) -> Iterator[None]:
+        yield
+
+    def inspect_soon(self, uid: str) -> None: ...
+
+
+class FakeMounts:
+    async def prepare(self, of: Pod) -> None: ...
+
+    async def remove(self, uid: str) -> None: ...
+
+
+class Stage:
+    def __init__(self, of: Pod) -> None:
+        clock = TrioClock()
+        self.runtime = FakeRuntime()
+        self.recorder = EventRecorder(clock)
+        self.statuses = StatusManager(clock, PodManager([of]))
+        self.mirrored: list[tuple[Pod, Pod | None]] = []
+        self.host_ips: tuple[str, ...] = ("10.0.0.1",)
+        self.problem: str | None = None
+        self.syncer = AgentPodSyncer(
+            runtime=cast("Any", self.runtime),
+            statuses=self.statuses,
+            mounts=cast("Any", FakeMounts()),
+            recorder=self.recorder,
+            clock=clock,
+            pleg=cast("Any", FakePleg()),
+            network_problem=lambda: self.problem,
+            host_ips=lambda: self.host_ips,
+            mirrors=lambda static, mirror: self.mirrored.append((static, mirror)),
+        )
+
+    async def sync(self, of: Pod, mirror: Pod | None = None, status: PodRuntimeStatus = RUNNING) -> PodSyncReport:
+        return await self.syncer.sync_pod(SyncPodType.SYNC, of, mirror, status)
+
+    def events(self) -> list[str]:
+        return [event.reason for event in self.recorder.events_of("u")]
+
+
+def with_metadata(of: Pod, **changes: Any) -> Pod:
+    return attrs.evolve(of, metadata=attrs.evolve(of.metadata, **changes))
+
+
+def with_status(of: Pod, **changes: Any) -> Pod:
+    return attrs.evolve(of, status=attrs.evolve(of.status, **changes))
+
+
+OF = pod("a")
+GATED = pod("a", readiness_gates=(PodReadinessGate(condition_type="g"),))
+OPEN = PodCondition(type="g", status="True")
+
+
+@pytest.mark.parametrize(
+    ("of", "next_version", "syncs"),
+    [
+        (OF, OF, 1),
+        (OF, with_metadata(OF, resource_version="9"), 1),
+        (OF, with_status(OF, phase="Running", conditions=(OPEN,)), 1),
+        (GATED, with_status(GATED, conditions=(OPEN,)), 2),
+        (GATED, with_metadata(GATED, resource_version="9"), 1),
+        (OF, with_metadata(OF, labels={"a": "b"}), 2),
+        (OF, attrs.evolve(OF, spec=attrs.evolve(OF.spec, containers=(Container(name="a", image="new"),))), 2),
+    ],
+)
+async def test_a_sync_that_found_nothing_to_do_is_not_done_again_for_an_echo(
+    of: Pod, next_version: Pod, syncs: int, autojump_clock: MockClock
+) -> None:
+    stage = Stage(of)
+    await stage.sync(of)
+    await stage.sync(attrs.evolve(next_version))
+    assert stage.runtime.syncs == syncs
+
+
+async def test_a_pod_that_the_api_server_calls_ended_is_ended(autojump_clock: MockClock) -> None:
+    stage = Stage(OF)
+    await stage.sync(OF)
+    report = await stage.sync(with_status(OF, phase="Failed"))
+    assert report.terminal
+
+
+async def test_each_sync_tells_of_the_mirror_pod_also_when_there_is_nothing_else_to_do(
+    autojump_clock: MockClock,
+) -> None:
+    static = pod("a", static=True)
+    mirror = with_metadata(static, uid="m")
+    stage = Stage(static)
+    await stage.sync(static, mirror)
+    await stage.sync(static, None)
+    assert stage.mirrored == [(static, mirror), (static, None)]
+    assert stage.runtime.syncs == 1
+
+
+async def test_a_pod_that_has_ended_gets_no_mirror_pod(autojump_clock: MockClock) -> None:
+    stage = Stage(OF)
+    await stage.sync(with_status(OF, phase="Failed"))
+    assert stage.mirrored == []
+
+
+async def test_the_host_addresses_follow_the_node(autojump_clock: MockClock) -> None:
+    stage = Stage(OF)
+    await stage.sync(OF)
+    stage.host_ips = ("fd00::1", "10.0.0.1")
+    await stage.sync(with_metadata(OF, labels={"a": "b"}))
+    status = stage.statuses.get_pod_status("u")
+    assert status is not None
+    assert (status.host_ip, [one.ip for one in status.host_ips]) == ("fd00::1", ["fd00::1", "10.0.0.1"])
+    [event] = [event for event in stage.recorder.events_of("u") if event.reason == "HostIPsIPFamilyMismatch"]
+    assert event.message == (
+        "Kubelet detected an IPv4 node IP (10.0.0.1), but the cloud provider selected an IPv6 node IP (fd00::1); "
+        "pass an explicit `--node-ip` to kubelet to fix this."
+    )
+
+
+async def test_a_passed_deadline_is_told_once(autojump_clock: MockClock) -> None:
+    started = PodStatus(phase="Running", start_time=TrioClock().now() - timedelta(seconds=11))
+    of = pod("a", active_deadline_seconds=10, status=started)
+    stage = Stage(of)
+    for _ in range(3):
+        assert (await stage.sync(of)).terminal
+    assert stage.events() == ["DeadlineExceeded"]
+    [event] = stage.recorder.events_of("u")
+    assert (event.type.value, event.count) == ("Normal", 1)
+    assert event.message == "Pod was active on the node longer than the specified deadline"
+
+
+async def test_a_pod_that_was_rejected_before_the_agent_started_is_finished_as_it_is(
+    autojump_clock: MockClock,
+) -> None:
+    rejected = PodStatus(phase="Failed", reason="OutOfcpu", message="Pod was rejected: m", qos_class="BestEffort")
+    of = pod("a", status=attrs.evolve(rejected, start_time=TrioClock().now()))
+    stage = Stage(of)
+    await stage.syncer.sync_terminated_pod(of, NOTHING)
+    status = stage.statuses.get_pod_status("u")
+    assert status is not None
+    assert attrs.evolve(status, start_time=None) == rejected
+    change = stage.statuses.change("u")
+    assert change is not None
+    assert change.finished
+
+
+async def test_a_pod_of_which_nothing_is_left_is_reported_as_failed(autojump_clock: MockClock) -> None:
+    of = pod("a", status=PodStatus(phase="Running"))
+    stage = Stage(of)
+    await stage.syncer.sync_terminated_pod(of, NOTHING)
+    status = stage.statuses.get_pod_status("u")
+    assert status is not None
+    assert status.phase == "Failed"
+    assert status.container_statuses[0].state.terminated is not None

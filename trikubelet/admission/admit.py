@@ -1,0 +1,115 @@
+"""The questions in their order: whether this node runs a pod (kubelet: `canAdmitPod` and its handlers).
+
+The first refusal is what the pod gets; it is final. A question that cannot be answered yet stops the asking: the pod is
+held, and asked about again from the beginning. Ending other pods comes last of all, after everything else has been
+asked, so that nobody is ended for a pod that is refused in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from trikubelet.admission import handlers
+from trikubelet.admission.declared_features import DECLARED
+from trikubelet.admission.predicates import NODE_AFFINITY, Misfit, Mismatch, misfits
+from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
+from trikubelet.admission.resources import Demand, Insufficient
+from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Rejected, Verdict, Wait
+from trikubelet.api import Pod
+from trikubelet.node.runtime_state import RuntimeAbilities
+from trikubelet.pods.classify import is_critical_pod
+from trikubelet.runtime.node_checks import wants_strict_groups
+from trikubelet.runtime.options import MachineFacts
+from trikubelet.runtime.sysctls import SysctlAllowList
+
+if TYPE_CHECKING:
+    from trikubelet.api import Node
+
+RUNTIME_SILENT: Final = Wait("the container runtime has not told yet what it can do")
+_FORGET_BEYOND: Final = 64
+
+
+def _no_pressure() -> tuple[str, ...]:
+    return ()
+
+
+@attrs.define(eq=False)
+class NodeAdmission:
+    """Implements `trikubelet.admission.types.Admission` for this node."""
+
+    sysctls: SysctlAllowList
+    machine: MachineFacts
+    abilities: Callable[[], RuntimeAbilities | None]
+    """What the runtime can do; None before it ever answered."""
+    features: Collection[str] = DECLARED
+    """What the node declares."""
+    pressure: Callable[[], tuple[str, ...]] = _no_pressure
+    """Types of the node's conditions that tell of something running out."""
+    shutting_down: Callable[[], bool] = lambda: False
+    _demands: dict[str, tuple[Pod, Demand]] = attrs.field(factory=dict, init=False)
+    """What was worked out before, by UID: a hundred pods that arrive at once are each compared with all others."""
+
+    def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool) -> Verdict:
+        """May the pod run beside `others`? See `Admission.admit`."""
+        refusal = (
+            handlers.under_pressure(pod, self.pressure())
+            or handlers.forbidden_sysctl(pod, self.sysctls)
+            or handlers.other_operating_system(pod)
+        )
+        if refusal is not None:
+            return refusal
+        if wants_strict_groups(pod):
+            abilities = self.abilities()
+            if abilities is None:
+                return RUNTIME_SILENT
+            refusal = handlers.unsupported_groups_policy(supported=abilities.supplemental_groups_policy)
+            if refusal is not None:
+                return refusal
+        room = _room_for(pod, others, misfits(pod, self._held(others), node), fresh=fresh)
+        if not isinstance(room, Admitted | Preempt):
+            return room
+        return (
+            handlers.unenforceable_apparmor(pod, self.machine)
+            or handlers.missing_features(pod, self.features)
+            or handlers.shutting_down(now=self.shutting_down())
+            or room
+        )
+
+    def _held(self, others: Sequence[Pod]) -> list[Demand]:
+        held: list[Demand] = []
+        for pod in others:
+            known, demand = self._demands.get(pod.metadata.uid, (None, None))
+            if known is not pod or demand is None:
+                demand = Demand.of(pod)
+                self._demands[pod.metadata.uid] = pod, demand
+            held.append(demand)
+        if len(self._demands) > len(others) + _FORGET_BEYOND:
+            uids = {pod.metadata.uid for pod in others}
+            self._demands = {uid: known for uid, known in self._demands.items() if uid in uids}
+        return held
+
+
+def _room_for(
+    pod: Pod, others: Sequence[Pod], found: Sequence[Misfit], *, fresh: bool
+) -> Admitted | Rejected | Preempt | NeedsFreshNode:
+    """What follows from all that speaks against the pod (kubelet: `HandleAdmissionFailure`)."""
+    if not found:
+        return Admitted()
+    if not fresh and all(misfit == NODE_AFFINITY for misfit in found):
+        return NeedsFreshNode()
+    first: Misfit | None = found[0]
+    if is_critical_pod(pod):
+        # Others would make room for it, so that is not why it cannot run.
+        first = next((misfit for misfit in found if isinstance(misfit, Mismatch)), None)
+    if first is not None:
+        return Rejected(first.reason, first.message)
+    shortages = [misfit for misfit in found if isinstance(misfit, Insufficient)]
+    try:
+        return Preempt(pods_to_preempt(pod, others, shortages))
+    except NotEnoughToPreemptError as error:
+        what = f"preemption: error finding a set of pods to preempt: {error}"
+        message = f"Unexpected error while attempting to recover from admission failure: {what}"
+        return Rejected(handlers.UNEXPECTED_ADMISSION_ERROR, message)

@@ -1,0 +1,94 @@
+"""What is asked of a pod beside whether it fits (kubelet: `lifecycle.PodAdmitHandler`s). Pure.
+
+Each function is one question, and answers with the refusal; None: nothing to say against the pod.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from trikubelet.admission.declared_features import infer_for_scheduling, lack_of_features
+from trikubelet.admission.predicates import OS, OS_LABEL
+from trikubelet.admission.taints import MEMORY_PRESSURE, tolerates
+from trikubelet.admission.types import Rejected
+from trikubelet.api import POD_PENDING, QOS_BEST_EFFORT, qos_class
+from trikubelet.pods.classify import is_critical_pod
+from trikubelet.runtime.node_checks import apparmor_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from trikubelet.api import Pod
+    from trikubelet.runtime.options import MachineFacts
+    from trikubelet.runtime.sysctls import SysctlAllowList
+
+EVICTED: Final = "Evicted"
+SYSCTL_FORBIDDEN: Final = "SysctlForbidden"
+OS_LABEL_DOES_NOT_MATCH: Final = "PodOSSelectorNodeLabelDoesNotMatch"
+OS_NOT_SUPPORTED: Final = "PodOSNotSupported"
+SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"
+UNEXPECTED_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
+APPARMOR: Final = "AppArmor"
+FEATURE_UNSUPPORTED: Final = "PodFeatureUnsupported"
+NODE_SHUTDOWN: Final = "NodeShutdown"
+
+_MEMORY_ONLY: Final = ("MemoryPressure",)
+
+
+def under_pressure(pod: Pod, conditions: Sequence[str]) -> Rejected | None:
+    """Of a node that runs out of something, all but critical pods are kept away (kubelet: eviction manager).
+
+    Of one that runs out of memory only those that reserve none, and do not put up with it. `conditions` are the types
+    of the node's conditions, as `DiskPressure`.
+    """
+    if not conditions or is_critical_pod(pod):
+        return None
+    if tuple(conditions) == _MEMORY_ONLY and (
+        qos_class(pod) != QOS_BEST_EFFORT or tolerates(pod.spec.tolerations, MEMORY_PRESSURE)
+    ):
+        return None
+    # The blank at the end is Kubernetes' own.
+    return Rejected(EVICTED, f"The node had condition: [{' '.join(conditions)}]. ")
+
+
+def forbidden_sysctl(pod: Pod, allowed: SysctlAllowList) -> Rejected | None:
+    """Kernel settings that pods of this node may not ask for."""
+    problem = allowed.problem(pod)
+    return None if problem is None else Rejected(SYSCTL_FORBIDDEN, f"forbidden sysctl: {problem}")
+
+
+def other_operating_system(pod: Pod) -> Rejected | None:
+    """Pods for Windows; a *label* of the pod counts as if it were a selector."""
+    if pod.metadata.labels.get(OS_LABEL, OS) != OS:
+        message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+        return Rejected(OS_LABEL_DOES_NOT_MATCH, message)
+    if pod.spec.os is not None and pod.spec.os.name != OS:
+        return Rejected(OS_NOT_SUPPORTED, "Failed to admit pod as the OS field doesn't match node OS")
+    return None
+
+
+def unsupported_groups_policy(*, supported: bool) -> Rejected | None:
+    """For a pod that wants only the groups that it names: a runtime that cannot do that would give it more."""
+    if supported:
+        return None
+    message = "SupplementalGroupsPolicy=Strict is not supported in this node"
+    return Rejected(SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED, message)
+
+
+def unenforceable_apparmor(pod: Pod, machine: MachineFacts) -> Rejected | None:
+    """A profile that nobody would enforce. A pod that has started is not asked again."""
+    if pod.status.phase not in ("", POD_PENDING):
+        return None
+    problem = apparmor_problem(pod, machine)
+    return None if problem is None else Rejected(APPARMOR, f"Cannot enforce AppArmor: {problem}")
+
+
+def missing_features(pod: Pod, declared: Collection[str]) -> Rejected | None:
+    """Features that the pod needs and the node has not declared."""
+    message = lack_of_features(infer_for_scheduling(pod), declared)
+    return None if message is None else Rejected(FEATURE_UNSUPPORTED, message)
+
+
+def shutting_down(*, now: bool) -> Rejected | None:
+    """No pod starts on a node that goes down."""
+    return Rejected(NODE_SHUTDOWN, "Pod was rejected as the node is shutting down.") if now else None

@@ -1,0 +1,141 @@
+"""What pods take of a node, and whether there is enough left for one more (scheduler: `NodeResourcesFit`). Pure.
+
+Amounts are whole numbers here, as the scheduler counts and as users are told: thousandths of a CPU, bytes, pieces. What
+counts is what pods request, not what they use. A pod also takes one of the pods that a node may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from trikubelet.admission.host_ports import HostPort, host_ports
+from trikubelet.api import Container, Pod, is_huge_page_resource, pod_requests
+from trikubelet.api.validate_resources import is_extended_resource, is_native_resource
+
+if TYPE_CHECKING:
+    from trikubelet.api import Quantity
+
+PODS: Final = "pods"
+CPU: Final = "cpu"
+_BASIC: Final = (CPU, "memory", "ephemeral-storage")
+_DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+_ATTACHABLE_VOLUMES: Final = "attachable-volumes-"
+
+
+@attrs.frozen
+class Insufficient:
+    """There is not enough of one resource."""
+
+    resource: str
+    requested: int
+    used: int
+    capacity: int
+
+    @property
+    def missing(self) -> int:
+        """How much would have to become free."""
+        return self.requested - (self.capacity - self.used)
+
+    @property
+    def reason(self) -> str:
+        return f"OutOf{self.resource}"
+
+    @property
+    def message(self) -> str:
+        return (
+            f"Node didn't have enough resource: {self.resource}, requested: {self.requested}, "
+            f"used: {self.used}, capacity: {self.capacity}"
+        )
+
+
+@attrs.frozen
+class Demand:
+    """What one pod takes of its node."""
+
+    amounts: Mapping[str, int]
+    ports: frozenset[HostPort]
+
+    @classmethod
+    def of(cls, pod: Pod) -> Demand:
+        return cls({**amounts(pod_requests(pod)), PODS: 1}, host_ports(pod))
+
+
+def amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
+    """The resources that nodes run out of, in their units; others are left out. Fractions are rounded up."""
+    return {
+        name: amount.milli_value() if name == CPU else amount.value()
+        for name, amount in resources.items()
+        if name in _BASIC or name == PODS or _is_scalar(name)
+    }
+
+
+def together(demands: Iterable[Demand]) -> dict[str, int]:
+    """What several pods take."""
+    total: dict[str, int] = {}
+    for demand in demands:
+        for name, amount in demand.amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def insufficient(
+    wanted: Mapping[str, int], used: Mapping[str, int], allocatable: Mapping[str, Quantity]
+) -> list[Insufficient]:
+    """What there is not enough of: pods, cpu, memory, ephemeral-storage, then the others by name.
+
+    Of what a pod does not want there may be too little: it is none of its concern.
+    """
+    capacity = amounts(allocatable)
+    others = sorted(name for name in wanted if name != PODS and name not in _BASIC)
+    return [
+        Insufficient(name, wanted[name], used.get(name, 0), capacity.get(name, 0))
+        for name in (PODS, *_BASIC, *others)
+        if wanted.get(name, 0) > max(0, capacity.get(name, 0) - used.get(name, 0))
+    ]
+
+
+def without_foreign_resources(pod: Pod, allocatable: Collection[str]) -> Pod:
+    """The pod without requests for extended resources that are not this node's to give.
+
+    A cluster may give such resources itself, or through a resource claim: then the node does not know their names.
+    """
+    status = pod.status.extended_resource_claim_status
+    claimed = () if status is None else {(one.container_name, one.resource_name) for one in status.request_mappings}
+
+    def is_foreign(container: Container, name: str) -> bool:
+        extended = is_extended_resource(name)
+        if (extended or name.startswith(_DEVICE_CLASS)) and (container.name, name) in claimed:
+            return True
+        return extended and name not in allocatable
+
+    def filtered(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+        return tuple(
+            attrs.evolve(
+                container,
+                resources=attrs.evolve(
+                    container.resources,
+                    requests={
+                        name: amount
+                        for name, amount in container.resources.requests.items()
+                        if not is_foreign(container, name)
+                    },
+                ),
+            )
+            for container in containers
+        )
+
+    spec = pod.spec
+    if all(name in _BASIC for one in (*spec.containers, *spec.init_containers) for name in one.resources.requests):
+        return pod
+    containers, init_containers = filtered(spec.containers), filtered(spec.init_containers)
+    return attrs.evolve(pod, spec=attrs.evolve(spec, containers=containers, init_containers=init_containers))
+
+
+def _is_scalar(name: str) -> bool:
+    """Whether it is counted beside the basic resources (`IsScalarResourceName`)."""
+    if is_native_resource(name):
+        return "/" in name or is_huge_page_resource(name) or name.startswith(_ATTACHABLE_VOLUMES)
+    return is_extended_resource(name)

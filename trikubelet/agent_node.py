@@ -1,0 +1,141 @@
+"""What the agent makes of the options for its node: settings, the observer of facts, and a view of the node.
+
+In a cluster the view is the keeper of the node object (`agent_cluster`). An agent by itself has the node that it would
+create, which changes with what is seen of the machine; that is made anew only now and then, since it is asked for with
+every status.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.api import Taint
+from trikubelet.logs import get_logger
+from trikubelet.node.address_choice import AddressSettings, HostAddresses, IPAddress
+from trikubelet.node.addresses import read_host_addresses
+from trikubelet.node.capacity import Reservations
+from trikubelet.node.declared_features import declared_features
+from trikubelet.node.facts import NodeSettings, reported_version
+from trikubelet.node.machine import Machine, processors_in
+from trikubelet.node.observer import NodeObserver, look_up
+from trikubelet.node.registration import initial_node
+from trikubelet.node.view import LocalNodeView
+
+if TYPE_CHECKING:
+    from trikubelet.agent_options import AgentOptions
+    from trikubelet.api import Node
+    from trikubelet.clock import WallClock
+    from trikubelet.cri.client import ImageClient
+    from trikubelet.cri.v1 import VersionResponse
+    from trikubelet.node.runtime_state import RuntimeState
+
+log = get_logger("node")
+
+REFRESH: Final = 10.0
+"""Seconds for which the node of an agent without a cluster is taken to be as it was."""
+
+
+@attrs.frozen(kw_only=True)
+class MachineView:
+    """Where the facts of the machine come from; a simulated node has its own."""
+
+    machine: Machine | None = None
+    """None: read it."""
+    host: Callable[[], HostAddresses] = read_host_addresses
+    lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up
+
+
+def node_settings(options: AgentOptions) -> NodeSettings:
+    """What flags and configuration say of the node."""
+    configuration = options.configuration
+    node = options.node
+    addresses = AddressSettings(
+        node_name=options.node_name,
+        hostname=node.hostname or socket.gethostname(),
+        node_ips=node.ips,
+        external_cloud=node.external_cloud,
+    )
+    reservations = Reservations.of(
+        kube=configuration.kube_reserved,
+        system=configuration.system_reserved,
+        reserved_cpus=processors_in(configuration.reserved_system_cpus),
+        eviction_hard=configuration.eviction_hard or None,
+        merge_defaults=configuration.merge_default_eviction_settings,
+    )
+    return NodeSettings(
+        addresses=addresses,
+        register=configuration.register_node,
+        labels=node.labels,
+        taints=(
+            *(Taint(key=one.key, value=one.value, effect=one.effect) for one in configuration.register_with_taints),
+            *node.taints,
+        ),
+        provider_id=configuration.provider_id,
+        max_pods=configuration.max_pods,
+        pods_per_core=configuration.pods_per_core,
+        reservations=reservations,
+        local_storage=configuration.local_storage_capacity_isolation,
+        controller_attaches=configuration.enable_controller_attach_detach,
+        max_images=configuration.node_status_max_images,
+        kubelet_port=configuration.port,
+        kubelet_version=reported_version(node.reported_version),
+        declared_features=declared_features(configuration.feature_gates),
+        update_period=configuration.node_status_update_frequency.total_seconds(),
+        report_period=configuration.node_status_report_frequency.total_seconds(),
+        lease_duration=configuration.node_lease_duration_seconds,
+    )
+
+
+def make_observer(
+    options: AgentOptions,
+    settings: NodeSettings,
+    state: RuntimeState,
+    images: ImageClient,
+    *,
+    runtime_version: Callable[[], VersionResponse | None],
+    machine: MachineView,
+) -> NodeObserver:
+    """Looks at the machine and the runtime. A machine that cannot be read is logged, and takes no pods."""
+    facts = machine.machine
+    if facts is None:
+        try:
+            facts = Machine.read(root_dir=options.root_dir)
+        except OSError as error:
+            log.error(
+                "cannot tell what this machine has: pods that ask for resources will be refused", error=str(error)
+            )
+    return NodeObserver(
+        facts,
+        settings.addresses,
+        state,
+        images,
+        runtime_version=runtime_version,
+        host=machine.host,
+        lookup=machine.lookup,
+    )
+
+
+def local_view(settings: NodeSettings, observer: NodeObserver, clock: WallClock) -> LocalNodeView:
+    """The node of an agent without a cluster."""
+    made: Node | None = None
+    made_at = -math.inf
+
+    def forget() -> None:
+        nonlocal made
+        made = None
+
+    def node() -> Node:
+        nonlocal made, made_at
+        now = trio.current_time()
+        if made is None or now - made_at > REFRESH:
+            made, made_at = initial_node(settings, observer.facts(), clock.now()).node, now
+        return made
+
+    observer.on_change(forget)
+    return LocalNodeView(node)

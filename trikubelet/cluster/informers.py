@@ -1,0 +1,91 @@
+"""What the node knows of its cluster: copies of the objects that it must not ask for one by one.
+
+Four reflectors keep four stores: the node's own object, its pods, all services, all RuntimeClasses. The pods are read
+when the node has been: pods are judged by the node's labels and taints, and those of a restart ago would be the wrong
+ones. Whoever needs an object reads the store; whoever writes uses one of three clients on the same connections.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from trikubelet.cluster.objects import ClusterObjects
+from trikubelet.cluster.reflector import Reflector, ReflectorStatistics
+from trikubelet.cluster.store import Store
+from trikubelet.cluster.types import NODES, PODS, RUNTIME_CLASSES, SERVICES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trikubelet.api import Node, Pod, RuntimeClass, Service
+    from trikubelet.clock import WallClock
+    from trikubelet.cluster.types import ApiClient, RateLimit
+
+EVENT_TIMEOUT: Final = 10.0
+
+
+class Cluster:
+    """The cluster that this node is part of.
+
+    `client` is for everything but heartbeats and events, with the limit that it was opened with. Heartbeats are not
+    limited, since a node that is busy must not look dead, and have a deadline of their own; events have their own
+    limit, since they must not hold up anything else.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        node_name: str,
+        *,
+        event_limit: RateLimit | None,
+        heartbeat_timeout: float,
+        clock: WallClock,
+        rng: random.Random | None = None,
+    ) -> None:
+        rng = rng or random.Random()
+        self.client = client
+        self.events_client = client.view(limit=event_limit, timeout=EVENT_TIMEOUT)
+        self.heartbeat_client = client.view(limit=None, timeout=heartbeat_timeout)
+        self.node_name = node_name
+        self.node: Store[Node] = Store(NODES)
+        self.pods: Store[Pod] = Store(PODS)
+        self.services: Store[Service] = Store(SERVICES)
+        self.runtime_classes: Store[RuntimeClass] = Store(RUNTIME_CLASSES)
+        self._node_reflector = Reflector(client, NODES, self.node, rng=rng, field_selector=f"metadata.name={node_name}")
+        self._pod_reflector = Reflector(client, PODS, self.pods, rng=rng, field_selector=f"spec.nodeName={node_name}")
+        self._service_reflector = Reflector(
+            client, SERVICES, self.services, rng=rng, field_selector="spec.clusterIP!=None"
+        )
+        self._class_reflector = Reflector(client, RUNTIME_CLASSES, self.runtime_classes, rng=rng)
+        self.objects = ClusterObjects(
+            client,
+            pods=self.pods,
+            services=self.services,
+            runtime_classes=self.runtime_classes,
+            node=lambda: self.node.get(node_name),
+            clock=clock,
+            rng=rng,
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the stores current until cancelled; never fails. `started` is called at once."""
+        task_status.started()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._node_reflector.run)
+            nursery.start_soon(self._service_reflector.run)
+            nursery.start_soon(self._class_reflector.run)
+            await self.node.wait_synced()
+            await self._pod_reflector.run()
+
+    def statistics(self) -> Mapping[str, ReflectorStatistics]:
+        """By resource."""
+        reflectors: dict[str, Reflector[Any]] = {
+            "nodes": self._node_reflector,
+            "pods": self._pod_reflector,
+            "services": self._service_reflector,
+            "runtimeclasses": self._class_reflector,
+        }
+        return {name: reflector.statistics() for name, reflector in reflectors.items()}

@@ -1,0 +1,173 @@
+"""A copy of objects of an API server, kept by a reflector and read by everybody.
+
+The reflector puts in whole states (`replace`) and single changes (`apply`); both tell the listeners what became
+different, and nothing when nothing did: a list that follows a lost watch mostly shows what is known already.
+
+An object that does not decode is no change. Its last version that did stays, for as long as the object is there:
+whether a pod goes on running must not depend on how new this agent is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic
+
+import trio
+
+from trikubelet.cluster.types import T, Undecodable
+from trikubelet.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from trikubelet.api import ObjectMeta
+    from trikubelet.cluster.types import Resource, WatchEvent
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+log = get_logger("cluster")
+
+
+class Store(Generic[T]):
+    """An ObjectStore (`trikubelet.cluster.types`), and how to change it."""
+
+    def __init__(self, resource: Resource[T]) -> None:
+        self.resource = resource
+        self.resource_version = ""
+        self._objects: dict[Key, T] = {}
+        self._undecodable: dict[Key, Undecodable] = {}
+        self._values: tuple[T, ...] | None = None
+        self._synced = trio.Event()
+        self._changed = trio.Event()
+        self._listeners: list[Callable[[T | None, T | None], None]] = []
+        self._undecodable_listeners: list[Callable[[Undecodable, T | None], None]] = []
+
+    # For readers.
+
+    @property
+    def synced(self) -> bool:
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        return self._objects.get((namespace, name))
+
+    def values(self) -> Sequence[T]:
+        if self._values is None:
+            self._values = tuple(self._objects.values())
+        return self._values
+
+    def undecodable(self) -> Sequence[Undecodable]:
+        """The objects whose newest version could not be read; of some there is an older one among `values`."""
+        return tuple(self._undecodable.values())
+
+    def subscribe(self, listener: Callable[[T | None, T | None], None]) -> None:
+        self._listeners.append(listener)
+
+    def subscribe_undecodable(self, listener: Callable[[Undecodable, T | None], None]) -> None:
+        """`listener(undecodable, kept)` is called for each version that cannot be read, with what is kept instead."""
+        self._undecodable_listeners.append(listener)
+
+    def changed(self) -> trio.Event:
+        return self._changed
+
+    # For the reflector.
+
+    def replace(self, objects: Iterable[T], undecodable: Iterable[Undecodable], resource_version: str) -> None:
+        """Take the whole state of a list: what it does not name is gone."""
+        before = self._objects
+        after = {_key(obj.metadata): obj for obj in objects}
+        unread = {_key(item.metadata): item for item in undecodable}
+        for key, item in unread.items():
+            kept = before.get(key)
+            if kept is not None and _same(kept.metadata, item.metadata):
+                after[key] = kept
+        told = self._undecodable
+        self._objects, self._undecodable, self.resource_version = after, unread, resource_version
+        self._values = None
+        # Deletions first: what replaces an object often waits for what the object had.
+        for key, old in before.items():
+            if key not in after:
+                self._tell(old, None)
+        for key, new in after.items():
+            self._tell_difference(before.get(key), new)
+        for key, item in unread.items():
+            known = told.get(key)
+            if known is None or known.metadata.resource_version != item.metadata.resource_version:
+                self._tell_undecodable(item)
+        first = not self.synced
+        self._synced.set()
+        if first:
+            log.info("objects read", objects=str(self.resource), count=len(after))
+            self._wake()
+
+    def apply(self, event: WatchEvent[T]) -> None:
+        """Take one change."""
+        metadata = event.object.metadata
+        key = _key(metadata)
+        if metadata.resource_version:
+            self.resource_version = metadata.resource_version
+        if event.type == "BOOKMARK":
+            return
+        known = self._objects.get(key)
+        if event.type == "DELETED":
+            self._undecodable.pop(key, None)
+            self._remove(key)
+        elif isinstance(event.object, Undecodable):
+            if known is not None and not _same(known.metadata, metadata):
+                self._remove(key)
+            self._undecodable[key] = event.object
+            self._tell_undecodable(event.object)
+        else:
+            self._undecodable.pop(key, None)
+            self._objects[key] = event.object
+            self._values = None
+            self._tell_difference(known, event.object)
+
+    def _remove(self, key: Key) -> None:
+        old = self._objects.pop(key, None)
+        self._values = None
+        if old is not None:
+            self._tell(old, None)
+
+    def _tell_difference(self, old: T | None, new: T) -> None:
+        if old is None:
+            self._tell(None, new)
+        elif not _same(old.metadata, new.metadata):
+            self._tell(old, None)
+            self._tell(None, new)
+        elif old.metadata.resource_version != new.metadata.resource_version or not new.metadata.resource_version:
+            self._tell(old, new)
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        for listener in self._listeners:
+            listener(old, new)
+        self._wake()
+
+    def _tell_undecodable(self, item: Undecodable) -> None:
+        kept = self._objects.get(_key(item.metadata))
+        log.error(
+            "object cannot be read",
+            objects=str(self.resource),
+            name=item.metadata.name,
+            namespace=item.metadata.namespace,
+            problems=[str(problem) for problem in item.problems],
+            older_version_kept=kept is not None,
+        )
+        for listener in self._undecodable_listeners:
+            listener(item, kept)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+def _key(metadata: ObjectMeta) -> Key:
+    return (metadata.namespace, metadata.name)
+
+
+def _same(one: ObjectMeta, other: ObjectMeta) -> bool:
+    """Whether two versions are of one object. Metadata that was read as far as possible may lack the UID."""
+    return one.uid == other.uid or not one.uid or not other.uid

@@ -1,0 +1,121 @@
+"""The node's CSINode: the list of its volume drivers, empty at first (kubelet: `nodeInfoManager`, `csiPlugin`).
+
+The scheduler and the volume controllers look there before they send a pod with volumes, so a node is not ready until
+the object is there. It also says which of the drivers that were once part of the kubelet are served by CSI drivers
+instead: all of them, since this agent never had any.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.api import CSINode, ObjectMeta, OwnerReference
+from trikubelet.cluster.errors import ApiError, ApiStatusError
+from trikubelet.cluster.types import CSI_NODES, NODES
+from trikubelet.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trikubelet.cluster.types import ApiClient
+
+log = get_logger("node")
+
+MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+MIGRATED: Final = ",".join(
+    f"kubernetes.io/{name}"
+    for name in ("aws-ebs", "azure-disk", "azure-file", "cinder", "gce-pd", "portworx-volume", "vsphere-volume")
+)
+RETRY_FIRST: Final = 0.03
+RETRY_FACTOR: Final = 8
+RETRY_LONGEST: Final = 60.0
+
+
+def new_csi_node(node_name: str, uid: str) -> CSINode:
+    """Of a node without drivers."""
+    owner = OwnerReference(api_version="v1", kind="Node", name=node_name, uid=uid)
+    annotations = {MIGRATED_PLUGINS: MIGRATED}
+    return CSINode(metadata=ObjectMeta(name=node_name, owner_references=(owner,), annotations=annotations))
+
+
+def belongs_to(csi_node: CSINode, node_name: str, uid: str) -> bool:
+    """Whether the object is this node's, and not that of a node of its name that is gone."""
+    return any(
+        (owner.kind, owner.name, owner.uid) == ("Node", node_name, uid) for owner in csi_node.metadata.owner_references
+    )
+
+
+def with_migrated_plugins(csi_node: CSINode) -> CSINode | None:
+    """The object with the annotation, or None when it says that already, in whatever order."""
+    annotations = csi_node.metadata.annotations
+    if set(annotations.get(MIGRATED_PLUGINS, "").split(",")) == set(MIGRATED.split(",")):
+        return None
+    metadata = attrs.evolve(csi_node.metadata, annotations={**annotations, MIGRATED_PLUGINS: MIGRATED})
+    return attrs.evolve(csi_node, metadata=metadata)
+
+
+class CSINodeKeeper:
+    """Makes the object, once."""
+
+    def __init__(self, client: ApiClient, node_name: str, *, on_change: Callable[[], object] = lambda: None) -> None:
+        """`on_change` is called synchronously when `problem` changes."""
+        self._client = client
+        self._name = node_name
+        self._on_change = on_change
+        self._problem: str | None = "CSINode is not yet initialized"
+        self._done = trio.Event()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the node is not ready for volumes; None once the object is there."""
+        return self._problem
+
+    async def wait_done(self) -> None:
+        """Return once the object is there. Cancellable; nothing is left behind."""
+        await self._done.wait()
+
+    async def run(self) -> None:
+        """Return when it is done; try for ever until then. The kubelet gives up, and ends, after two minutes."""
+        pause = RETRY_FIRST
+        while True:
+            seen = self._client.health.recoveries
+            try:
+                done = await self._try()
+                problem = None if done else f'CSINode "{self._name}" was owned by different node, deleted it'
+            except ApiError as error:
+                problem = str(error)
+            if problem is None:
+                self._tell(None)
+                self._done.set()
+                return
+            log.warning("the node's CSINode is not there yet", error=problem, retry_in=pause)
+            self._tell(f"failed to initialize CSINode: {problem}")
+            with trio.move_on_after(pause):
+                await self._client.health.wait_recovery(seen)
+            pause = min(RETRY_FACTOR * pause, RETRY_LONGEST)
+
+    async def _try(self) -> bool:
+        """False: a stranger's object was deleted, and the next try can create ours. Raises ApiError."""
+        node = await self._client.get(NODES, self._name)
+        uid = node.metadata.uid
+        try:
+            existing = await self._client.get(CSI_NODES, self._name)
+        except ApiStatusError as error:
+            if not error.not_found:
+                raise
+            await self._client.create(CSI_NODES, new_csi_node(self._name, uid))
+            return True
+        if not belongs_to(existing, self._name, uid):
+            await self._client.delete(CSI_NODES, self._name, uid=existing.metadata.uid)
+            return False
+        if (wanted := with_migrated_plugins(existing)) is not None:
+            await self._client.update(CSI_NODES, wanted)
+        return True
+
+    def _tell(self, problem: str | None) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._on_change()

@@ -1,0 +1,374 @@
+"""Keeps the node object: creates it, reports the node's status, and answers for it to the agent's other parts.
+
+Facts are looked at every ten seconds, and as soon as somebody says that they changed. The API server hears of it only
+when there is something to tell, or when five minutes have passed: that the node lives, its lease says. One task does
+all reporting, so reports never overtake each other. The kubelet polls where this waits: it finds out at its next
+heartbeat that its runtime is back; here the report goes out at once, though never more than once a second.
+
+Registering happens once. A node object that is deleted later stays deleted until the agent starts anew, as with the
+kubelet: somebody wanted it gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.cluster.errors import ApiError, ApiStatusError
+from trikubelet.cluster.types import NODES, PatchType, Urgency
+from trikubelet.events import EventType
+from trikubelet.logs import get_logger
+from trikubelet.node.conditions import is_ready
+from trikubelet.node.csi_node import CSINodeKeeper
+from trikubelet.node.lease import LeaseKeeper, connection_may_be_bad
+from trikubelet.node.pod_cidrs import PodCIDRTeller
+from trikubelet.node.registration import initial_node, reconciled
+from trikubelet.node.reporting import ReportClock, StatusEvents
+from trikubelet.node.status import Accepted, has_changed, next_node, node_patch
+from trikubelet.node.view import host_ips
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from random import Random
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.api import Node, Quantity
+    from trikubelet.clock import WallClock
+    from trikubelet.cluster.types import ApiClient, ObjectStore
+    from trikubelet.events import EventRecorder
+    from trikubelet.node.facts import NodeFacts, NodeSettings
+
+log = get_logger("node")
+
+TRIES: Final = 5
+"""Attempts of one report, at once; after the first, on the node that the API server has."""
+REGISTER_FIRST: Final = 0.1
+REGISTER_LONGEST: Final = 7.0
+"""Seconds between attempts to register."""
+JITTER: Final = 0.04
+SETTLE: Final = 0.05
+"""Seconds that a change waits for others that come with it."""
+START_PATIENCE: Final = 1.0
+"""Seconds that the first report waits for the CSINode: an agent that starts anew on a node that is ready would take it
+out of service for a moment, as the kubelet does."""
+BETWEEN_CHANGES: Final = 1.0
+"""Seconds between reports of changes, so that something that flickers does not fill the API server."""
+LOOK_WHILE_NOT_READY: Final = 0.1
+LOOK_AT_MOST: Final = 120.0
+"""Seconds between looks at a node that is not ready yet, and for how long: at the start some of what keeps it from
+being ready goes away without anybody saying so."""
+
+
+class NodeKeeper:
+    """The owner of the node object. It is a NodeView."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        heartbeat: ApiClient,
+        store: ObjectStore[Node],
+        facts: Callable[[], NodeFacts],
+        settings: NodeSettings,
+        *,
+        recorder: EventRecorder,
+        clock: WallClock,
+        rng: Random,
+        tell_pod_cidr: Callable[[str], Awaitable[None]] | None = None,
+        on_reported: Callable[[tuple[str, ...]], object] = lambda _volumes: None,
+    ) -> None:
+        """`heartbeat`: the same server without a rate limit, with a short deadline. `store`: holds this node alone.
+        `facts`: as they are now, `storage_problem` aside, to which this adds the CSINode's. `tell_pod_cidr`: tells the
+        runtime the pods' networks; raises CRIError. `on_reported` is told the volumes in use that the API server has
+        in the node's status, after each look at it."""
+        self._client = client
+        self._heartbeat = heartbeat
+        self._store = store
+        self._look = facts
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._on_reported = on_reported
+        self._recorder = recorder
+        self._events = StatusEvents(settings.name, recorder)
+        self._reports = ReportClock(settings.report_period, rng)
+        self._pod_cidrs = None if tell_pod_cidr is None else PodCIDRTeller(tell_pod_cidr)
+        self.csi_node = CSINodeKeeper(client, settings.name, on_change=self.changed_soon)
+        self._lease = LeaseKeeper(
+            heartbeat,
+            settings.name,
+            duration=settings.lease_duration,
+            uid=self._owner_uid,
+            node_comes=self._node_comes,
+            clock=clock,
+            rng=rng,
+        )
+        self._known: Node | None = None
+        """The newest copy that a call of ours brought."""
+        self._accepted: Accepted | None = None
+        self._registered = trio.Event()
+        self._change = trio.Event()
+        self._asked = 0
+        self._done = 0
+        self._told_change_at = -BETWEEN_CHANGES
+        self._look_until = 0.0
+        self._progress = trio.Event()
+
+    # The view of the node
+
+    @property
+    def registered(self) -> bool:
+        return self._registered.is_set()
+
+    @property
+    def uid(self) -> str | None:
+        return self.cached().metadata.uid if self.registered else None
+
+    async def wait_registered(self) -> None:
+        await self._registered.wait()
+
+    def cached(self) -> Node:
+        """The newest of what is watched and what our own calls brought; without these, what would be created."""
+        watched = self._store.get(self._settings.name)
+        copies = [node for node in (watched, self._known) if node is not None]
+        if not copies:
+            return initial_node(self._settings, self._facts(), self._clock.now()).node
+        return max(copies, key=_version)
+
+    async def fetch(self) -> Node:
+        """Ask the API server; raises ApiError."""
+        node = await self._client.get(NODES, self._settings.name)
+        self._learn(node)
+        return node
+
+    def host_ips(self) -> tuple[str, ...]:
+        return host_ips(self.cached())
+
+    def allocatable(self) -> Mapping[str, Quantity]:
+        return self.cached().status.allocatable
+
+    # What others ask for
+
+    def changed_soon(self) -> None:
+        """Something that the node's status tells may have changed: look at once, and report it if so."""
+        self._change.set()
+
+    async def report_now(self) -> None:
+        """Return once the API server has the status as it is now, or a newer one. Waits as long as that takes.
+
+        Cancelling it does not take the report back.
+        """
+        self._asked += 1
+        wanted = self._asked
+        self.changed_soon()
+        while self._done < wanted:
+            await self._progress.wait()
+
+    # The tasks
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled; started at once, whether or not the API server answers."""
+        self._look_until = trio.current_time() + LOOK_AT_MOST
+        self._recorder.node_event(EventType.NORMAL, "Starting", "Starting kubelet.")
+        self._store.subscribe(self._node_changed)
+        self._heartbeat.health.subscribe(self._reachability_changed)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_status)
+            nursery.start_soon(self._lease.run)
+            nursery.start_soon(self._keep_csi_node)
+            if self._pod_cidrs is not None:
+                nursery.start_soon(self._pod_cidrs.run)
+            task_status.started()
+
+    async def _keep_csi_node(self) -> None:
+        await self._registered.wait()
+        await self.csi_node.run()
+
+    async def _keep_status(self) -> None:
+        if self._settings.register:
+            await self._register()
+        else:
+            await self._wait_for_node()
+        self._registered.set()
+        log.info("Successfully registered node", node=self._settings.name)
+        with trio.move_on_after(START_PATIENCE):
+            await self.csi_node.wait_done()
+        while True:
+            self._change = trio.Event()
+            asked = self._asked
+            facts = self._facts()
+            if await self._report():
+                self._done = asked
+                self._progress.set()
+                self._progress = trio.Event()
+            await self._wait_for_change(facts)
+
+    async def _wait_for_change(self, facts: NodeFacts) -> None:
+        """Until the next look is due. `facts`: those of the last look."""
+        period = self._settings.update_period * (1 + JITTER * self._rng.random())
+        with trio.move_on_after(period):
+            if facts.problems:
+                await self._problems_change(facts.problems)
+            await self._change.wait()
+        if self._change.is_set() and self._asked == self._done:
+            await trio.sleep_until(max(self._told_change_at + BETWEEN_CHANGES, trio.current_time() + SETTLE))
+
+    async def _problems_change(self, before: tuple[str, ...]) -> None:
+        """Return when something changes, or when it is no longer likely to without anybody saying so."""
+        while not self._change.is_set() and trio.current_time() < self._look_until:
+            if self._facts().problems != before:
+                self.changed_soon()
+            else:
+                with trio.move_on_after(LOOK_WHILE_NOT_READY):
+                    await self._change.wait()
+
+    def _facts(self) -> NodeFacts:
+        facts = self._look()
+        return facts if facts.storage_problem else attrs.evolve(facts, storage_problem=self.csi_node.problem)
+
+    def _owner_uid(self) -> str | None:
+        """Of a node that is there, as far as is known: what belongs to one that is gone is removed at once."""
+        node = self._base() if self.registered else None
+        return None if node is None else node.metadata.uid
+
+    async def _node_comes(self) -> None:
+        if self.registered:
+            await trio.sleep_forever()
+        await self._registered.wait()
+
+    # Registration
+
+    async def _wait_for_node(self) -> None:
+        while self._store.get(self._settings.name) is None:
+            changed = self._store.changed()
+            if self._store.get(self._settings.name) is None:
+                await changed.wait()
+
+    async def _register(self) -> None:
+        pause = REGISTER_FIRST
+        while True:
+            seen = self._client.health.recoveries
+            following = initial_node(self._settings, self._facts(), self._clock.now())
+            self._events.tell(following)
+            try:
+                self._learn(await self._create_or_correct(following.node))
+            except ApiError as error:
+                log.warning("Unable to register node with API server", node=self._settings.name, error=str(error))
+            else:
+                return
+            with trio.move_on_after(pause * (1 + JITTER * self._rng.random())):
+                await self._client.health.wait_recovery(seen)
+            pause = min(2 * pause, REGISTER_LONGEST)
+
+    async def _create_or_correct(self, initial: Node) -> Node:
+        """The node as the API server has it now. A node that may not create itself may be there already."""
+        try:
+            node = await self._client.create(NODES, initial, urgency=Urgency.URGENT)
+        except ApiStatusError as error:
+            if not error.already_exists and not error.forbidden:
+                raise
+            log.info("the node is not created anew", node=self._settings.name, answer=str(error))
+        else:
+            self._reports.reported(changed=True)
+            self._accepted = Accepted(initial.status, node.status)
+            return node
+        existing = await self._client.get(NODES, self._settings.name)
+        wanted = reconciled(initial, existing)
+        return existing if wanted is existing else await self._patch(self._client, existing, wanted)
+
+    # Reports
+
+    async def _report(self) -> bool:
+        """Look at the node, and tell the API server if there is something to tell. Returns whether it knows all now."""
+        base = self._base()
+        for attempt in range(TRIES):
+            try:
+                if base is None:
+                    base = await self._heartbeat.get(NODES, self._settings.name)
+                    self._learn(base)
+                await self._report_on(base)
+            except ApiError as error:
+                log.warning("Error updating node status, will retry", error=str(error))
+                if _is_gone(error):
+                    return False
+                if attempt > 0 and connection_may_be_bad(error):
+                    self._heartbeat.drop_connections()
+                base = None
+            else:
+                return True
+        log.error("Unable to update node status", node=self._settings.name)
+        return False
+
+    async def _report_on(self, original: Node) -> None:
+        facts = self._facts()
+        following = next_node(original, facts, self._settings, self._clock.now())
+        self._events.tell(following)
+        changed = has_changed(original, following.node, self._accepted)
+        if not changed and not self._reports.due():
+            self._on_reported(original.status.volumes_in_use)
+            return
+        node = await self._patch(self._heartbeat, original, following.node)
+        self._reports.reported(changed=changed)
+        if changed:
+            self._told_change_at = trio.current_time()
+        self._accepted = Accepted(following.node.status, node.status)
+        if is_ready(node.status.conditions) and not is_ready(original.status.conditions):
+            log.info("the node is ready", node=self._settings.name)
+        self._on_reported(node.status.volumes_in_use)
+
+    async def _patch(self, client: ApiClient, old: Node, new: Node) -> Node:
+        node = await client.patch(
+            NODES,
+            self._settings.name,
+            "",
+            PatchType.STRATEGIC,
+            node_patch(old, new),
+            subresource="status",
+            urgency=Urgency.URGENT,
+        )
+        self._learn(node)
+        return node
+
+    def _base(self) -> Node | None:
+        """The node at hand, None when it is better to ask: what is watched is gone, or there is nothing yet."""
+        watched = self._store.get(self._settings.name)
+        if watched is None and self._known is not None and self._store.synced:
+            newer = _number(self._store.resource_version) < _version(self._known)
+            return self._known if newer else None
+        return max((node for node in (watched, self._known) if node is not None), key=_version, default=None)
+
+    def _learn(self, node: Node) -> None:
+        if self._known is None or _version(node) >= _version(self._known):
+            self._known = node
+        self._note(node)
+
+    def _node_changed(self, _old: Node | None, new: Node | None) -> None:
+        if new is None or new.metadata.name != self._settings.name:
+            return
+        self._note(new)
+        if self.registered and (self._known is None or _version(new) > _version(self._known)):
+            self.changed_soon()  # Somebody else wrote it: what we know better is put right.
+
+    def _note(self, node: Node) -> None:
+        self._events.note_schedulable(node)
+        if self._pod_cidrs is not None:
+            self._pod_cidrs.note(node.spec.pod_cidrs)
+
+    def _reachability_changed(self, reachable: bool) -> None:
+        if reachable:
+            self.changed_soon()
+
+
+def _is_gone(error: ApiError) -> bool:
+    return isinstance(error, ApiStatusError) and error.not_found
+
+
+def _version(node: Node) -> int:
+    return _number(node.metadata.resource_version)
+
+
+def _number(version: str) -> int:
+    """Versions of one resource may be compared; one that is no number is older than all others."""
+    return int(version) if version.isdecimal() else 0

@@ -1,0 +1,162 @@
+"""Looks at the node while the agent runs, so that its facts are at hand whenever somebody asks.
+
+What the kernel answers at once (addresses) is asked for when it is wanted. What takes time (the name server, the
+runtime's images) is asked for here, now and then, and kept.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.cri.errors import CRIError
+from trikubelet.logs import get_logger
+from trikubelet.node.address_choice import HostAddresses, IPAddress
+from trikubelet.node.addresses import read_host_addresses
+from trikubelet.node.conditions import Pressure
+from trikubelet.node.facts import NodeFacts
+from trikubelet.node.status import image_list
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.api import ContainerImage
+    from trikubelet.cri.client import ImageClient
+    from trikubelet.cri.v1 import VersionResponse
+    from trikubelet.node.address_choice import AddressSettings
+    from trikubelet.node.machine import Machine
+    from trikubelet.node.runtime_state import RuntimeState
+
+log = get_logger("node")
+
+IMAGES_PERIOD: Final = 30.0
+LOOKUP_PERIOD: Final = 10.0
+FIRST_LOOK: Final = 1.0
+LOOKUP_PATIENCE: Final = 5.0
+"""Seconds: between lists of images, between lookups of the node's name, for the first of both, for one lookup."""
+
+
+async def look_up(name: str) -> tuple[IPAddress, ...] | None:
+    """What the name server, or the hosts file, says of a name. None when it does not say anything in time."""
+    with trio.move_on_after(LOOKUP_PATIENCE):
+        try:
+            found = await trio.socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            return None if error.errno == socket.EAI_AGAIN else ()
+        except OSError:
+            return None
+        texts = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
+        return tuple(ipaddress.ip_address(text) for text in texts)
+    return None
+
+
+class NodeObserver:
+    """Knows the facts of the node. Where a part of the agent is missing, what it would say is left out."""
+
+    def __init__(
+        self,
+        machine: Machine | None,
+        addresses: AddressSettings,
+        state: RuntimeState,
+        images: ImageClient,
+        *,
+        runtime_version: Callable[[], VersionResponse | None],
+        pressure: Callable[[], Pressure] = Pressure,
+        storage_problem: Callable[[], str | None] = lambda: None,
+        shutdown_problem: Callable[[], str | None] = lambda: None,
+        warnings: Callable[[], tuple[str, ...]] = tuple,
+        volumes_in_use: Callable[[], tuple[str, ...] | None] = lambda: None,
+        host: Callable[[], HostAddresses] = read_host_addresses,
+        lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up,
+    ) -> None:
+        """`host` may raise OSError; then what it said last counts on."""
+        self._machine = machine
+        self._addresses = addresses
+        self._state = state
+        self._image_client = images
+        self._runtime_version = runtime_version
+        self._pressure = pressure
+        self._storage_problem = storage_problem
+        self._shutdown_problem = shutdown_problem
+        self._warnings = warnings
+        self._volumes_in_use = volumes_in_use
+        self._read_host = host
+        self._lookup = lookup
+        self._host = HostAddresses()
+        self._resolved: tuple[IPAddress, ...] = ()
+        self._images: tuple[ContainerImage, ...] = ()
+        self._listeners: list[Callable[[], object]] = []
+        state.on_change(self._tell)
+
+    def on_change(self, listener: Callable[[], object]) -> None:
+        """`listener` is called synchronously when facts have changed; it must not block."""
+        self._listeners.append(listener)
+
+    def facts(self) -> NodeFacts:
+        """As they are now."""
+        version = self._runtime_version()
+        try:
+            self._host = attrs.evolve(self._read_host(), resolved=self._resolved)
+        except OSError as error:
+            self._host = attrs.evolve(self._host, resolved=self._resolved, problem=str(error))
+        return NodeFacts(
+            machine=self._machine,
+            host=self._host,
+            runtime_name="" if version is None else version.runtime_name,
+            runtime_version=None if version is None else version.runtime_version,
+            abilities=self._state.abilities,
+            images=self._images,
+            pressure=self._pressure(),
+            runtime_problems=self._state.problems(),
+            network_problem=self._state.conditions.network_problem,
+            storage_problem=self._storage_problem(),
+            shutdown_problem=self._shutdown_problem(),
+            warnings=self._warnings(),
+            volumes_in_use=self._volumes_in_use(),
+        )
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look until cancelled. Started once all was looked at, or soon: nobody has to wait for what is slow."""
+        with trio.move_on_after(FIRST_LOOK):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._look_at_images)
+                nursery.start_soon(self._look_up_name)
+        task_status.started()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_repeat, self._look_at_images, IMAGES_PERIOD)
+            nursery.start_soon(_repeat, self._look_up_name, LOOKUP_PERIOD)
+
+    async def _look_at_images(self) -> None:
+        try:
+            images = image_list(await self._image_client.list_images())
+        except CRIError as error:
+            log.warning("the runtime does not list its images", error=str(error))
+            return
+        if images != self._images:
+            self._images = images
+            self._tell()
+
+    async def _look_up_name(self) -> None:
+        """Where no address of the node is given; an answer that does not come leaves the last one."""
+        if not self._addresses.needs_lookup:
+            return
+        resolved = await self._lookup(self._addresses.node_name)
+        if resolved is not None and resolved != self._resolved:
+            self._resolved = resolved
+            self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+async def _repeat(look: Callable[[], Awaitable[None]], period: float) -> None:
+    while True:
+        await trio.sleep(period)
+        await look()

@@ -1,0 +1,57 @@
+"""Tells the runtime which networks the cluster gave to this node's pods (kubelet: `updatePodCIDR`).
+
+Some network plugins want to know. Most do not, and a runtime that fails here still runs pods, so this is done beside
+everything else and tried again at leisure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trikubelet.cri.errors import CRIError
+from trikubelet.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = get_logger("node")
+
+RETRY: Final = 10.0
+
+
+class PodCIDRTeller:
+    """Remembers what the runtime was told."""
+
+    def __init__(self, tell: Callable[[str], Awaitable[None]]) -> None:
+        """`tell` takes networks that are joined by commas, has a deadline, and raises CRIError."""
+        self._tell = tell
+        self._wanted = ""
+        self._told = ""
+        self._changed = trio.Event()
+
+    def note(self, cidrs: tuple[str, ...]) -> None:
+        """What the node object says. A node that has none yet changes nothing."""
+        if cidrs and ",".join(cidrs) != self._wanted:
+            self._wanted = ",".join(cidrs)
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            wanted = self._wanted
+            if wanted == self._told:
+                continue
+            try:
+                await self._tell(wanted)
+            except CRIError as error:
+                log.warning("Error updating pod CIDR", cidrs=wanted, error=str(error))
+                with trio.move_on_after(RETRY):
+                    await self._changed.wait()
+                self._changed.set()
+            else:
+                self._told = wanted
+                log.info("the runtime knows the pods' networks", cidrs=wanted)

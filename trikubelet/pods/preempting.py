@@ -1,0 +1,92 @@
+"""Ending pods to make room for a critical one: what admission's answer `Preempt` asks for.
+
+    verdict    admission has chosen the pods, and the critical pod is held
+    end        all are asked to end at the same time, each with its own grace period
+    then       each has ended, or has not in time: the critical pod is admitted without being asked about again
+
+The kubelet ends them one after the other, while its sync loop waits. Here it is a task beside the loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+import trio
+
+from trikubelet.api import CONDITION_TRUE, DISRUPTION_TARGET, POD_FAILED, Pod, PodCondition, PodStatus
+from trikubelet.events import EventRecorder, EventType
+from trikubelet.logs import get_logger
+from trikubelet.pods.workers import KillTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trikubelet.pods.types import PodStatusFn
+
+log = get_logger("preemption")
+
+PREEMPTING: Final = "Preempting"
+MESSAGE: Final = "Preempted in order to admit critical pod"
+TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
+_CONDITION_MESSAGE: Final = "Pod was preempted by Kubelet to accommodate a critical pod."
+
+
+class PodKiller(Protocol):
+    """Ends pods (`trikubelet.pods.workers.PodWorkers`)."""
+
+    async def kill_pod(
+        self,
+        pod: Pod,
+        *,
+        evict: bool = False,
+        grace_period_override: int | None = None,
+        pod_status_fn: PodStatusFn | None = None,
+    ) -> None:
+        """Kill a pod and wait until its containers have ended. Raises KillTimeoutError."""
+        ...
+
+
+@attrs.frozen
+class Preempting:
+    """Carries out `Preempt`."""
+
+    killer: PodKiller
+    recorder: EventRecorder
+
+    async def make_room(self, preemptor: Pod, victims: Sequence[Pod]) -> None:
+        """End the victims; returns when each has ended or has had its time (kubelet: `evictPodsToFreeRequests`).
+
+        A pod that does not end in time is still being ended, and the critical pod need not wait for it. Cancelling
+        this stops the waiting, not the ending.
+        """
+        for victim in victims:
+            self.recorder.pod_event(victim, EventType.WARNING, PREEMPTING, MESSAGE)
+            log.info(
+                "pod ends to make room", pod=victim.full_name, uid=victim.metadata.uid, for_pod=preemptor.full_name
+            )
+        async with trio.open_nursery() as nursery:
+            for victim in victims:
+                nursery.start_soon(self._end, victim)
+
+    async def _end(self, victim: Pod) -> None:
+        def preempted(status: PodStatus) -> PodStatus:
+            return preempted_status(status, victim.metadata.generation)
+
+        try:
+            await self.killer.kill_pod(victim, evict=True, pod_status_fn=preempted)
+        except KillTimeoutError as error:
+            log.error("a pod did not make room in time", pod=victim.full_name, problem=str(error))
+
+
+def preempted_status(status: PodStatus, generation: int) -> PodStatus:
+    """What a pod's status becomes that was ended to make room. Pure."""
+    disrupted = PodCondition(
+        type=DISRUPTION_TARGET,
+        status=CONDITION_TRUE,
+        observed_generation=generation,
+        reason=TERMINATION_BY_KUBELET,
+        message=_CONDITION_MESSAGE,
+    )
+    others = (condition for condition in status.conditions if condition.type != DISRUPTION_TARGET)
+    return attrs.evolve(status, phase=POD_FAILED, reason=PREEMPTING, message=MESSAGE, conditions=(*others, disrupted))

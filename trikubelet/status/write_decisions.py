@@ -1,0 +1,311 @@
+"""What to do next so that the API server shows a pod as the status manager has it. Pure decisions for the writer.
+
+`next_action` compares three things: the newest change of the pod's status, what this agent has written before
+(`Record`), and the newest copy of the pod that the server is known to have. A patch is made against that copy, without
+asking for a newer one first: it names only what differs, so what others changed meanwhile stays.
+
+The server's copy may differ from what was sent without anybody having changed it: an old server drops fields that it
+does not know. So a later copy is compared with what the server made of the last write, not with what was sent; such a
+difference is never written twice.
+
+The object is one of many lives of a name. All is about one UID: a pod that was replaced gets nothing of the old one,
+and a static pod's status goes to the mirror pod of the moment (kubelet: `syncPod`, `needsUpdate`, `needsReconcile`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
+
+from trikubelet.api import POD_READY, Pod, PodStatus, to_dict
+from trikubelet.cluster.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable
+from trikubelet.cluster.patches import POD_LISTS, strategic_patch
+from trikubelet.cluster.types import Urgency
+from trikubelet.pods.classify import is_mirror_pod, is_static_pod
+from trikubelet.status.conditions import find_condition
+from trikubelet.status.manager import StatusChange
+from trikubelet.status.merge import may_be_deleted, merge_for_server, normalized, says_the_same
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+RECONCILE_PERIOD: Final = 10.0
+"""Seconds between two writes that only undo what somebody else has written, as the kubelet's `syncPeriod`."""
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 10.0
+FORBIDDEN_PAUSE: Final = 10.0
+REFUSED_PAUSE: Final = 60.0
+"""Seconds after a write that the server finds invalid; a new status is tried at once."""
+QUICK_TRIES: Final = 3
+"""Conflicts after which the next try no longer comes at once."""
+
+
+@attrs.frozen
+class Record:
+    """What this agent has written of a pod."""
+
+    uid: str = ""
+    """Of the object in the API server: a mirror pod's for a static pod."""
+    change: StatusChange | None = None
+    """The newest change that the server has."""
+    sent: PodStatus | None = None
+    accepted: PodStatus | None = None
+    """What the server made of it, normalised."""
+    version: str = ""
+    """The resource version of the copy with `accepted`."""
+    written_at: float = -float("inf")
+    unsure: bool = False
+    """A write may have happened, or the copy at hand is too old: the next one needs a new copy."""
+    gone: bool = False
+    """The object does not exist any more, or is to be left alone."""
+
+
+@attrs.frozen
+class NothingThere:
+    """There is no object to write to, or not yet."""
+
+
+@attrs.frozen
+class UpToDate:
+    """The server has it."""
+
+    copy: Pod
+    change: StatusChange
+
+
+@attrs.frozen
+class Later:
+    """Somebody else wrote again what was undone just now."""
+
+
+@attrs.frozen
+class Fetch:
+    """Get the server's copy first."""
+
+    pod: Pod
+    """With the name to ask for."""
+
+
+@attrs.frozen
+class PatchStatus:
+    """Write a status."""
+
+    copy: Pod
+    """The server's, to which the patch refers."""
+    merged: PodStatus
+    change: StatusChange
+    body: Mapping[str, Any]
+    urgency: Urgency
+
+
+@attrs.frozen
+class DeletePod:
+    """The pod has ended, and its object was asked to go: it goes."""
+
+    copy: Pod
+
+
+WriteAction: TypeAlias = NothingThere | UpToDate | Later | Fetch | PatchStatus | DeletePod
+
+
+def record_for(record: Record, copy: Pod | None) -> Record:
+    """The record, or a new one when the server's copy is of another object than the last."""
+    return record if copy is None or copy.metadata.uid == record.uid else Record(copy.metadata.uid)
+
+
+def next_action(
+    change: StatusChange,
+    record: Record,
+    copy: Pod | None,
+    *,
+    may_fetch: bool,
+    may_run: bool,
+    now: datetime,
+    time: float,
+) -> WriteAction:
+    """What to do about the newest change.
+
+    - `record` is about the object of `copy`, the newest copy of the server that is known (see `record_for`).
+    - `may_fetch`: there may be a copy that is not known.
+    - `may_run`: containers of the pod may be running.
+    - `now` is the date, `time` Trio's.
+    """
+    if copy is None:
+        fetch = may_fetch and not record.gone and not is_static_pod(change.pod)
+        return Fetch(change.pod) if fetch else NothingThere()
+    if record.gone or not _shows(copy, change.pod):
+        return NothingThere()
+    if record.unsure:
+        return Fetch(copy)
+    fresh = change is not record.change
+    foreign = not fresh and _is_foreign(record, copy)
+    if fresh or foreign:
+        patch = _patch(change, record, copy, merge_for_server(copy, copy.status, change.status, now, may_run=may_run))
+        if patch is not None:
+            return Later() if foreign and time < record.written_at + RECONCILE_PERIOD else patch
+    if may_be_deleted(copy, finished=change.finished, mirror=is_mirror_pod(copy)):
+        return DeletePod(copy)
+    return UpToDate(copy, change)
+
+
+def _shows(copy: Pod, pod: Pod) -> bool:
+    """Whether the object is the pod, or the mirror pod of a static one."""
+    return is_mirror_pod(copy) if is_static_pod(pod) else copy.metadata.uid == pod.metadata.uid
+
+
+def _is_foreign(record: Record, copy: Pod) -> bool:
+    """Whether somebody else has written what is the agent's to say."""
+    if record.accepted is None or copy.metadata.resource_version == record.version:
+        return False
+    return not says_the_same(record.accepted, normalized(copy, copy.status))
+
+
+def _patch(change: StatusChange, record: Record, copy: Pod, merged: PodStatus) -> PatchStatus | None:
+    if merged == record.sent and not _is_foreign(record, copy):
+        return None
+    difference = strategic_patch({"status": to_dict(copy.status)}, {"status": to_dict(merged)}, POD_LISTS)
+    if not difference:
+        return None
+    body = {"metadata": {"uid": copy.metadata.uid}, **difference}
+    return PatchStatus(copy, merged, change, body, _urgency(change, copy.status, merged))
+
+
+def _urgency(change: StatusChange, served: PodStatus, merged: PodStatus) -> Urgency:
+    """What others wait for goes at once; what a crashing container tells can wait, and add up."""
+    others_wait = (
+        change.finished
+        or served.phase != merged.phase
+        or served.pod_ip != merged.pod_ip
+        or _readiness(served) != _readiness(merged)
+    )
+    return Urgency.URGENT if others_wait else Urgency.ORDINARY
+
+
+def _readiness(status: PodStatus) -> str:
+    condition = find_condition(status.conditions, POD_READY)
+    return "" if condition is None else condition.status
+
+
+def accepted(record: Record, written: PatchStatus, reply: Pod, time: float) -> Record:
+    """The record after a write."""
+    return attrs.evolve(
+        record,
+        change=written.change,
+        sent=written.merged,
+        accepted=normalized(reply, reply.status),
+        version=reply.metadata.resource_version,
+        written_at=time,
+    )
+
+
+def up_to_date(record: Record, found: UpToDate) -> Record:
+    """The record when there was nothing to write."""
+    version = found.copy.metadata.resource_version
+    if record.change is found.change and record.version == version:
+        return record
+    served = normalized(found.copy, found.copy.status)
+    return attrs.evolve(record, change=found.change, accepted=served, version=version)
+
+
+def newest(one: Pod | None, other: Pod | None) -> Pod | None:
+    """The newer of two copies of pods with one name."""
+    if one is None or other is None:
+        return one or other
+    return (
+        other
+        if version_number(other.metadata.resource_version) > version_number(one.metadata.resource_version)
+        else one
+    )
+
+
+def version_number(version: str) -> int:
+    """Resource versions of one resource grow; what is none is older than all."""
+    return int(version) if version.isdecimal() else -1
+
+
+def missing_fields(sent: Mapping[str, Any], served: Mapping[str, Any], path: str = "status") -> frozenset[str]:
+    """The paths of fields that were sent and that the server does not have: it is older than they are."""
+    found: set[str] = set()
+    for name, value in sent.items():
+        where = f"{path}.{name}"
+        other = served.get(name)
+        if other is None and value not in (None, {}, []):
+            found.add(where)
+        elif isinstance(value, dict) and isinstance(other, dict):
+            found |= missing_fields(value, other, where)
+        elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+            for mine, theirs in zip(value, other, strict=True):
+                if isinstance(mine, dict) and isinstance(theirs, dict):
+                    found |= missing_fields(mine, theirs, where)
+    return frozenset(found)
+
+
+# --- Failures --------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Failures:
+    """How often the writes of a pod have failed since one succeeded."""
+
+    conflicts: int = 0
+    refusals: int = 0
+    others: int = 0
+
+    @property
+    def count(self) -> int:
+        return self.conflicts + self.refusals + self.others
+
+
+@attrs.frozen
+class Retry:
+    """Try again."""
+
+    pause: float
+    """Seconds; the writer varies it."""
+    fetch: bool = False
+    """With a new copy: this one is too old, or a write may have happened."""
+    sooner_for_change: bool = False
+    """A new status need not wait."""
+
+
+@attrs.frozen
+class ObjectGone:
+    """There is no such object any more."""
+
+
+def after_failure(error: ApiError, failures: Failures) -> tuple[Failures, Retry | ObjectGone]:
+    """What becomes of a write, deletion or fetch that failed, after `failures` of earlier ones."""
+    if isinstance(error, ApiStatusError):
+        if error.not_found or error.uid_differs:
+            return Failures(), ObjectGone()
+        if error.conflict:
+            failures = attrs.evolve(failures, conflicts=failures.conflicts + 1)
+            late = failures.conflicts - QUICK_TRIES
+            return failures, Retry(_pause(late) if late > 0 else 0.0, fetch=True)
+        if error.forbidden:
+            return _another(failures), Retry(FORBIDDEN_PAUSE)
+        if not (error.server_fault or error.too_many or error.unauthorized):
+            failures = attrs.evolve(failures, refusals=failures.refusals + 1)
+            pause = 0.0 if failures.refusals == 1 else REFUSED_PAUSE
+            return failures, Retry(pause, fetch=True, sooner_for_change=True)
+    failures = _another(failures)
+    pause = _pause(failures.others)
+    if isinstance(error, ApiStatusError) and error.retry_after is not None:
+        pause = max(pause, error.retry_after)
+    return failures, Retry(pause, fetch=_may_have_happened(error))
+
+
+def _another(failures: Failures) -> Failures:
+    return attrs.evolve(failures, others=failures.others + 1)
+
+
+def _pause(count: int) -> float:
+    return min(FIRST_PAUSE * 2.0 ** min(count - 1, 16), LONGEST_PAUSE)
+
+
+def _may_have_happened(error: ApiError) -> bool:
+    if isinstance(error, ApiUnreachable):
+        return error.sent
+    return isinstance(error, ApiAnswerError) or (isinstance(error, ApiStatusError) and error.server_fault)
