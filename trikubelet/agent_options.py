@@ -45,6 +45,16 @@ class NodeOptions:
 
 
 @attrs.frozen(kw_only=True)
+class ClusterOptions:
+    """How to reach the API server."""
+
+    kubeconfig: Path
+    """`in-cluster`: as the service account of this pod."""
+    cert_dir: Path
+    bootstrap_kubeconfig: Path | None = None
+
+
+@attrs.frozen(kw_only=True)
 class AgentOptions:
     """What the command line and the configuration file say."""
 
@@ -53,6 +63,8 @@ class AgentOptions:
     node_name: str
     runtime_endpoint: str = EMBEDDED
     """`embedded` or `unix:///path`."""
+    cluster: ClusterOptions | None = None
+    """None: an agent by itself."""
     node: NodeOptions = NodeOptions()
     image_endpoint: str | None = None
     """None: the runtime's."""
@@ -65,7 +77,8 @@ class AgentOptions:
     user_ids: IDRange | None = None
     """Users that pods with a namespace of their own may have; None: all that the kernel has."""
     drain_on_exit: bool | None = None
-    """None: only with the embedded runtime, whose containers belong to this agent."""
+    """None: only with the embedded runtime, whose containers belong to this agent, and without a cluster, whose pods
+    shall live on."""
     warnings: tuple[str, ...] = ()
     log_format: Literal["text", "json"] = "text"
     verbosity: int = 0
@@ -82,7 +95,9 @@ class AgentOptions:
 
     @property
     def drains(self) -> bool:
-        return self.runtime_endpoint == EMBEDDED if self.drain_on_exit is None else self.drain_on_exit
+        if self.drain_on_exit is not None:
+            return self.drain_on_exit
+        return self.runtime_endpoint == EMBEDDED and self.cluster is None
 
     @property
     def socket(self) -> Path:

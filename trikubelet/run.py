@@ -26,6 +26,7 @@ from trikubelet.agent import Agent
 from trikubelet.agent_options import EMBEDDED, AgentOptions
 from trikubelet.agent_view import LocalView
 from trikubelet.clock import SystemClock
+from trikubelet.cluster_access import ClusterAccessError, open_cluster
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
 from trikubelet.logs import configure_logging, get_logger
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from trikubelet.clock import WallClock
+    from trikubelet.cluster.types import ApiClient
 
 log = get_logger("agent")
 
@@ -169,12 +171,16 @@ async def _exit_soon() -> None:
 
 async def _run_until(options: AgentOptions, ending: _Ending) -> int:
     clock = SystemClock()
-    async with _connected_runtime(options) as runtime, trio.open_nursery() as nursery:
+    async with (
+        _connected_runtime(options) as runtime,
+        _cluster(options, clock) as api_client,
+        trio.open_nursery() as nursery,
+    ):
         ending.runtime_started = True
         timeout = options.configuration.runtime_request_timeout.total_seconds()
         runtime_client = RuntimeClient(runtime.channel, timeout=timeout)
         image_client = ImageClient(runtime.image_channel, timeout=timeout)
-        agent = await _agent(options, runtime_client, image_client, clock)
+        agent = await _agent(options, runtime_client, image_client, api_client, clock)
         view = LocalView(agent, runtime.import_archive)
         await nursery.start(view.run)
         await nursery.start(HttpServer(local_api(view, clock)).serve_unix, options.socket)
@@ -197,15 +203,30 @@ async def _run_until(options: AgentOptions, ending: _Ending) -> int:
 
 
 async def _agent(
-    options: AgentOptions, runtime_client: RuntimeClient, image_client: ImageClient, clock: WallClock
+    options: AgentOptions,
+    runtime_client: RuntimeClient,
+    image_client: ImageClient,
+    api_client: ApiClient | None,
+    clock: WallClock,
 ) -> Agent:
     """Raises StartError when it cannot be what the options say."""
     namespaces = options.configuration.user_namespaces
     ids_per_pod = DEFAULT_IDS_PER_POD if namespaces is None else namespaces.ids_per_pod or DEFAULT_IDS_PER_POD
     try:
         user_ids = await id_range_of_node(ids_per_pod)
-        return Agent(attrs.evolve(options, user_ids=user_ids), runtime_client, image_client, clock=clock)
+        found = attrs.evolve(options, user_ids=user_ids)
+        return Agent(found, runtime_client, image_client, clock=clock, api_client=api_client)
     except (UserNamespaceError, SysctlPatternError, RegistryAccessError) as error:
+        raise StartError(str(error)) from error
+
+
+@asynccontextmanager
+async def _cluster(options: AgentOptions, clock: WallClock) -> AsyncIterator[ApiClient | None]:
+    """Raises StartError when the kubeconfig cannot be used."""
+    try:
+        async with open_cluster(options, clock) as client:
+            yield client
+    except ClusterAccessError as error:
         raise StartError(str(error)) from error
 
 

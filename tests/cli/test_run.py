@@ -74,7 +74,7 @@ def test_the_file_is_read_and_flags_win(started: list[AgentOptions], tmp_path: P
     assert first.configuration.fail_swap_on is False
     assert first.manifests == tmp_path / "from-file"
     assert first.runtime_endpoint == "unix:///run/from-file.sock", "a bare path is a unix socket"
-    assert "maxPods is set but not supported yet: it has no effect" in first.warnings
+    assert "failSwapOn is set but not supported yet: it has no effect" in first.warnings
     assert "--sync-frequency is deprecated: set syncFrequency in the --config file" in first.warnings
     assert second.manifests == tmp_path / "flag"
     assert second.runtime_endpoint == "embedded"

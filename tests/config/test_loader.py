@@ -85,17 +85,17 @@ def test_defaults_follow_the_fields_they_depend_on(tmp_path: Path) -> None:
 def test_each_thing_without_effect_is_named_in_one_warning(tmp_path: Path) -> None:
     file = write(
         tmp_path / "k.yaml",
-        "maxPods: 50\nmaxPods: 60\nstaticPodpath: /x\nnonsense: 1\nauthentication:\n  x509:\n    clientCaFile: /a\n"
+        "maxOpenFiles: 50\nmaxOpenFiles: 60\nstaticPodpath: /x\nnonsense: 1\nauthentication:\n  x509:\n    clientCaFile: /a\n"
         "featureGates:\n  NodeSwap: true\n",
     )
     warnings = load_configuration(file).warnings
     assert warnings == (
-        f"{file}:4: maxPods: the field is given twice, the last value is used",
+        f"{file}:4: maxOpenFiles: the field is given twice, the last value is used",
         f"{file}:5: staticPodpath: unknown field (did you mean staticPodPath?), ignored",
         f"{file}:6: nonsense: unknown field, ignored",
         f"{file}:9: authentication.x509.clientCaFile: unknown field (did you mean clientCAFile?), ignored",
         "authentication is set but not supported yet: it has no effect",
-        "maxPods is set but not supported yet: it has no effect",
+        "maxOpenFiles is set but not supported yet: it has no effect",
         "featureGates[NodeSwap]=true has no effect: this agent has no such gate",
     )
 

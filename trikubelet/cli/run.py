@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import attrs
 import click
 
+from trikubelet.cli.cluster_flags import cluster_flags, cluster_options, node_options
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.root_dir import root_dir_option
 from trikubelet.config.flags import CONFIG_FLAGS, ConfigFlag, FlagKind
@@ -71,6 +72,7 @@ def _option(flag: ConfigFlag) -> Callable[[Callable[..., Any]], Callable[..., An
 @root_dir_option
 @click.option("--runtime-endpoint", help="The container runtime: embedded, or unix:///PATH.  [default: embedded]")
 @click.option("--node-name", "--hostname-override", "node_name", help="This node's name.  [default: the host's name]")
+@cluster_flags
 @click.option(
     "--image-credential-provider-config",
     "credential_provider_config",
@@ -124,6 +126,14 @@ def build_options(
     log_format: Literal["text", "json"],
     verbosity: int,
     drain_on_exit: bool | None,
+    kubeconfig: Path | None,
+    bootstrap_kubeconfig: Path | None,
+    cert_dir: Path | None,
+    node_ips: str | None,
+    node_labels: str,
+    taints: str,
+    cloud_provider: str,
+    report_kubernetes_version: str | None,
     **deprecated: Any,
 ) -> AgentOptions:
     """What the agent is to do. Raises CommandError, after naming every problem on stderr."""
@@ -143,10 +153,13 @@ def build_options(
             click.echo(str(problem), err=True)
         raise CommandError(f"the configuration cannot be used: {_count(len(error.problems), 'problem')}") from None
     configuration = _fit_to_user(loaded, root_dir)
+    node, node_warnings = node_options(node_ips, node_labels, taints, cloud_provider, report_kubernetes_version)
     return AgentOptions(
         configuration=configuration,
         root_dir=root_dir,
         node_name=check_node_name(node_name),
+        cluster=cluster_options(root_dir, kubeconfig, bootstrap_kubeconfig, cert_dir),
+        node=node,
         runtime_endpoint=_as_url(configuration.container_runtime_endpoint),
         image_endpoint=_as_url(configuration.image_service_endpoint) or None,
         manifests=Path.cwd() / configuration.static_pod_path if configuration.static_pod_path else None,
@@ -156,7 +169,7 @@ def build_options(
             min_age=container_ttl, max_per_pod_container=dead_per_container, max_containers=dead_containers
         ),
         drain_on_exit=drain_on_exit,
-        warnings=loaded.warnings,
+        warnings=(*loaded.warnings, *node_warnings),
         log_format=log_format,
         verbosity=verbosity,
     )
