@@ -103,6 +103,9 @@ class Housekeeping:
         self._going: set[str] = set()
         """UIDs whose folders are to be removed."""
         self._collection_wanted = trio.Event()
+        self._compared: tuple[int, int] | None = None
+        self._cleaned_up: object = None
+        """What the last round went by that found nothing to do."""
         self._removing = trio.Lock()
         """A runtime refuses to remove what it is removing already."""
 
@@ -144,13 +147,20 @@ class Housekeeping:
         return not await self._runtime.get_pods(all=True)
 
     def compare_workers(self) -> None:
-        """End the workers of pods that nobody wants, and forget those that have finished."""
+        """End the workers of pods that nobody wants, and forget those that have finished.
+
+        Most rounds come when nothing has changed since the last one, and are over at once.
+        """
+        seen = self._pods.version, self._workers.states.version
+        if seen == self._compared:
+            return
         before = set(self._workers.states.phases())
         desired = self._pods.pods_and_mirror_pods()
         workers = self._workers.sync_known_pods(desired.pods)
         # A forgotten pod that is still wanted begins anew: what was reported of its last life is not about this one.
         wanted = {pod.metadata.uid for pod in (*desired.pods, *desired.mirror_pods)} - (before - workers.keys())
         self._statuses.remove_orphaned(wanted | workers.keys())
+        self._compared = seen if seen == (self._pods.version, self._workers.states.version) else None
 
     async def look(self) -> NodeContents:
         """What the node holds now of pods without a worker. Raises CRIError.
@@ -179,6 +189,10 @@ class Housekeeping:
         What takes long is left to `run`. `found` is newer than the last `compare_workers`, so that a pod that was
         forgotten then and runs all the same is an orphan; pods that became known since are none.
         """
+        versions = self._pods.version, self._workers.states.version, self._statuses.version
+        seen = (versions, found, frozenset(self._held()), self._sources_ready())
+        if seen == self._cleaned_up:
+            return
         desired = self._pods.pods_and_mirror_pods()
         workers = self._workers.summaries(desired.pods)
         plan = plan_cleanup(
@@ -198,15 +212,19 @@ class Housekeeping:
         for action in plan.actions:
             self._carry_out(action)
         running = {pod.uid for pod in found.running}
-        self._release_user_ids(plan.statuses_to_keep | workers.keys() | running)
+        released = self._release_user_ids(plan.statuses_to_keep | workers.keys() | running)
         # What is still being ended is still being reported of.
         self._statuses.remove_orphaned(plan.statuses_to_keep | workers.keys())
+        self._cleaned_up = seen if released and not plan.actions else None
 
-    def _release_user_ids(self, uids: AbstractSet[str]) -> None:
+    def _release_user_ids(self, uids: AbstractSet[str]) -> bool:
+        """Whether all could be taken back."""
         try:
             self._runtime.user_namespaces.release_others(uids)
         except OSError as error:
             log.warning("user ids of pods that are gone cannot be taken back", error=str(error))
+            return False
+        return True
 
     def _reported_phases(self, pods: Iterable[Pod]) -> dict[str, str]:
         statuses = {pod.metadata.uid: self._statuses.get_pod_status(pod.metadata.uid) for pod in pods}

@@ -67,4 +67,4 @@ def test_a_node_is_as_its_flags_say() -> None:
 )
 def test_a_wrong_flag_refuses_to_start(arguments: tuple[str | None, str, str, str, str | None], words: str) -> None:
     with pytest.raises(CommandError, match=re.escape(words)):
-        node_options(*arguments)  # type: ignore[arg-type]
+        node_options(*arguments)

@@ -49,6 +49,8 @@ class PodManager:
         self._mirrors_by_full_name: dict[str, Pod] = {}
         self._shown_by: dict[str, str] = {}
         """UID of a mirror pod to the UID of the pod that it shows."""
+        self.version = 0
+        """Another number after each change."""
         self.set_pods(pods)
 
     # --- Changes -----------------------------------------------------------------------------------------------------
@@ -57,6 +59,7 @@ class PodManager:
         """Forget all pods and take these."""
         for index in (self._pods, self._pods_by_full_name, self._mirrors, self._mirrors_by_full_name):
             index.clear()
+        self.version += 1
         self._shown_by.clear()
         for pod in pods:
             self.update_pod(pod)
@@ -67,6 +70,7 @@ class PodManager:
 
     def update_pod(self, pod: Pod) -> None:
         """Take a new version of a pod or mirror pod, known or not."""
+        self.version += 1
         name = pod.full_name
         if is_mirror_pod(pod):
             self._mirrors[pod.metadata.uid] = self._mirrors_by_full_name[name] = pod
@@ -82,6 +86,7 @@ class PodManager:
         An older pod of the same full name leaves the newer one's entry alone (the kubelet drops it: an edited manifest
         brings the new pod before the old one's removal).
         """
+        self.version += 1
         mirror = is_mirror_pod(pod)
         by_uid = self._mirrors if mirror else self._pods
         by_full_name = self._mirrors_by_full_name if mirror else self._pods_by_full_name

@@ -149,6 +149,7 @@ class PodWorkerRegistry(PodStates):
     def _move(self, uid: str, event: Event, after: Phase | None, commands: tuple[Command, ...]) -> tuple[Command, ...]:
         before = self._phases.get(uid)
         worker_state.check_transition(uid, event, before, after)
+        self.version += 1
         if after is None:
             self._phases.pop(uid, None)
         else:

@@ -224,6 +224,11 @@ class StatusManager:
         status = pod.status if change is None else change.status
         return self._update(pod, terminated_status(pod, status), force=True, finished=True)
 
+    @property
+    def version(self) -> int:
+        """Another number after each change of a status."""
+        return self._updates
+
     def remove_orphaned(self, uids: Membership[str]) -> None:
         """Forget every pod whose UID is not in `uids`."""
         for uid in [uid for uid in self._changes if uid not in uids]:
