@@ -35,6 +35,7 @@ from trikubelet.doorkeeper import NodeDoorkeeper
 from trikubelet.events import EventRecorder, EventType, NodeEvent, PodEvent
 from trikubelet.housekeeping import Housekeeping
 from trikubelet.logs import get_logger
+from trikubelet.node.declared_features import usable_features
 from trikubelet.node.runtime_state import RuntimeState
 from trikubelet.pleg.ends import ContainerEnds
 from trikubelet.pleg.pidfd import PidfdWatchers
@@ -75,6 +76,8 @@ log = get_logger("agent")
 
 CONNECT_RETRY: Final = 1.0
 CONNECT_RETRY_LONGEST: Final = 10.0
+REPORT_WITHOUT_RUNTIME: Final = 10.0
+"""Seconds that a node's reports wait at the start for its runtime."""
 SETTLE_PATIENCE: Final = 5.0
 """Seconds that draining waits until the pods of an earlier agent are known."""
 REMOVAL_PATIENCE: Final = 30.0
@@ -231,7 +234,7 @@ class Agent:
             sources_ready=lambda: self.sync_loop.sources_ready,
             recorder=self.recorder,
             container_gc=options.container_gc,
-            held=lambda: self.sync_loop.held,
+            held=self._held,
             delete_mirror=None if self.reporters is None else self.reporters.mirrors.delete,
         )
         doorkeeper = NodeDoorkeeper(
@@ -254,8 +257,10 @@ class Agent:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; pods and containers are left as they are then. Started when pods are being taken."""
-        await self._connect()
+        up = trio.Event()
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_cluster, up)
+            await self._connect()
             await nursery.start(self.runtime_state.run)
             await nursery.start(self.runtime.run)
             await nursery.start(self.observer.run)
@@ -267,15 +272,23 @@ class Agent:
             # The loop takes lifecycle events from here on: the first relist may bring many.
             await nursery.start(self.sync_loop.run, config, self.pleg.events)
             await nursery.start(self.pleg_sources.run)
-            if self.cluster is not None and self.reporters is not None:
-                await nursery.start(self.cluster.run)
+            up.set()
+            if self.reporters is not None:
                 await nursery.start(self.reporters.run)
-            else:
-                self.recorder.node_event(EventType.NORMAL, "Starting", "Starting kubelet.")
             await nursery.start(self.sources.run, send_config)
             for caretaker in self._caretakers:
                 await nursery.start(caretaker.run)
             task_status.started()
+
+    async def _run_cluster(self, up: trio.Event) -> None:
+        """A node that is only restarting is reported when it is up again. One whose runtime does not answer shall not
+        look dead meanwhile: it keeps its lease, and says why it is not ready."""
+        with trio.move_on_after(REPORT_WITHOUT_RUNTIME):
+            await up.wait()
+        if self.cluster is None:
+            self.recorder.node_event(EventType.NORMAL, "Starting", "Starting kubelet.")
+        else:
+            await self.cluster.run()
 
     def on_worker_finished(self, listener: Callable[[str], None]) -> None:
         """`listener` is called with the UID of each pod whose worker has stopped; it must not block."""
@@ -354,6 +367,11 @@ class Agent:
                 headers=configuration.static_pod_url_header,
             )
 
+    def _held(self) -> frozenset[str]:
+        """UIDs of pods that housekeeping leaves alone: they wait for admission, or are wanted but cannot be read."""
+        unread = () if self.cluster is None else self.cluster.cluster.pods.undecodable()
+        return frozenset((*self.sync_loop.held, *(one.metadata.uid for one in unread)))
+
     def _worker_finished(self, uid: str) -> None:
         self.sync_loop.housekeeping_soon()
         self.housekeeping.collect_soon()
@@ -411,6 +429,7 @@ class Agent:
             ),
             machine=self._runtime_options.machine,
             abilities=lambda: state.abilities if state.answered else None,
+            features=usable_features(self.options.configuration.feature_gates),
         )
 
     def _past_active_deadline(self, pod: Pod) -> bool:

@@ -8,7 +8,6 @@ every status.
 from __future__ import annotations
 
 import math
-import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -57,7 +56,7 @@ def node_settings(options: AgentOptions) -> NodeSettings:
     node = options.node
     addresses = AddressSettings(
         node_name=options.node_name,
-        hostname=node.hostname or socket.gethostname(),
+        hostname=node.hostname or options.node_name,
         node_ips=node.ips,
         external_cloud=node.external_cloud,
     )

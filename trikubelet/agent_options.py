@@ -32,7 +32,7 @@ class NodeOptions:
     """What flags say of the node."""
 
     hostname: str = ""
-    """Empty: the host's."""
+    """Empty: the node's name, as in the kubelet, which knows the host by no other."""
     ips: tuple[IPv4Address | IPv6Address, ...] = ()
     """`--node-ip`"""
     labels: Mapping[str, str] = attrs.field(factory=dict)

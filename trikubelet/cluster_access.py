@@ -77,6 +77,7 @@ def _access(options: AgentOptions, cluster: ClusterOptions, clock: WallClock) ->
     except (KubeconfigError, NotInClusterError, CertificateError) as error:
         raise ClusterAccessError(str(error)) from error
     except OSError as error:
-        raise ClusterAccessError(f"cannot keep certificates in {cluster.cert_dir}: {error}") from error
+        text = f"cannot use {cluster.kubeconfig}, or keep certificates in {cluster.cert_dir}: {error}"
+        raise ClusterAccessError(text) from error
     identity.on_change(access.look_again)
     return access, identity

@@ -239,8 +239,7 @@ class AgentPodSyncer:
         running = tuple(str(container.id) for container in stopped.running_containers())
         if running:
             raise StillRunningError(pod, running)
-        # A stopped sandbox has no addresses, but its pod's last status shall show them.
-        self._report(pod, attrs.evolve(stopped, ips=status.ips), ended=True, change=pod_status_fn)
+        self._report(pod, stopped, ended=True, change=pod_status_fn)
         return PodSyncReport(killed_at)
 
     async def sync_terminating_runtime_pod(self, running_pod: RunningPod) -> None:

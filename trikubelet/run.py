@@ -1,7 +1,8 @@
 """`trikubelet run`: an agent with everything around it: the lock, the embedded runtime, signals, the service manager.
 
-The first SIGINT or SIGTERM ends the agent. With the embedded runtime in this process, or with `--drain-on-exit`, every
-pod is ended gracefully first; otherwise pods run on, for the next agent to adopt. A second signal ends it at once.
+The first SIGINT or SIGTERM ends the agent. With `--drain-on-exit`, the default with the embedded runtime outside of
+clusters, every pod is ended gracefully first; otherwise pods run on, for the next agent to adopt. A second signal ends
+it at once.
 """
 
 from __future__ import annotations
@@ -172,8 +173,8 @@ async def _exit_soon() -> None:
 async def _run_until(options: AgentOptions, ending: _Ending) -> int:
     clock = SystemClock()
     async with (
+        _cluster(options, clock) as api_client,  # first: a kubeconfig that cannot be used starts nothing
         _connected_runtime(options) as runtime,
-        _cluster(options, clock) as api_client,
         trio.open_nursery() as nursery,
     ):
         ending.runtime_started = True

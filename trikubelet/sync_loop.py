@@ -288,9 +288,11 @@ class SyncLoop:
                 self._admitting.ask_those_that_wait_for_the_runtime()
                 self._sync_pods([pod for pod in self._pods.pods() if self._past_deadline(pod)])
             case CompareWorkers():
-                if not self._draining:
-                    self._housekeeper.compare_workers()
-                event.done.set()
+                try:
+                    if not self._draining:
+                        self._housekeeper.compare_workers()
+                finally:
+                    event.done.set()
             case CleanUp():
                 if not self._draining:
                     self._housekeeper.clean_up(event.found)
@@ -338,18 +340,26 @@ class SyncLoop:
         def rank(pod: Pod) -> tuple[bool, datetime]:
             return not self._doorkeeper.has_begun(pod), pod.metadata.creation_timestamp or _LONG_AGO
 
-        self._active = self._look_for_active_pods()
-        for pod in sorted(pods, key=rank):
-            self._pods.add_pod(pod)
-            pair = self._pods.pair(pod)
-            ended = self._workers.states.is_pod_termination_requested(pod.metadata.uid) or is_terminal(pod)
-            if pair.was_mirror or ended:
-                self._dispatch(pod, SyncPodType.CREATE)
-                continue
-            self._admitting.ask(pod)  # one after the other: each counts those before it
-            if not self._doorkeeper.is_rejected(pod.metadata.uid):
-                self._active.append(pod)
-        self._active = None
+        active = self._active = self._look_for_active_pods()
+        try:
+            for pod in sorted(pods, key=rank):
+                try:
+                    self._add_pod(pod, active)
+                except Exception as error:
+                    log.error("a pod could not be added", pod=pod.full_name, exc_info=error)
+        finally:
+            self._active = None
+
+    def _add_pod(self, pod: Pod, active: list[Pod]) -> None:
+        self._pods.add_pod(pod)
+        pair = self._pods.pair(pod)
+        ended = self._workers.states.is_pod_termination_requested(pod.metadata.uid) or is_terminal(pod)
+        if pair.was_mirror or ended:
+            self._dispatch(pod, SyncPodType.CREATE)
+            return
+        self._admitting.ask(pod)  # one after the other: each counts those before it
+        if not self._doorkeeper.is_rejected(pod.metadata.uid):
+            active.append(pod)
 
     def _update_pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
@@ -374,7 +384,8 @@ class SyncLoop:
             pair = self._pods.pair(pod)
             if pair.was_mirror:
                 if pair.pod is not None:
-                    self._update_worker(pair.pod, pair.mirror_pod, SyncPodType.UPDATE)
+                    # The one that has gone shows nothing any more; perhaps there is another already.
+                    self._update_worker(pair.pod, self._pods.mirror_pod_of(pair.pod), SyncPodType.UPDATE)
             elif self.sources_ready:
                 # Before that it may be a source's first, incomplete view; housekeeping comes back to it.
                 self._update_worker(pod, None, SyncPodType.KILL)

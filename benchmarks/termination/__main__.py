@@ -264,7 +264,7 @@ def main(
         raise click.UsageError("--kubelet: a kubelet needs a real runtime, not --runtime sim")
     if latencies and kind != "sim":
         raise click.UsageError("--latency: only a simulated runtime takes as long as it is told")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     wanted = tuple(Behaviour) if ALL in behaviours else tuple(Behaviour(name) for name in dict.fromkeys(behaviours))
     settings = Settings(pods, rounds, grace, wanted, settle, idle)
     try:

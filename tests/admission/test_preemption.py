@@ -151,3 +151,8 @@ def test_of_two_equally_near_the_one_goes_that_requests_less_memory_then_less_cp
 def test_what_the_status_says_of_quality_of_service_counts() -> None:
     declared = attrs.evolve(BIG_BURSTABLE, status=attrs.evolve(BIG_BURSTABLE.status, qos_class="Guaranteed"))
     assert pods_to_preempt(CLUSTER_CRITICAL, [declared, BURSTABLE], shortages(pods=1)) == (BURSTABLE,)
+
+
+def test_a_pod_of_unknown_quality_of_service_is_left_alone() -> None:
+    odd = attrs.evolve(BIG_BURSTABLE, status=attrs.evolve(BIG_BURSTABLE.status, qos_class="Best"))
+    assert pods_to_preempt(CLUSTER_CRITICAL, [odd, BURSTABLE], shortages(pods=1)) == (BURSTABLE,)

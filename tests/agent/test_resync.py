@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from trikubelet.agent import Agent
+
 POD = set_pod_defaults(
     pod_from_dict(
         {
@@ -128,3 +130,19 @@ async def test_a_pod_in_the_nodes_network_knows_its_addresses(autojump_clock: Mo
         (running,) = sim.running_containers("web")
         values = {one.key: one.value for one in running.config.envs}
         assert values["IP"].decode() == node.agent.node.host_ips()[0]
+
+
+async def test_a_round_of_housekeeping_that_fails_is_not_the_last(autojump_clock: MockClock) -> None:
+    def fail_once(agent: Agent) -> None:
+        works = agent.housekeeping.compare_workers
+
+        def compare_workers() -> None:
+            agent.housekeeping.compare_workers = works  # type: ignore[method-assign]
+            raise LookupError
+
+        agent.housekeeping.compare_workers = compare_workers  # type: ignore[method-assign]
+
+    async with simulated_node(SimulatedRuntime(seed=1), prepare=fail_once) as node:
+        node.source().put(POD)
+        with trio.fail_after(10):
+            await node.agent.sync_loop.settled.wait()

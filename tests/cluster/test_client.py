@@ -165,6 +165,15 @@ async def test_what_would_mean_all_objects_is_never_sent(autojump_clock: MockClo
     assert server.requests == []
 
 
+async def test_what_http_cannot_carry_is_an_error_of_the_call(autojump_clock: MockClock) -> None:
+    async with staged(Script(json_response(pod()))) as (client, access):
+        access.credentials = {"Authorization": "Bearer schlüssel"}
+        with pytest.raises(ApiUnreachable, match="the request cannot be made") as failed:
+            await client.get(PODS, "a", "ns")
+    assert not failed.value.sent
+    assert "schl" not in str(failed.value)
+
+
 async def test_names_are_escaped_once(autojump_clock: MockClock) -> None:
     server = Script(json_response(pod()))
     async with staged(server) as (client, _):

@@ -102,6 +102,11 @@ async def test_a_token_file_that_never_had_a_token_is_an_error_in_known_words(tm
     file.touch()
     with pytest.raises(CredentialsError, match=f'read empty token from file "{file}"'):
         await made(token_file=file).headers()
+    for words in ("two words", "schlüssel"):  # no header can carry them
+        file.write_text(words)
+        with pytest.raises(CredentialsError, match="expected one token of ASCII characters") as failed:
+            await made(token_file=file).headers()
+        assert words not in str(failed.value)
 
 
 # Certificates

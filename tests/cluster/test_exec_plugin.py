@@ -70,7 +70,8 @@ def test_an_answer_has_a_token_a_pair_and_an_end() -> None:
         (answer(), "exec plugin didn't return a token or cert/key pair"),
         (answer(clientCertificateData="C"), "exec plugin returned only certificate or key, not both"),
         (answer(clientKeyData="K"), "exec plugin returned only certificate or key, not both"),
-        (answer(token="a\nX-Header: b"), "exec plugin returned a token with spaces or line breaks"),
+        (answer(token="a\nX-Header: b"), "exec plugin returned a token with characters that no header can carry"),
+        (answer(token="schlüssel"), "exec plugin returned a token with characters that no header can carry"),
     ],
 )
 def test_what_is_no_answer_is_refused_in_known_words(raw: bytes, text: str) -> None:

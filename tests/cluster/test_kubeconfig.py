@@ -168,6 +168,7 @@ WRONG = [
     (config(kind="Pod"), 'no kind "Pod" is registered for version "v1"'),
     ({"kind": "Config"}, "no configuration has been provided"),
     (config(user={"token": 12}), "users[0].user.token: expected a string; put quotes around it"),
+    (config(user={"token": "schlüssel"}), "users[0].user.token: expected a token of ASCII characters"),
 ]
 
 

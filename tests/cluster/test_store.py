@@ -127,3 +127,17 @@ async def test_the_sequence_of_values_does_not_change_afterwards() -> None:
     store.apply(WatchEvent("ADDED", pod("b", 6)))
     assert len(before) == 1
     assert len(store.values()) == 2
+
+
+async def test_a_listener_that_fails_keeps_no_change_from_the_others() -> None:
+    store = Store(PODS)
+
+    def fail(_old: Pod | None, _new: Pod | None) -> None:
+        raise LookupError
+
+    store.subscribe(fail)
+    changes, changed = told(store), store.changed()
+    store.replace([pod("a", 1)], [], "5")
+    assert changes == [("", "a@1")]
+    assert changed.is_set()
+    assert store.synced

@@ -123,6 +123,21 @@ async def test_the_runtime_is_asked_when_it_usually_knows(autojump_clock: MockCl
     assert runtime.looks <= 4
 
 
+async def test_a_runtime_that_was_slow_once_is_not_thought_slow_for_ever(autojump_clock: MockClock) -> None:
+    runtime = SlowToKnow(at=30)
+    watched = ends(runtime)
+    watched.note("hung")
+    await watched.until_ended("pod", "hung")
+    waits = []
+    for number in range(20):
+        watched.note(f"c{number}")
+        began = trio.current_time()
+        await watched.until_ended("pod", f"c{number}")
+        waits.append(trio.current_time() - began)
+    assert waits[0] < 0.3
+    assert waits[-1] < 0.05
+
+
 async def test_who_will_hear_it_anyway_does_not_ask_for_a_while(autojump_clock: MockClock) -> None:
     runtime = SlowToKnow(at=0.1)
     watched = ends(runtime)

@@ -116,6 +116,19 @@ async def test_the_end_of_a_process_is_known_at_once_and_looked_for_until_the_ru
     await watching.until(lambda: watching.watchers.watched == 0)
 
 
+async def test_an_end_that_the_runtime_does_not_confirm_in_time_is_left_to_a_list(
+    watching: Watching, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    monkeypatch.setattr(pidfd, "GIVE_UP_AFTER", 0.05)
+    watching.client.pids = [process.pid]
+    await watching.pleg.cache.get_newer_than("a", trio.current_time())
+    await watching.until(lambda: watching.client.asked == 2)
+    await nursery.start(watching.relist.run)
+    lists = watching.relist.lists
+    process.kill()
+    await watching.until(lambda: watching.relist.lists > lists)
+
+
 async def test_a_cgroup_that_names_the_container_spares_the_second_question(
     watching: Watching, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import attrs
@@ -19,6 +20,7 @@ from trikubelet.runtime.model import (
     PodRuntimeStatus,
     RunningPod,
     RuntimeContainer,
+    SandboxStatus,
 )
 
 if TYPE_CHECKING:
@@ -495,3 +497,28 @@ async def test_what_relied_on_an_inspection_that_failed_makes_another(
     status = pleg.cache.last_seen("a")
     assert status is not None
     assert states(status) == {"c": ContainerState.RUNNING}
+
+
+@attrs.define
+class OneSandbox(ScriptedRuntime):
+    """Each pod has one sandbox, with an address as long as it is ready."""
+
+    ready: bool = True
+
+    async def get_pod_status(self, uid: str, name: str, namespace: str) -> PodRuntimeStatus:
+        status = await super().get_pod_status(uid, name, namespace)
+        sandbox = SandboxStatus(id="s", attempt=0, ready=self.ready, created_at=datetime(2026, 1, 1, tzinfo=UTC))
+        return attrs.evolve(status, ips=("10.0.0.1",) if self.ready else (), sandbox_statuses=(sandbox,))
+
+
+async def test_a_pod_that_has_ended_keeps_its_addresses(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    runtime = OneSandbox({"a": {"c": ContainerState.EXITED}})
+    pleg = Pleg(runtime)
+    await nursery.start(pleg.run)
+    nursery.start_soon(drain, pleg)
+    assert (await pleg.cache.get_newer_than("a", trio.current_time())).ips == ("10.0.0.1",)
+    runtime.ready = False
+    await trio.sleep(1)
+    assert (await pleg.cache.get_newer_than("a", trio.current_time())).ips == ("10.0.0.1",)
+    assert (await pleg.cache.get_newer_than("b", trio.current_time())).ips == (), "of another nothing was ever seen"
+    nursery.cancel_scope.cancel()

@@ -325,5 +325,17 @@ async def test_a_mirror_pod_is_made_again_when_the_first_is_lost_in_a_race(autoj
         assert stage.mark() == "static"
 
 
+async def test_a_mirror_pod_with_finalizers_is_not_asked_to_go_all_the_time(autojump_clock: MockClock) -> None:
+    stage = Stage(served=(with_metadata(GOING, finalizers=("example.com/keep",)),))
+    async with stage.open():
+        stage.client.fail("delete", PODS, lambda _call: status_error(409), times=math.inf)
+        stage.sync(STATIC, GOING)
+        await trio.sleep(60)
+        assert 5 < len(stage.client.called("create")) < 20
+        stage.client.remove(PODS, "web", "ns")
+        await trio.sleep(13)
+        assert stage.mark() == "static"
+
+
 def test_the_hash_of_a_static_pod_is_its_annotation() -> None:
     assert STATIC.metadata.annotations[CONFIG_HASH_ANNOTATION] == "static"

@@ -94,3 +94,27 @@ async def test_a_cancelled_wait_and_a_failed_call_give_their_turn_back(
             raise RuntimeError
     with trio.fail_after(0.1):
         await take(0)
+
+
+async def test_a_turn_may_end_between_two_looks_at_the_clock(
+    autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = Turns(1)
+    now = trio.current_time
+
+    async def make() -> None:
+        async with turns.take(Making.RUN_SANDBOX):
+            await trio.sleep(1000)
+
+    def slow_look() -> float:
+        seen = now()
+        autojump_clock.jump(0.001)
+        return seen
+
+    nursery.start_soon(make)
+    await trio.sleep(LONGEST_TURN - 0.0005)
+    monkeypatch.setattr(trio, "current_time", slow_look)
+    with trio.fail_after(1):
+        async with turns.take(Making.RUN_SANDBOX):
+            pass
+    nursery.cancel_scope.cancel()

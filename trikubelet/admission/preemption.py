@@ -63,8 +63,9 @@ def pods_to_preempt(preemptor: Pod, pods: Sequence[Pod], shortages: Iterable[Ins
     missing = {shortage.resource: shortage.missing for shortage in shortages}
     by_quality: dict[str, list[_Candidate]] = {QOS_BEST_EFFORT: [], QOS_BURSTABLE: [], QOS_GUARANTEED: []}
     for pod in pods:
-        if is_preemptable(preemptor, pod):
-            by_quality[qos_class(pod)].append(_Candidate(pod, Demand.of(pod).amounts))
+        quality = qos_class(pod)  # of a static pod, whatever its manifest says
+        if quality in by_quality and is_preemptable(preemptor, pod):
+            by_quality[quality].append(_Candidate(pod, Demand.of(pod).amounts))
     best_effort, burstable, guaranteed = by_quality.values()
     rest = _still_missing(missing, [*best_effort, *burstable, *guaranteed])
     if rest:

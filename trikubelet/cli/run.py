@@ -95,7 +95,7 @@ def _option(flag: ConfigFlag) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.option(
     "--drain-on-exit/--no-drain-on-exit",
     default=None,
-    help="End every pod gracefully when the agent ends.  [default: only with the embedded runtime]",
+    help="End every pod gracefully when the agent ends.  [default: with the embedded runtime, outside of clusters]",
 )
 @_deprecated_flags
 def run(**arguments: Any) -> int:

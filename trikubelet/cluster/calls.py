@@ -150,7 +150,11 @@ class _Attempts:
     async def make(self, exchange: Exchange) -> Answer:
         """One attempt. Raises ApiError for everything but a success."""
         call = self._call
-        request = self._core.build(call, self._credentials, exchange)
+        try:
+            request = self._core.build(call, self._credentials, exchange)
+        except (httpx.InvalidURL, ValueError) as error:
+            # A host name or a credential that HTTP cannot carry is bad input, and must not end the agent.
+            raise ApiUnreachable(str(call), f"the request cannot be made: {error}", sent=False) from error
         try:
             response = await self._core.http.send(request, stream=True)
             reply: Body = response.extensions[BODY]

@@ -254,8 +254,9 @@ class _TokenFile:
             raise _TokenFileError(f'failed to read token file "{self._path}": expected text') from None
         if not text:
             raise _TokenFileError(f'read empty token from file "{self._path}"')
-        if not text.isprintable() or " " in text:
-            raise _TokenFileError(f'failed to read token file "{self._path}": expected one token, got several words')
+        if not text.isascii() or not text.isprintable() or " " in text:
+            problem = "expected one token of ASCII characters, without spaces"
+            raise _TokenFileError(f'failed to read token file "{self._path}": {problem}')
         return text
 
 

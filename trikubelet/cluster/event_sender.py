@@ -171,6 +171,7 @@ class EventSender:
             if known and error.not_found:
                 await self._create(telling)
             elif not known and error.already_exists:
+                self._on_server.keep(name, True)  # whatever becomes of the patch, the next try is one too
                 await self._patch(telling)
             else:
                 raise

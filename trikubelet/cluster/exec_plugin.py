@@ -116,8 +116,8 @@ def decode_credential(stdout: bytes, api_version: str) -> ExecCredential:
         raise ExecPluginError("exec plugin didn't return a token or cert/key pair")
     if bool(certificate) != bool(key):
         raise ExecPluginError("exec plugin returned only certificate or key, not both")
-    if any(character.isspace() or not character.isprintable() for character in status.token):
-        raise ExecPluginError("exec plugin returned a token with spaces or line breaks")
+    if not status.token.isascii() or not status.token.isprintable() or " " in status.token:
+        raise ExecPluginError("exec plugin returned a token with characters that no header can carry")
     pair = KeyPair(certificate.encode(), key.encode()) if key else None
     return ExecCredential(status.token, pair, status.expiration_timestamp)
 

@@ -260,8 +260,8 @@ def _user_problems(chosen: Chosen) -> Iterator[tuple[str, str]]:
         yield "", f"more than one authentication method found for {name}; found [{found}], only one is allowed"
     elif user.token_file and methods == ["basicAuth"]:
         yield "", "username/password or bearer token may be set, but not both"
-    if _CONTROL.search(user.token):
-        yield "token", "expected a token without spaces and line breaks"
+    if _CONTROL.search(user.token) or not user.token.isascii():
+        yield "token", "expected a token of ASCII characters, without spaces and line breaks"
     if user.impersonate or user.impersonate_uid or user.impersonate_groups:
         yield "as", "a node acts as itself: remove as, as-uid and as-groups"
 

@@ -59,6 +59,8 @@ class _Entry(Generic[T]):
     """Why the last attempt failed."""
     attempts: int = 0
     """How many have begun."""
+    answered: int = 0
+    """Which of them was the last to bring an answer or an error."""
     read_at: float = float("-inf")
     """When the attempt that `obj` comes from began."""
     stale_before: float = float("-inf")
@@ -152,7 +154,7 @@ class ClusterObjects:
         attempts = entry.attempts
         async with entry.lock:
             # Somebody may have begun to ask while this one waited: that answer is new enough, a failure too.
-            if not entry.fresh(trio.current_time(), self._ttl()) and entry.attempts == attempts:
+            if not entry.fresh(trio.current_time(), self._ttl()) and entry.answered <= attempts:
                 await self._fetch(entry, resource, namespace, name)
         if entry.obj is None:
             raise entry.error or ObjectError(f"cannot get {resource} {namespace}/{name}", "unavailable")
@@ -162,7 +164,7 @@ class ClusterObjects:
         kind = _SINGULAR[resource.plural]
         entry.error = None
         entry.attempts += 1
-        began = trio.current_time()
+        attempt, began = entry.attempts, trio.current_time()
         try:
             entry.obj = await self._client.get(resource, name, namespace)
             entry.read_at = began
@@ -174,6 +176,7 @@ class ClusterObjects:
                 entry.error = ObjectError(f"failed to sync {kind} cache: {error}", "unavailable")
                 if entry.obj is not None:
                     log.warning(f"using an old {kind}", name=name, namespace=namespace, problem=str(error))
+        entry.answered = attempt
 
     def _ttl(self) -> float:
         node = self._node()

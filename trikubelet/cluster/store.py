@@ -143,7 +143,12 @@ class Store(Generic[T]):
 
     def _tell(self, old: T | None, new: T | None) -> None:
         for listener in self._listeners:
-            listener(old, new)
+            try:
+                listener(old, new)
+            except Exception as error:
+                # One object that nobody thought of must not end the agent.
+                name = next((f"{one.metadata.namespace}/{one.metadata.name}" for one in (new, old) if one), "")
+                log.error("a change was not taken in", objects=str(self.resource), name=name, exc_info=error)
         self._wake()
 
     def _tell_undecodable(self, item: Undecodable) -> None:

@@ -17,3 +17,8 @@ def declared_features(gates: Mapping[str, bool]) -> tuple[str, ...]:
     if not gates.get(NODE_DECLARED_FEATURES, True):
         return ()
     return tuple(name for name in DECLARED if gates.get(name, True))
+
+
+def usable_features(gates: Mapping[str, bool]) -> tuple[str, ...]:
+    """What pods may need of this node, declared or not."""
+    return declared_features({**gates, NODE_DECLARED_FEATURES: True})

@@ -33,6 +33,8 @@ _EARLY: Final = 0.7
 _LOOKS_PER_LAG: Final = 10
 _WEIGHT: Final = 0.3
 """What the last end counts among those before."""
+_LONGEST_LAG: Final = 1.0
+"""Seconds; a runtime that hung once is not slow for ever after."""
 
 
 class ContainerEnds:
@@ -80,8 +82,10 @@ class ContainerEnds:
             await trio.sleep(pause)
             if trio.current_time() >= overdue:
                 pause = min(2 * pause, LONGEST_LOOK)
-        if looks:
-            self._lag += _WEIGHT * (trio.current_time() - heard_at - self._lag)
+        took = min(trio.current_time() - heard_at, _LONGEST_LAG)
+        # That the first question was late enough tells only that the lag is no longer than this.
+        if looks or took < self._lag:
+            self._lag += _WEIGHT * (took - self._lag)
 
     @property
     def waiting(self) -> int:

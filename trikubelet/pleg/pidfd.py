@@ -157,6 +157,7 @@ class PidfdWatchers:
                 await self._follow_up(process)
         except Exception as error:  # noqa: BLE001 - whatever an inspection raises; a relist sees what has changed
             log.debug("an end was not followed up", id=process.id, error=str(error))
+            self._list_soon()
         finally:
             self._watched.discard(process.id)
             self._unwatchable.pop(process, None)
@@ -187,10 +188,9 @@ class PidfdWatchers:
             pause = min(2 * pause, max(pause, LAST_RETRY))
 
     def _note_unwatchable(self, process: WatchedProcess, why: str) -> _Unwatchable:
-        assert self._relist is not None
         if process not in self._unwatchable:
             log.debug("cannot watch a process", id=process.id, error=why)
-            self._relist.relist_soon()  # it must not wait for its long period
+            self._list_soon()
         self._unwatchable[process] = _Unwatchable(why)
         return self._unwatchable[process]
 
@@ -231,7 +231,7 @@ class PidfdWatchers:
     async def _follow_up(self, process: WatchedProcess) -> None:
         """Have it looked at once the runtime knows of the end."""
         assert self._pleg is not None
-        with trio.move_on_after(GIVE_UP_AFTER):
+        with trio.move_on_after(GIVE_UP_AFTER) as scope:
             if process.is_sandbox:
                 await self._pleg.until_runtime_knows_end(process.uid, process.id)
                 return
@@ -240,6 +240,13 @@ class PidfdWatchers:
             if not self._pleg.has_seen_end(process.uid, process.id):
                 await self._ends.until_runtime_knows(process.id)
                 self._pleg.container_ended(process.uid, process.id)
+        if scope.cancelled_caught:
+            self._list_soon()
+
+    def _list_soon(self) -> None:
+        """What this source cannot tell is the relists' business, and must not wait for their long period."""
+        assert self._relist is not None
+        self._relist.relist_soon()
 
 
 def pid_from_info(info: Mapping[str, str]) -> int:

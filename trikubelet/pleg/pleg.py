@@ -246,6 +246,8 @@ class Pleg:
             self.cache.publish_error(uid, error, began)
             return
         self._failed.discard(uid)
+        if before is not None:
+            status = _with_known_addresses(status, before)
         after = states_of_status(status)
         self.cache.publish(uid, status, began)
         for observer in self._observers:
@@ -254,3 +256,10 @@ class Pleg:
         if events:
             self._events += len(events)
             await self._send.send(events)
+
+
+def _with_known_addresses(status: PodRuntimeStatus, before: PodRuntimeStatus) -> PodRuntimeStatus:
+    """A stopped sandbox has no addresses, but its pod is still shown with those that it had (kubelet: `getPodIPs`)."""
+    if status.ips or any(sandbox.ready for sandbox in status.sandbox_statuses):
+        return status
+    return attrs.evolve(status, ips=before.ips)

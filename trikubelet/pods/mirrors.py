@@ -217,11 +217,13 @@ class MirrorPods:
                 try:
                     await self._carry_out(work, action)
                     work.failures = 0
-                except (ApiError, _NameTakenError) as error:
+                except (ApiError, _NameTakenError, _StillGoingError) as error:
                     work.failures += 1
                     emit = log.warning if work.failures == 1 else log.debug
                     emit("mirror pod failed", pod=full_name, action=type(action).__name__, error=str(error))
                     await self._pause(work, recoveries)
+        except Exception as error:  # one pod's oddity must not end the agent; its next sync asks again
+            log.error("a mirror pod cannot be seen to", pod=full_name, exc_info=error)
         finally:
             work.running = False
 
@@ -279,6 +281,8 @@ class MirrorPods:
         work.made, work.removed = found, ""
         if is_outdated(found, pod):
             await self._remove(work, found)
+            if found.metadata.deletion_timestamp is not None:
+                raise _StillGoingError(pod.full_name)
 
     async def _remove(self, work: _Mirror, mirror: Pod) -> None:
         metadata = mirror.metadata
@@ -307,6 +311,11 @@ class _NameTakenError(Exception):
             f"the API server has a pod {full_name} that is no mirror pod of this node: "
             "the static pod of that name runs, but is not shown. Rename one of them"
         )
+
+
+class _StillGoingError(Exception):
+    def __init__(self, full_name: str) -> None:
+        super().__init__(f"the mirror pod {full_name} was asked to go and is still there; does it have finalizers?")
 
 
 def _name(full_name: str) -> tuple[str, str]:

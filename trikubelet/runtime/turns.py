@@ -89,7 +89,8 @@ class Turns:
     def _next_room(self) -> float:
         """When the next turn is over by itself."""
         now = trio.current_time()
-        return min(end for end in self._ends.values() if end > now)
+        # Time goes on between two looks: the last turn may be over by now.
+        return min((end for end in self._ends.values() if end > now), default=now)
 
     def _wake_first(self) -> None:
         if self._waiting:

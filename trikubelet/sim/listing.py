@@ -40,7 +40,7 @@ def container_status(container: Container) -> v1.ContainerStatus:
     reason = container.reason
     if container.state is EXITED and not reason:
         reason = "Completed" if container.exit_code == 0 else "Error"
-    return v1.ContainerStatus(
+    status = v1.ContainerStatus(
         id=container.id,
         metadata=config.metadata,
         state=container.state,
@@ -60,6 +60,9 @@ def container_status(container: Container) -> v1.ContainerStatus:
         resources=container.resources or v1.ContainerResources(linux=config.linux.resources),
         stop_signal=config.stop_signal or v1.Signal.SIGTERM,
     )
+    if container.user is not None:
+        status.user = container.user
+    return status
 
 
 def container_info(container: Container) -> dict[str, str]:

@@ -116,6 +116,8 @@ class Container:
     signals: list[tuple[float, str]] = attrs.field(factory=list)
     """The signals it got, with their Trio times."""
     resources: v1.ContainerResources | None = None
+    user: v1.ContainerUser | None = None
+    """Who its first process is; None: the runtime does not say."""
     entry: v1.Container | None = None
     """Its entry in list replies, until something changes."""
     changed: trio.Event = attrs.field(factory=trio.Event)

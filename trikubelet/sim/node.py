@@ -168,6 +168,8 @@ async def simulated_node(
     registry: PodWorkerRegistry | None = None,
     admission: Admission | None = None,
     api_client: ApiClient | None = None,
+    machine: MachineView = SIMULATED_MACHINE,
+    change_options: Callable[[AgentOptions], AgentOptions] | None = None,
     prepare: Callable[[Agent], None] | None = None,
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
@@ -175,13 +177,15 @@ async def simulated_node(
     `sources`: by default one for static pods, `file`. `sees_exits`: whether it is told when processes end; otherwise it
     looks for pidfds, and finds none. `folder`: the node has a disk, and all its files are in there. They are removed by
     worker threads, which on a mock clock have to be done without. `registry` is what the pod workers drive. `admission`
-    judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster. `prepare` is called with
-    the agent before it runs.
+    judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster. `change_options` gets
+    the options and gives what the agent is told instead. `prepare` is called with the agent before it runs.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
     sim.delays.setdefault("*", CALL_SECONDS)
     options = _options(folder or Path("/simulated"), configuration)
+    if change_options is not None:
+        options = change_options(options)
     async with sim.connect() as channel, trio.open_nursery() as nursery:
         runtime = RuntimeClient(channel)
         stand_ins = StandIns(
@@ -190,7 +194,7 @@ async def simulated_node(
             pod_files=MemoryPodFiles(runtime_options(options)) if folder is None else None,
             diskless=True,
             make_pidfds=partial(SimulatedExits, sim) if sees_exits else PidfdWatchers,
-            machine=SIMULATED_MACHINE,
+            machine=machine,
             registry=registry,
             admission=admission,
             rng=rng or random.Random(sim.seed),

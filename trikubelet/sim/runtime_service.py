@@ -177,6 +177,8 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
             sandbox = self._machine.find_sandbox(request.pod_sandbox_id)
             self._abilities.check_container(request.config, sandbox.runtime_handler, self._images)
             container = self._machine.create_container(sandbox, request.config)
+            if self._abilities.supplemental_groups_policy:
+                container.user = container_user(container.config, container.image)
             return v1.CreateContainerResponse(container_id=container.id)
 
         return await self._desk.serve("CreateContainer", (request.pod_sandbox_id, request.config.metadata.name), effect)
@@ -227,11 +229,9 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
 
         async def effect() -> v1.ContainerStatusResponse:
             container = self._machine.find_container(request.container_id)
-            status = listing.container_status(container)
-            if self._abilities.supplemental_groups_policy:
-                status.user = container_user(container.config, container.image)
             return v1.ContainerStatusResponse(
-                status=status, info=listing.container_info(container) if request.verbose else {}
+                status=listing.container_status(container),
+                info=listing.container_info(container) if request.verbose else {},
             )
 
         return await self._desk.serve("ContainerStatus", (request.container_id,), effect)

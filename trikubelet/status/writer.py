@@ -238,6 +238,8 @@ class StatusWriter:
                     pause = await self._try(work, action)
                 if pause is not None:
                     await self._pause(work, *pause)
+        except Exception as error:  # one pod's oddity must not end the agent; the next look is in a while
+            log.error("a pod's status cannot be written", pod=work.name, uid=work.uid, exc_info=error)
         finally:
             work.running = False
 

@@ -1,0 +1,104 @@
+"""How long pods take in a cluster: from their creation until they are ready, from their deletion until they are gone.
+
+    python -m benchmarks.cluster                                             # embedded runtime, one pod
+    python -m benchmarks.cluster --runtime containerd --rounds 50            # root, containerd (make packages)
+    python -m benchmarks.cluster --runtime containerd --pods 100 --rounds 3 --json cluster.json
+
+Pods are created bound to the node, by an administrator of the API server, and what becomes of them is told by his
+watch. The floor is a bare client that makes the same CRI calls on a runtime of the same kind, until they return; of
+several pods at once, it is the bare client that was fastest of those that work on so many at a time. All take turns in
+the same run, after a pod each to warm up. See `contestants.py` and `arena.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+import click
+import structlog
+import trio
+
+from benchmarks.cluster.arena import Settings, arena, compete
+from benchmarks.cluster.steps import FLOOR, FLOOR_STEPS, OURS, Measurements, Step, aims
+from benchmarks.report import print_table, report
+from benchmarks.termination.__main__ import progress_bar
+from benchmarks.termination.phases import Percentiles
+from benchmarks.termination.pods import LEAST_GRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FLOOR_AT_ONCE: Final = (10, 500)
+"""Tried where nothing else is said."""
+
+
+def measure_on(kind: str, settings: Settings, at_once: Sequence[int]) -> Measurements:
+    """Start everything, measure, leave nothing."""
+    steps = 2 + (len(at_once) + 1) * (1 + settings.rounds)
+    with TemporaryDirectory(prefix="trikubelet-cluster-") as name, arena(kind, Path(name)) as started:
+        with progress_bar(steps) as progress:
+            return trio.run(compete, started, settings, at_once, progress)
+
+
+def print_steps(settings: Settings, measured: Measurements, heading: str) -> None:
+    """Percentiles of every step."""
+    rows = []
+    for step in Step:
+        floor = measured.floor(step) if step in FLOOR_STEPS else None
+        for shown, name in ((FLOOR, floor), (OURS, OURS)):
+            if name is None or not measured.seconds(name, step):
+                continue
+            what = f"{'deleted' if step.of_end else 'created'} to {step.value}"
+            rows.append([what, shown, *_milliseconds(measured.seconds(name, step))])
+            if settings.pods > 1 and step in FLOOR_STEPS:
+                rows.append([f"{what}, the last", shown, *_milliseconds(measured.lasts(name, step))])
+    print_table(f"Milliseconds: {heading}", ["step", "who", "times", "p50", "p90", "p99", "max"], rows)
+    cpu = measured.cpu_per_pod(OURS)
+    if cpu is not None:
+        click.echo(f"CPU of the agent: {1000 * cpu:.0f} ms per pod, with what it does besides.")
+
+
+def _milliseconds(seconds: Sequence[float]) -> list[str]:
+    found = Percentiles.of(seconds)
+    return [str(found.count), *(f"{1000 * value:.1f}" for value in (found.p50, found.p90, found.p99, found.max))]
+
+
+@click.command()
+@click.option("--runtime", "kind", type=click.Choice(["embedded", "containerd"]), default="embedded", show_default=True)
+@click.option("--pods", type=click.IntRange(1, 500), default=1, show_default=True, help="At once.")
+@click.option("--rounds", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option(
+    "--grace", type=click.IntRange(min=LEAST_GRACE), default=5, show_default=True, help="Grace period in seconds."
+)
+@click.option("--settle", default=1.0, show_default=True, help="Seconds that all pods run until they are deleted.")
+@click.option(
+    "--floor-at-once",
+    "at_once",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=FLOOR_AT_ONCE,
+    show_default=True,
+    help="Pods that the bare client works on at a time; of several numbers, the best is the floor.",
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+def main(
+    kind: str, pods: int, rounds: int, grace: int, settle: float, at_once: tuple[int, ...], json_file: Path | None
+) -> None:
+    """Measure how long pods take to start and to end in a cluster."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    settings = Settings(pods, rounds, grace, settle)
+    measured = measure_on(kind, settings, sorted({min(number, pods) for number in at_once}))
+    of_pods = "one pod at a time" if pods == 1 else f"{pods} pods at once"
+    print_steps(settings, measured, f"{of_pods}, {rounds} rounds, {kind}")
+    click.echo(
+        "Noted in this process: the floor's calls when they return, the rest when the administrator's watch tells of "
+        "it. First status: the agent reports anything; ended: it reports that all containers have ended."
+    )
+    sys.exit(0 if report(aims(kind, pods, measured), json_file) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The test API server as a process: `python -m benchmarks.cluster.api_server FOLDER --node NAME`.
+
+It serves on a port of this machine until SIGTERM, after it has written two kubeconfigs into the folder: the node's, and
+then an administrator's, which also works for kubectl. What it holds is gone with it.
+"""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+import trio
+
+from tests.apiserver.server import open_api_server
+from trikubelet.clock import SystemClock
+
+NODE_KUBECONFIG: Final = "node.kubeconfig"
+ADMIN_KUBECONFIG: Final = "admin.kubeconfig"
+"""Is there when the server answers."""
+
+
+async def serve(folder: Path, node: str, port: int) -> None:
+    """Until SIGTERM or SIGINT."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with open_api_server(SystemClock()) as server, trio.open_nursery() as nursery:
+            port = await nursery.start(partial(server.serve_tcp, port=port))
+            url = f"https://127.0.0.1:{port}"
+            _write(folder / NODE_KUBECONFIG, server.kubeconfig(server.node_certificate(node), url))
+            _write(folder / ADMIN_KUBECONFIG, server.kubeconfig(server.admin_certificate(), url))
+            await anext(signals)
+            nursery.cancel_scope.cancel()
+
+
+def _write(file: Path, text: str) -> None:
+    """Nobody sees half of it, and only its owner sees any of it: it holds a key."""
+    unfinished = file.with_name(f".{file.name}")
+    unfinished.touch(mode=0o600)
+    unfinished.write_text(text)
+    unfinished.rename(file)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--node", required=True, help="The node that may join.")
+@click.option("--port", default=0, show_default=True, help="0: any.")
+def main(folder: Path, node: str, port: int) -> None:
+    """Serve the Kubernetes API of an empty cluster."""
+    trio.run(serve, folder, node, port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Everything that runs while it is measured: a runtime for the bare clients, and an API server with a node.
+
+The node's agent is a process as a person would start it, with a kubeconfig; the API server is the tests', in a process
+of its own, reached by TCP and TLS. The bare clients have a runtime of the same kind for themselves: an agent ends pods
+that it was not told of.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from benchmarks.agent_process import NODE_NAME, PATIENCE, running_agent
+from benchmarks.cluster.api_server import ADMIN_KUBECONFIG, NODE_KUBECONFIG
+from benchmarks.cluster.contestants import BEHAVIOUR, BareClient, ClusterNode
+from benchmarks.cluster.steps import Measurements
+from benchmarks.manifest_agents import Runtime
+from benchmarks.termination.floor import BareCalls, record
+from benchmarks.termination.kubelets import IMAGES, MOST_PODS, containerd, served_runtime
+from benchmarks.termination.pods import PodPlan
+from benchmarks.termination.watch import ContainerdEyes, EmbeddedEyes
+from tests.apiserver.cluster import TestCluster
+from trikubelet.cluster.client import open_client
+from trikubelet.cluster.dialing import open_access
+from trikubelet.cri.client import RuntimeClient
+from trikubelet.grpc import open_unix_channel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from benchmarks.cluster.contestants import Contestant
+    from benchmarks.termination.watch import Eyes
+
+API_SERVER_PATIENCE: Final = 30.0
+
+
+@attrs.frozen
+class Settings:
+    """What is measured."""
+
+    pods: int
+    rounds: int
+    grace: int
+    settle: float
+    """Seconds from when all pods run until they are asked to end."""
+
+
+@attrs.frozen
+class Arena:
+    """What runs."""
+
+    kind: str
+    folder: Path
+    floor: Runtime
+    runtime: Path
+    """The agent's: its socket, or the folder of its embedded runtime."""
+    agent: int
+    """Its pid."""
+    admin: Path
+    """A kubeconfig."""
+
+    @property
+    def signs(self) -> Path:
+        """Of the node's pods."""
+        return self.folder / "agent" / "sign"
+
+
+@contextmanager
+def arena(kind: str, folder: Path) -> Iterator[Arena]:
+    """Start everything. Nothing is left of it."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with ExitStack() as stack:
+            try:
+                yield _start(kind, folder, stack)
+            finally:
+                # Whoever is impatient must not leave containers, mounts and bridges behind.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _start(kind: str, folder: Path, stack: ExitStack) -> Arena:
+    floor: Runtime
+    if kind == "containerd":
+        floor = stack.enter_context(containerd(folder / "floor", 0))
+        node = stack.enter_context(containerd(folder / "ours", 1))
+        endpoint, runtime = node.endpoint, node.socket
+    else:
+        floor = stack.enter_context(served_runtime(folder / "floor"))
+        endpoint, runtime = "embedded", folder / "agent" / "root" / "runtime"
+    kubeconfigs = stack.enter_context(running_api_server(folder / "api"))
+    (folder / "agent" / "sign").mkdir(parents=True)
+    flags = [f"--kubeconfig={kubeconfigs / NODE_KUBECONFIG}", f"--max-pods={MOST_PODS}"]
+    agent = stack.enter_context(running_agent(folder / "agent", endpoint, flags))
+    agent.wait_until_it_listens()
+    return Arena(kind, folder, floor, runtime, agent.process.pid, kubeconfigs / ADMIN_KUBECONFIG)
+
+
+@contextmanager
+def running_api_server(folder: Path, node: str = NODE_NAME) -> Iterator[Path]:
+    """The test API server as a process; the folder of its kubeconfigs."""
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-m", "benchmarks.cluster.api_server", str(folder), f"--node={node}"]
+    with (folder / "api.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + API_SERVER_PATIENCE
+        while not (folder / ADMIN_KUBECONFIG).exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the API server does not start: {(folder / 'api.log').read_text()[-2000:]}")
+            time.sleep(0.01)
+        yield folder
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE)
+
+
+async def compete(
+    arena: Arena, settings: Settings, at_once: Sequence[int], progress: Callable[[str], None]
+) -> Measurements:
+    """Let all take their turns. `progress` is told of what begins."""
+    image = IMAGES[arena.kind]
+    progress("recording what an agent asks of the runtime")
+    recorded = (await record(arena.folder / "recorded", arena.floor, image, [BEHAVIOUR]))[BEHAVIOUR]
+    bare = arena.folder / "bare"
+    (bare / "sign").mkdir(parents=True)
+    async with AsyncExitStack() as stack:
+        calls = BareCalls(RuntimeClient(await stack.enter_async_context(open_unix_channel(arena.floor.socket))))
+        client = await stack.enter_async_context(open_client(open_access(arena.admin, environment={})))
+        cluster = TestCluster(client, patience=PATIENCE)
+        eyes: Eyes
+        if arena.kind == "embedded":
+            eyes = EmbeddedEyes(arena.runtime)
+        else:
+            channel = await stack.enter_async_context(open_unix_channel(arena.runtime))
+            eyes = ContainerdEyes(RuntimeClient(channel))
+        progress("waiting for the node")
+        await cluster.until_ready(NODE_NAME)
+        contestants: list[Contestant] = [BareClient(calls, number, recorded, bare) for number in at_once]
+        contestants.append(ClusterNode(cluster, image, arena.signs, eyes.is_empty, arena.agent))
+        return await measure(settings, contestants, progress)
+
+
+async def measure(
+    settings: Settings, contestants: Sequence[Contestant], progress: Callable[[str], None]
+) -> Measurements:
+    """A pod each to warm up, then rounds in which all have their turn, each time another one first."""
+    plan = partial(PodPlan, behaviour=BEHAVIOUR, grace=settings.grace)
+    for contestant in contestants:
+        progress(f"{contestant.name}: warming up")
+        await contestant.run([plan(f"warm-up-{_slug(contestant.name)}")], settings.settle)
+    measured = Measurements()
+    for number in range(settings.rounds):
+        turn = number % len(contestants)
+        for contestant in (*contestants[turn:], *contestants[:turn]):
+            progress(f"{contestant.name}: round {number + 1} of {settings.rounds}")
+            names = [f"{_slug(contestant.name)}-{number}-{pod}" for pod in range(settings.pods)]
+            measured.add(contestant.name, await contestant.run([plan(name) for name in names], settings.settle))
+    return measured
+
+
+def _slug(name: str) -> str:
+    """A contestant's name as a part of its pods' names."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

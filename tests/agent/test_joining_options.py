@@ -1,0 +1,32 @@
+"""What an agent makes of the options with which it joins a cluster, before it asks any API server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import attrs
+
+from trikubelet.agent_node import node_settings
+from trikubelet.agent_options import AgentOptions, NodeOptions
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_node_goes_by_one_name_also_as_a_host(tmp_path: Path) -> None:
+    options = AgentOptions(configuration=KubeletConfiguration(), root_dir=tmp_path, node_name="given")
+    assert node_settings(options).addresses.hostname == "given"
+    other = attrs.evolve(options, node=NodeOptions(hostname="host"))
+    assert node_settings(other).addresses.hostname == "host"
+
+
+def test_a_kubeconfig_that_cannot_be_used_ends_the_agent_before_anything_is_started(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from trikubelet.cli.main import main; main()", "run"]
+    flags = [f"--root-dir={tmp_path / 'root'}", f"--kubeconfig={tmp_path / 'none'}", "--node-name=given"]
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"{tmp_path / 'none'}: invalid configuration: cannot be read" in done.stdout + done.stderr
+    assert not (tmp_path / "root" / "runtime").exists()
