@@ -43,7 +43,7 @@ POINTS: Final = {
     "its postStart hook runs": ("ExecSync", 1),
     "its container is looked at": ("ContainerStatus", 3),
     "sandboxes are listed": ("ListPodSandbox", 3),
-    "containers are listed": ("ListContainers", 4),
+    "containers are listed": ("ListContainers", 3),
     "its preStop hook runs": ("ExecSync", 2),
     "its container is stopped": ("StopContainer", 1),
     "its sandbox is stopped": ("StopPodSandbox", 1),

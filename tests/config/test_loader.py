@@ -85,7 +85,8 @@ def test_defaults_follow_the_fields_they_depend_on(tmp_path: Path) -> None:
 def test_each_thing_without_effect_is_named_in_one_warning(tmp_path: Path) -> None:
     file = write(
         tmp_path / "k.yaml",
-        "maxOpenFiles: 50\nmaxOpenFiles: 60\nstaticPodpath: /x\nnonsense: 1\nauthentication:\n  x509:\n    clientCaFile: /a\n"
+        "maxOpenFiles: 50\nmaxOpenFiles: 60\nstaticPodpath: /x\nnonsense: 1\n"
+        "authentication:\n  x509:\n    clientCaFile: /a\n"
         "featureGates:\n  NodeSwap: true\n",
     )
     warnings = load_configuration(file).warnings
