@@ -97,7 +97,8 @@ def _shown(container: Container, old: ContainerStatus | None, around: Surroundin
     if not seen:
         return _not_shown(container, old, around)
     status = _from_observed(container, seen[0], old, around)
-    if len(seen) == 2:
+    # One that was made and never started, since the agent ended in between, is no state that a container was in.
+    if len(seen) == 2 and seen[1].state is not model.ContainerState.CREATED:
         status = attrs.evolve(status, last_state=_from_observed(container, seen[1], old, around).state)
     return status
 

@@ -190,14 +190,29 @@ def _readiness(status: PodStatus) -> str:
 
 def accepted(record: Record, written: PatchStatus, reply: Pod, time: float) -> Record:
     """The record after a write."""
-    return attrs.evolve(
-        record,
-        change=written.change,
-        sent=written.merged,
-        accepted=normalized(reply, reply.status),
-        version=reply.metadata.resource_version,
-        written_at=time,
-    )
+    record = attrs.evolve(record, change=written.change, sent=written.merged)
+    if _was_overtaken(written, reply):
+        # Nobody has seen that: what was meant is compared with the reply, as with any foreign write.
+        meant, version = normalized(reply, written.merged), written.copy.metadata.resource_version
+        return attrs.evolve(record, accepted=meant, version=version)
+    served, version = normalized(reply, reply.status), reply.metadata.resource_version
+    return attrs.evolve(record, accepted=served, version=version, written_at=time)
+
+
+def _was_overtaken(written: PatchStatus, reply: Pod) -> bool:
+    """Whether somebody else wrote after the copy that the patch refers to: what it left alone is another now.
+
+    A field that an old server drops was not in the copy either.
+    """
+    before, meant, served = (_parts(status) for status in (written.copy.status, written.merged, reply.status))
+    return any(before.get(name) == part != served.get(name) for name, part in meant.items())
+
+
+def _parts(status: PodStatus) -> dict[str, Any]:
+    """The fields of a status and of its conditions: what a patch can leave alone one by one."""
+    fields = to_dict(status)
+    conditions = fields.pop("conditions", ())
+    return fields | {f"{one['type']}.{name}": value for one in conditions for name, value in one.items()}
 
 
 def up_to_date(record: Record, found: UpToDate) -> Record:
