@@ -159,8 +159,24 @@ async def test_a_pid_that_was_given_to_another_process_is_not_watched(
     watching.client.pids = [process.pid, None]  # the container ended after it had told its pid
     descriptors = open_descriptors()
     await watching.pleg.cache.get_newer_than("a", trio.current_time())
-    await watching.until(lambda: watching.client.asked == 2 and watching.watchers.watched == 0)
+    await watching.until(lambda: watching.client.asked >= 2)
+    watching.end()
+    await watching.until(lambda: watching.watchers.watched == 0)
     assert open_descriptors() == descriptors
+    assert watching.watchers.problem() is None
+
+
+async def test_a_process_that_has_just_ended_is_looked_at_when_the_runtime_knows_it(
+    watching: Watching, process: subprocess.Popen[bytes]
+) -> None:
+    process.kill()
+    process.wait()
+    watching.client.pids = [process.pid, process.pid, process.pid, None]
+    await watching.pleg.cache.get_newer_than("a", trio.current_time())
+    await watching.until(lambda: watching.client.asked == 3)
+    watching.end()
+    await watching.until(lambda: watching.state() is ContainerState.EXITED)
+    await watching.until(lambda: watching.watchers.watched == 0)
     assert watching.watchers.problem() is None
 
 

@@ -44,6 +44,9 @@ GIVE_UP_AFTER: Final = 10.0
 """Seconds after which a runtime that has not seen the exit is left to the relists."""
 FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 60.0
+LOOK_AT_THE_DEAD: Final = 0.03
+PATIENCE_WITH_THE_DEAD: Final = 2.0
+"""Seconds for a runtime to notice that a process is gone."""
 RETRY_OF_FOREIGN: Final = 600.0
 """Seconds; a runtime that hides its processes hides all of them, and hardly ever stops doing so."""
 
@@ -155,6 +158,10 @@ class PidfdWatchers:
                 if not process.is_sandbox:
                     self._ends.note(process.id)
                 await self._follow_up(process)
+            elif self._pleg is not None:
+                # Those who live shorter than it takes to open their pidfd shall not wait for a list.
+                await trio.sleep(LOOK_AT_THE_DEAD)
+                self._pleg.container_ended(process.uid, process.id)
         except Exception as error:  # noqa: BLE001 - whatever an inspection raises; a relist sees what has changed
             log.debug("an end was not followed up", id=process.id, error=str(error))
             self._list_soon()
@@ -202,9 +209,12 @@ class PidfdWatchers:
         try:
             pidfd = Pidfd(pid)
         except ProcessLookupError:
-            if await self._running_pid(process) == pid:
-                raise UnwatchableError(f"there is no process {pid} on this host") from None
-            return None
+            # It has just ended, and the runtime is about to say so; or it runs on another host.
+            with trio.move_on_after(PATIENCE_WITH_THE_DEAD):
+                while await self._running_pid(process) == pid:  # noqa: ASYNC110 - the runtime tells nobody
+                    await trio.sleep(LOOK_AT_THE_DEAD)
+                return None
+            raise UnwatchableError(f"there is no process {pid} on this host") from None
         with ExitStack() as unless_kept:
             unless_kept.callback(pidfd.close)
             named = _cgroup_names(pid, process.id) and not pidfd.has_ended()
