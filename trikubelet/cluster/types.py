@@ -92,6 +92,11 @@ class Resource(Generic[T]):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+def version_number(resource_version: str) -> int:
+    """Versions of one resource grow, and only those may be compared; one that is no number is older than all others."""
+    return int(resource_version) if resource_version.isdecimal() else -1
+
+
 def _segment(text: str) -> str:
     if text in (".", ".."):
         raise ValueError(f"{text!r} cannot be part of a path")

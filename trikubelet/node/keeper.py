@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from trikubelet.cluster.errors import ApiError, ApiStatusError
-from trikubelet.cluster.types import NODES, PatchType, Urgency
+from trikubelet.cluster.types import NODES, PatchType, Urgency, version_number
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
 from trikubelet.node.conditions import is_ready
@@ -335,7 +335,7 @@ class NodeKeeper:
         """The node at hand, None when it is better to ask: what is watched is gone, or there is nothing yet."""
         watched = self._store.get(self._settings.name)
         if watched is None and self._known is not None and self._store.synced:
-            newer = _number(self._store.resource_version) < _version(self._known)
+            newer = version_number(self._store.resource_version) < _version(self._known)
             return self._known if newer else None
         return max((node for node in (watched, self._known) if node is not None), key=_version, default=None)
 
@@ -366,9 +366,4 @@ def _is_gone(error: ApiError) -> bool:
 
 
 def _version(node: Node) -> int:
-    return _number(node.metadata.resource_version)
-
-
-def _number(version: str) -> int:
-    """Versions of one resource may be compared; one that is no number is older than all others."""
-    return int(version) if version.isdecimal() else 0
+    return version_number(node.metadata.resource_version)

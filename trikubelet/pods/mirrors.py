@@ -20,7 +20,7 @@ import trio
 
 from trikubelet.api import Node, OwnerReference, Pod, PodStatus
 from trikubelet.cluster.errors import ApiError, ApiStatusError
-from trikubelet.cluster.types import PODS, Urgency
+from trikubelet.cluster.types import PODS, Urgency, version_number
 from trikubelet.logs import get_logger
 from trikubelet.pods.classify import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION, is_mirror_pod, is_static_pod
 
@@ -251,7 +251,7 @@ class MirrorPods:
         """The newest that is known: the watch may not yet tell of what was just made or removed."""
         shown = self._served.get(*_name(full_name))
         told, made = self._served.resource_version, work.made
-        if made is not None and _number(told) >= _number(made.metadata.resource_version):
+        if made is not None and version_number(told) >= version_number(made.metadata.resource_version):
             work.made = None
         found = work.made or shown
         if found is None or not is_mirror_pod(found) or found.metadata.uid == work.removed:
@@ -322,7 +322,3 @@ def _name(full_name: str) -> tuple[str, str]:
     """Name and namespace; neither can hold an underscore."""
     name, _, namespace = full_name.partition("_")
     return name, namespace
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else -1

@@ -22,7 +22,7 @@ import attrs
 from trikubelet.api import POD_READY, Pod, PodStatus, to_dict
 from trikubelet.cluster.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable
 from trikubelet.cluster.patches import POD_LISTS, strategic_patch
-from trikubelet.cluster.types import Urgency
+from trikubelet.cluster.types import Urgency, version_number
 from trikubelet.pods.classify import is_mirror_pod, is_static_pod
 from trikubelet.status.conditions import find_condition
 from trikubelet.status.manager import StatusChange
@@ -233,11 +233,6 @@ def newest(one: Pod | None, other: Pod | None) -> Pod | None:
         if version_number(other.metadata.resource_version) > version_number(one.metadata.resource_version)
         else one
     )
-
-
-def version_number(version: str) -> int:
-    """Resource versions of one resource grow; what is none is older than all."""
-    return int(version) if version.isdecimal() else -1
 
 
 def missing_fields(sent: Mapping[str, Any], served: Mapping[str, Any], path: str = "status") -> frozenset[str]:

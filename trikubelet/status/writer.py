@@ -19,7 +19,7 @@ import trio
 
 from trikubelet.api import Pod, to_dict
 from trikubelet.cluster.errors import ApiError, ApiStatusError
-from trikubelet.cluster.types import PODS, PatchType, Urgency
+from trikubelet.cluster.types import PODS, PatchType, Urgency, version_number
 from trikubelet.logs import get_logger
 from trikubelet.pods.classify import is_mirror_pod
 from trikubelet.status.manager import StatusChange
@@ -42,7 +42,6 @@ from trikubelet.status.write_decisions import (
     next_action,
     record_for,
     up_to_date,
-    version_number,
 )
 
 if TYPE_CHECKING:
