@@ -18,7 +18,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
-import trio.testing
 
 from trikubelet.clock import TrioClock, WallClock
 from trikubelet.sim.abilities import Abilities
@@ -30,6 +29,7 @@ from trikubelet.sim.images import ImageShelf
 from trikubelet.sim.machine import Container, Machine, PlannedEnd, Run, Sandbox
 from trikubelet.sim.programs import Program, ProgramBook
 from trikubelet.sim.runtime_service import SimulatedRuntimeService
+from trikubelet.sim.streams import pipe_stream_pair
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -109,7 +109,7 @@ class SimulatedRuntime:
                 await trio.lowlevel.checkpoint()
                 if trio.current_time() < self._down_until:
                     raise ConnectionRefusedError("simulated: the runtime is down")
-                ours, theirs = trio.testing.memory_stream_pair()
+                ours, theirs = pipe_stream_pair()
                 nursery.start_soon(serve, theirs)
                 return ours
 
