@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+import structlog
+import structlog.testing
 import trio
 
 from trikubelet.cluster import exec_plugin
@@ -138,3 +140,30 @@ async def test_a_program_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytes
     if (tmp_path / "pid").exists():
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+async def test_a_program_that_prints_without_end_is_killed(tmp_path: Path) -> None:
+    body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True: print('x' * 9999)"
+    with trio.fail_after(20), pytest.raises(ExecPluginError, match=r"was killed.* one ExecCredential of at most 1 MiB"):
+        await ask(script(tmp_path, body))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+async def test_an_answer_as_long_as_allowed_is_read_whole(tmp_path: Path) -> None:
+    def printing(length: int) -> ExecSettings:
+        document = {"kind": "ExecCredential", "apiVersion": V1, "status": {"token": "TOKEN"}}
+        return script(tmp_path, f"print('{json.dumps(document)}'.replace('TOKEN', 't' * {length}), end='')")
+
+    around = len(json.dumps({"kind": "ExecCredential", "apiVersion": V1, "status": {"token": ""}}))
+    longest = exec_plugin.MAX_ANSWER - around
+    assert len(await ask(printing(longest))) == longest
+    with pytest.raises(ExecPluginError, match="at most 1 MiB"):
+        await ask(printing(longest + 1))
+
+
+async def test_much_on_stderr_neither_stops_a_program_nor_is_kept(tmp_path: Path) -> None:
+    plugin = script(tmp_path, "sys.stderr.write('e' * 3_000_000)\nsys.exit(3)")
+    with structlog.testing.capture_logs() as logs, trio.fail_after(20), pytest.raises(ExecPluginError, match="code 3"):
+        await ask(plugin)
+    assert logs[0]["stderr"] == "e" * 2000
