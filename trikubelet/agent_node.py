@@ -18,7 +18,7 @@ from trikubelet.api import Taint
 from trikubelet.logs import get_logger
 from trikubelet.node.address_choice import AddressSettings, HostAddresses, IPAddress
 from trikubelet.node.addresses import read_host_addresses
-from trikubelet.node.capacity import Reservations
+from trikubelet.node.capacity import Reservations, capacity, reservation_problem
 from trikubelet.node.declared_features import declared_features
 from trikubelet.node.facts import NodeSettings, reported_version
 from trikubelet.node.machine import Machine, processors_in
@@ -38,6 +38,10 @@ log = get_logger("node")
 
 REFRESH: Final = 10.0
 """Seconds for which the node of an agent without a cluster is taken to be as it was."""
+
+
+class ReservationError(Exception):
+    """The configuration keeps more of a resource from pods than the machine has."""
 
 
 @attrs.frozen(kw_only=True)
@@ -100,7 +104,10 @@ def make_observer(
     runtime_version: Callable[[], VersionResponse | None],
     machine: MachineView,
 ) -> NodeObserver:
-    """Looks at the machine and the runtime. A machine that cannot be read is logged, and takes no pods."""
+    """Looks at the machine and the runtime. A machine that cannot be read is logged, and takes no pods.
+
+    Raises ReservationError.
+    """
     facts = machine.machine
     if facts is None:
         try:
@@ -109,6 +116,8 @@ def make_observer(
             log.error(
                 "cannot tell what this machine has: pods that ask for resources will be refused", error=str(error)
             )
+    if facts is not None:
+        _check_reservations(facts, settings)
     return NodeObserver(
         facts,
         settings.addresses,
@@ -118,6 +127,20 @@ def make_observer(
         host=machine.host,
         lookup=machine.lookup,
     )
+
+
+def _check_reservations(machine: Machine, settings: NodeSettings) -> None:
+    """The kubelet does not start either (`validateNodeAllocatable`). Raises ReservationError."""
+    found = capacity(
+        machine,
+        max_pods=settings.max_pods,
+        pods_per_core=settings.pods_per_core,
+        local_storage=settings.local_storage,
+    )
+    problem = reservation_problem(found, settings.reservations)
+    if problem is not None:
+        fields = "kubeReserved, systemReserved, reservedSystemCPUs and evictionHard"
+        raise ReservationError(f"{problem} Lower what the configuration keeps with {fields}, or use a larger machine.")
 
 
 def local_view(settings: NodeSettings, observer: NodeObserver, clock: WallClock) -> LocalNodeView:

@@ -24,6 +24,7 @@ import trio
 
 from trikubelet import __version__, sd_notify
 from trikubelet.agent import Agent
+from trikubelet.agent_node import ReservationError
 from trikubelet.agent_options import EMBEDDED, AgentOptions
 from trikubelet.agent_view import LocalView
 from trikubelet.clock import SystemClock
@@ -217,7 +218,7 @@ async def _agent(
         user_ids = await id_range_of_node(ids_per_pod)
         found = attrs.evolve(options, user_ids=user_ids)
         return Agent(found, runtime_client, image_client, clock=clock, api_client=api_client)
-    except (UserNamespaceError, SysctlPatternError, RegistryAccessError) as error:
+    except (ReservationError, UserNamespaceError, SysctlPatternError, RegistryAccessError) as error:
         raise StartError(str(error)) from error
 
 

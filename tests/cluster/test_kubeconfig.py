@@ -220,6 +220,7 @@ def test_a_kubeconfig_written_after_a_bootstrap_is_read_back(tmp_path: Path) -> 
     write_bootstrapped(file, bootstrap, pem)
     write_bootstrapped(file, bootstrap, pem)
     access = read_kubeconfig(file)
+    assert access.file == file
     assert attrs.evolve(access, credentials=bootstrap.credentials) == bootstrap
     assert access.credentials.certificate == access.credentials.key == pem
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -102,6 +102,8 @@ class ClusterAccess:
     proxy_url: str = attrs.field(default="", repr=False)
     """Empty: what the environment says (`HTTPS_PROXY`)."""
     disable_compression: bool = False
+    file: Path | None = attrs.field(default=None, eq=False)
+    """The kubeconfig that says all this, for messages."""
 
 
 def read_kubeconfig(file: Path) -> ClusterAccess:
@@ -164,7 +166,8 @@ def _access(chosen: Chosen, file: Path) -> ClusterAccess:
     server = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path.rstrip('/')}"
     if url.scheme == "http":
         # Like kubectl: nothing that identifies us goes over a connection that everybody can read.
-        return ClusterAccess(server, proxy_url=cluster.proxy_url, disable_compression=cluster.disable_compression)
+        plain = CredentialSettings()
+        return ClusterAccess(server, TlsSettings(), plain, cluster.proxy_url, cluster.disable_compression, file)
 
     def file_or_data(name: str, content: bytes) -> bytes | Path | None:
         return content or (folder / name if name else None)
@@ -180,7 +183,7 @@ def _access(chosen: Chosen, file: Path) -> ClusterAccess:
     )
     authority = file_or_data(cluster.certificate_authority, cluster.certificate_authority_data)
     tls = TlsSettings(authority, cluster.tls_server_name, cluster.insecure_skip_tls_verify)
-    return ClusterAccess(server, tls, credentials, cluster.proxy_url, cluster.disable_compression)
+    return ClusterAccess(server, tls, credentials, cluster.proxy_url, cluster.disable_compression, file)
 
 
 def _exec_settings(chosen: Chosen, folder: Path) -> ExecSettings | None:

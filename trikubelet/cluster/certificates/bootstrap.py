@@ -44,6 +44,7 @@ from trikubelet.cluster.kubeconfig import (
     ClusterAccess,
     CredentialSettings,
     KubeconfigError,
+    missing_files,
     read_kubeconfig,
     write_bootstrapped,
 )
@@ -122,13 +123,13 @@ def prepare_identity(
 ) -> NodeIdentity:
     """Find out who the node is, or with what to ask (kubelet: `buildKubeletClientConfig`).
 
-    Raises KubeconfigError when a kubeconfig that is needed cannot be used, CertificateError when the folder cannot, and
-    OSError when it cannot be written.
+    Raises KubeconfigError when a kubeconfig that is needed, or a file that it names, cannot be used, CertificateError
+    when the folder cannot, and OSError when it cannot be written.
     """
     rng = rng or random.Random()
     store = CertificateStore(options.certificates, STORE_PREFIX, clock=clock)
     newcomer = _newcomer(options, clock.now())
-    own = read_kubeconfig(options.kubeconfig) if newcomer is None else _with_store(newcomer, store)
+    own = _usable(options.kubeconfig) if newcomer is None else _with_store(newcomer, store)
     if options.rotate:
         if newcomer is not None:
             write_bootstrapped(options.kubeconfig, newcomer, store.current_path)
@@ -149,7 +150,17 @@ def _newcomer(options: BootstrapOptions, now: datetime) -> ClusterAccess | None:
         log.info("the kubeconfig is valid, no bootstrap is necessary", kubeconfig=str(options.kubeconfig))
         return None
     log.info("a client certificate is asked for with the bootstrap credentials", because=problem)
-    return read_kubeconfig(options.bootstrap_kubeconfig)
+    return _usable(options.bootstrap_kubeconfig)
+
+
+def _usable(kubeconfig: Path) -> ClusterAccess:
+    """A kubeconfig whose files can be read (client-go: `clientcmd.ConfirmUsable`). Raises KubeconfigError."""
+    access = read_kubeconfig(kubeconfig)
+    problems = missing_files(access)
+    if problems:
+        what_to_do = "put it there, or correct the kubeconfig"
+        raise KubeconfigError(kubeconfig, tuple(f"{problem}: {what_to_do}" for problem in problems))
+    return access
 
 
 def invalid_because(kubeconfig: Path, now: datetime) -> str:

@@ -1,0 +1,71 @@
+"""What keeps an agent from starting, as its user reads it: one line, before anything was started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(tmp_path: Path, *flags: str) -> list[str]:
+    """The log's events of an agent that ends by itself with 1, the first one (that it starts) left out."""
+    command = [sys.executable, "-c", "from trikubelet.cli.main import main; main()", "run"]
+    always = [f"--root-dir={tmp_path / 'root'}", "--node-name=given", "--log-format=json"]
+    done = subprocess.run([*command, *always, *flags], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    lines = [json.loads(line) for line in (done.stdout + done.stderr).splitlines()]
+    return [f"{line['level']}: {line['event']}" for line in lines if line["event"] != "starting"]
+
+
+def configuration(tmp_path: Path, **fields: Any) -> str:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        json.dumps({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields})
+    )
+    return f"--config={file}"
+
+
+def kubeconfig(path: Path, user: dict[str, str], cluster: dict[str, str] | None = None) -> Path:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", **(cluster or {})}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_an_agent_that_reserves_more_than_there_is_does_not_start(tmp_path: Path) -> None:
+    runtime = f"--runtime-endpoint=unix://{tmp_path}/none.sock"
+    (line,) = run(tmp_path, runtime, configuration(tmp_path, kubeReserved={"cpu": "100k"}))
+    assert line.startswith(
+        'error: invalid Node Allocatable configuration. Resource "cpu" has a reservation of 100k but capacity of '
+    )
+    assert "Expected capacity >= reservation. Lower what the configuration keeps with kubeReserved, " in line
+
+
+def test_an_agent_whose_kubeconfig_names_files_that_are_not_there_does_not_start(tmp_path: Path) -> None:
+    user = {"client-certificate": "node.crt", "client-key": "node.key"}
+    file = kubeconfig(tmp_path / "kubelet.conf", user, {"certificate-authority": "ca.crt"})
+    (tmp_path / "node.crt").write_text("there")
+    (line,) = run(tmp_path, f"--kubeconfig={file}")
+    what_to_do = "No such file or directory: put it there, or correct the kubeconfig"
+    assert line == (
+        f"error: {file}: invalid configuration: ["
+        f"unable to read certificate-authority {tmp_path}/ca.crt due to {what_to_do}, "
+        f"unable to read client-key {tmp_path}/node.key due to {what_to_do}]"
+    )
+    assert not (tmp_path / "root" / "runtime").exists()
+
+
+def test_newcomers_credentials_that_are_not_there_are_told_too(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "bootstrap.conf", {"tokenFile": "token"})
+    *_, line = run(tmp_path, f"--kubeconfig={tmp_path / 'none'}", f"--bootstrap-kubeconfig={file}")
+    assert line.startswith(f"error: {file}: invalid configuration: unable to read tokenFile {tmp_path}/token due to ")
