@@ -33,6 +33,7 @@ from trikubelet.logs import get_logger
 from trikubelet.pleg.pleg import Pleg
 from trikubelet.pods import active_deadline
 from trikubelet.pods.active_deadline import is_past_active_deadline
+from trikubelet.pods.classify import has_ended
 from trikubelet.pods.cleanup import ORPHAN_GRACE_PERIOD
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
 from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport
@@ -42,7 +43,6 @@ from trikubelet.runtime.results import SyncAction
 from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch
 from trikubelet.status.lost_ends import with_lost_ends
 from trikubelet.status.manager import StatusManager
-from trikubelet.status.merge import is_terminal
 from trikubelet.volumes import PodMounts, VolumeError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _asks_the_same(one: Pod, other: Pod) -> bool:
     if one is other:
         return True
     old, new = one.status, other.status
-    if old.phase != new.phase and is_terminal(new):
+    if old.phase != new.phase and has_ended(new):
         return False
     if one.spec.readiness_gates and old.conditions != new.conditions:
         return False
@@ -307,7 +307,7 @@ def _never_began(reported: PodStatus, observed: PodRuntimeStatus) -> bool:
     """Whether the pod had ended before it began, mostly since admission refused it: there is nothing to say of it
     beside that, not even that its containers wait."""
     begun = reported.container_statuses or reported.init_container_statuses
-    return is_terminal(reported) and not (begun or observed.sandbox_statuses or observed.container_statuses)
+    return has_ended(reported) and not (begun or observed.sandbox_statuses or observed.container_statuses)
 
 
 def _oldest_sandbox(observed: PodRuntimeStatus) -> datetime | None:

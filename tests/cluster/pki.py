@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 import trustme
 
 from trikubelet.cluster.tls import KeyPair
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 @functools.cache
@@ -18,7 +22,7 @@ def pem_of(ca: trustme.CA) -> bytes:
     return ca.cert_pem.bytes()
 
 
-def pair(ca: trustme.CA, name: str) -> KeyPair:
-    leaf = ca.issue_cert("client.example", common_name=name)
+def pair(ca: trustme.CA, name: str, end: datetime | None = None) -> KeyPair:
+    leaf = ca.issue_cert("client.example", common_name=name, not_after=end)
     chain = b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
     return KeyPair(chain, leaf.private_key_pem.bytes())

@@ -394,8 +394,26 @@ async def test_without_credentials_nothing_is_sent(autojump_clock: MockClock) ->
         with pytest.raises(CredentialsError, match="GET /api/v1/namespaces/ns/pods/a: getting credentials") as caught:
             await client.get(PODS, "a", "ns")
         assert caught.value.request == "GET /api/v1/namespaces/ns/pods/a"
-        assert client.health.reachable
+        assert not client.health.reachable
     assert server.requests == []
+
+
+async def test_those_who_wait_for_a_server_try_again_when_there_are_credentials(autojump_clock: MockClock) -> None:
+    async with staged(Script(json_response(pod()))) as (client, access):
+        access.credentials_problem = "open current.pem: no such file or directory"
+        seen = client.health.recoveries
+        with pytest.raises(CredentialsError):
+            await client.get(PODS, "a", "ns")
+        with trio.move_on_after(300) as waiting:
+            await client.health.wait_recovery(seen)
+        assert waiting.cancelled_caught
+        access.credentials_problem = ""
+        access.change()
+        with trio.fail_after(0.1):
+            await client.health.wait_recovery(seen)
+        assert not client.health.reachable, "that the server answers is not known yet"
+        await client.get(PODS, "a", "ns")
+        assert client.health.reachable
 
 
 async def test_slow_credentials_do_not_take_the_calls_time(autojump_clock: MockClock) -> None:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 import ssl
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+import structlog
+import structlog.testing
 import trio
 import trio.testing
 
@@ -18,6 +20,9 @@ from trikubelet.cluster.credentials import Credentials
 from trikubelet.cluster.errors import CredentialsError
 from trikubelet.cluster.exec_plugin import ExecCredential, ExecPluginError
 from trikubelet.cluster.kubeconfig import ClusterAccess, CredentialSettings, ExecSettings, TlsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 SERVER = "https://api.example:6443"
 CLOCK = TrioClock()
@@ -125,8 +130,8 @@ class Folder:
             "key": self.path / "tls.key",
         }
 
-    def put(self, name: str) -> None:
-        identity = pair(authority("users"), name)
+    def put(self, name: str, end: datetime | None = None) -> None:
+        identity = pair(authority("users"), name, end)
         replace(self.path / "tls.crt", identity.certificate)
         replace(self.path / "tls.key", identity.key)
 
@@ -232,6 +237,78 @@ async def test_a_certificate_that_is_still_to_come_is_an_error_until_it_is_there
     folder.put("first")
     assert isinstance(await credentials.tls_context(), ssl.SSLContext)
     assert changes.count == 0
+
+
+async def test_that_a_certificate_has_come_is_told_to_those_who_asked_for_it_in_vain(folder: Folder) -> None:
+    (folder.path / "tls.crt").unlink()
+    credentials = made(**folder.settings())
+    changes = Changes(credentials)
+    credentials.look_again()
+    with pytest.raises(CredentialsError):
+        await credentials.tls_context()
+    credentials.look_again()
+    assert changes.count == 0
+    folder.put("first")
+    credentials.look_again()
+    assert changes.count == 1
+
+
+# Certificates that have ended
+
+
+def expired_in(logs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    return [
+        (line["file"], line["expired"])
+        for line in logs
+        if "client certificate has expired" in line["event"] and "--bootstrap-kubeconfig" in line["event"]
+    ]
+
+
+async def test_a_certificate_that_has_ended_is_told_once_with_its_file_and_used_all_the_same(folder: Folder) -> None:
+    end = (CLOCK.now() - timedelta(days=1)).replace(microsecond=0)
+    folder.put("old", end)
+    credentials = made(**folder.settings())
+    told = [(str(folder.path / "tls.crt"), end.isoformat())]
+    with structlog.testing.capture_logs() as logs:
+        assert isinstance(await credentials.tls_context(), ssl.SSLContext)
+        credentials.rejected({})
+        await credentials.headers()
+        assert expired_in(logs) == told
+        folder.put("new")
+        credentials.look_again()
+        assert expired_in(logs) == told
+        folder.put("older", end - timedelta(days=1))
+        credentials.look_again()
+        assert expired_in(logs) == [*told, (told[0][0], (end - timedelta(days=1)).isoformat())]
+
+
+async def test_a_certificate_that_ends_while_it_is_used_is_told_within_a_minute(
+    folder: Folder, autojump_clock: trio.testing.MockClock
+) -> None:
+    clock = TrioClock()
+    folder.put("short", clock.now().replace(microsecond=0) + timedelta(seconds=100))
+    settings = folder.settings()
+    access = ClusterAccess(SERVER, settings.pop("tls"), CredentialSettings(**settings))
+    credentials = Credentials(access, clock=clock, environment={})
+    with structlog.testing.capture_logs() as logs:
+        await credentials.tls_context()
+        for _ in range(9):
+            await trio.sleep(10)
+            await credentials.headers()
+        assert expired_in(logs) == []
+        for _ in range(7):
+            await trio.sleep(10)
+            await credentials.headers()
+        assert len(expired_in(logs)) == 1
+
+
+async def test_of_a_certificate_in_the_kubeconfig_the_kubeconfig_is_named(tmp_path: Path) -> None:
+    old = pair(authority("users"), "old", CLOCK.now() - timedelta(days=1))
+    settings = CredentialSettings(certificate=old.certificate, key=old.key)
+    access = ClusterAccess(SERVER, TlsSettings(pem_of(authority())), settings, file=tmp_path / "kubelet.conf")
+    with structlog.testing.capture_logs() as logs:
+        await Credentials(access, clock=CLOCK, environment={}).tls_context()
+    assert [file for file, _ in expired_in(logs)] == [str(tmp_path / "kubelet.conf")]
 
 
 # Plugins

@@ -84,6 +84,7 @@ class Core:
         self.rng = rng
         self.health = ConnectionHealth(access.server)
         self.transport = ClusterTransport(access)
+        access.on_change(self.health.worth_a_try)
         server = urlsplit(access.server)
         self.base_path = server.path.rstrip("/")
         self.origin = f"{server.scheme}://{server.netloc}"
@@ -110,8 +111,8 @@ class Core:
         """The answer to a call that succeeds, read to its end, or only begun if it is `lasting`. Raises ApiError."""
         exchange = Exchange()
         attempts = _Attempts(call, self)
-        await attempts.prepare()
         try:
+            await attempts.prepare()
             with trio.move_on_after(timeout) as scope:
                 while True:
                     exchange = Exchange(lasting=lasting)
@@ -125,6 +126,9 @@ class Core:
                 raise ApiUnreachable(str(call), cause, sent=exchange.sent)
         except ApiUnreachable as error:
             self.health.lost(error.cause)
+            raise
+        except CredentialsError as error:
+            self.health.lost(f"not asked, for lack of credentials: {error.message}")
             raise
         except (ApiStatusError, ApiAnswerError):
             self.health.answered()

@@ -30,6 +30,7 @@ from trikubelet.logs import get_logger
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
 
     from trikubelet.clock import WallClock
     from trikubelet.cluster.kubeconfig import ClusterAccess, ExecSettings
@@ -58,6 +59,9 @@ class Credentials:
         settings = access.credentials
         self._request = f"connect to {access.server}"
         self._pem = _PemFiles(access)
+        self._kubeconfig = access.file
+        self._clock = clock
+        self._told_expired: KeyPair | None = None
         self._fixed = _fixed_header(access)
         self._token_file = _TokenFile(settings.token_file) if settings.token_file is not None else None
         self._plugin: _Plugin | None = None
@@ -97,14 +101,17 @@ class Credentials:
             self._plugin.refuse(headers)
 
     def look_again(self) -> None:
-        """A file is known to have changed: look at all of them now. Connections are left if one has."""
+        """A file is known to have changed: look at all of them now. Listeners are told if one has, or now is there."""
         if self._token_file is not None:
             self._token_file.expire()
-        if self._pem.context is not None:
-            self._check_files(self._plugin.current if self._plugin is not None else None)
+        context = self._pem.context
+        if context is None and not self._pem.problem:
+            return  # nobody has asked yet
+        if self._check_files(self._plugin.current if self._plugin is not None else None) and context is None:
+            self._tell()
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """`listener` is called synchronously when connections must be made anew."""
+        """`listener` is called synchronously when connections must be made anew, and when the first can be made."""
         self._listeners.append(listener)
 
     async def _ask_plugin(self) -> ExecCredential | None:
@@ -124,9 +131,26 @@ class Credentials:
         self._checked = trio.current_time()
         if self._pem.reload(plugged.pair if plugged is not None else None):
             log.info("certificates have changed, connections are made anew")
-            for listener in self._listeners:
-                listener()
+            self._tell()
+        self._warn_if_expired()
         return self._pem.context
+
+    def _warn_if_expired(self) -> None:
+        """Once of each certificate. It stays in use: what has ended, the server decides, and another may come."""
+        pair, expires = self._pem.pair, self._pem.expires
+        if pair is None or pair == self._told_expired or expires is None or self._clock.now() <= expires:
+            return
+        self._told_expired = pair
+        log.warning(
+            "the client certificate has expired, so the API server will not know us (401 Unauthorized): "
+            "put a new certificate with its key in its place, or give --bootstrap-kubeconfig to have one asked for",
+            file=self._pem.place_of_certificate(self._kubeconfig),
+            expired=expires.isoformat(),
+        )
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
 
 def _fixed_header(access: ClusterAccess) -> Mapping[str, str]:
@@ -174,6 +198,8 @@ class _PemFiles:
         self._signatures: list[Signature | None] | None = None
         self._made_of: tuple[bytes | None, KeyPair | None] | None = None
         self.plugged: KeyPair | None = None
+        self.expires: datetime | None = None
+        """When the certificate of `context` does; None without one."""
         self.context: ssl.SSLContext | None = None
         self.problem = ""
         """Why the files as they are now cannot be used; empty when they can."""
@@ -193,8 +219,21 @@ class _PemFiles:
             return False
         replaced = self.context is not None and not same
         self.context, self._made_of, self._signatures, self.plugged = context, made_of, signatures, plugged
+        if not same:
+            self.expires = None if self.pair is None else _expiry(self.pair)
         self.problem = ""
         return replaced
+
+    @property
+    def pair(self) -> KeyPair | None:
+        """What `context` identifies us with."""
+        return None if self._made_of is None else self._made_of[1]
+
+    def place_of_certificate(self, kubeconfig: Path | None) -> str:
+        """The file that the certificate stands in, or the program that it came from."""
+        if self._certificate is None or self._key is None:
+            return "the answer of the credential plugin"
+        return str(self._certificate if isinstance(self._certificate, Path) else kubeconfig or "the kubeconfig")
 
     def _pair(self) -> KeyPair | None:
         if self._certificate is None or self._key is None:
@@ -306,6 +345,16 @@ class _Plugin:
 
     def _holds(self, credential: ExecCredential) -> bool:
         return credential.expires is None or self._clock.now() <= credential.expires
+
+
+def _expiry(pair: KeyPair) -> datetime | None:
+    """The first end in a chain of certificates; None when it cannot be told."""
+    from cryptography import x509
+
+    try:
+        return min(part.not_valid_after_utc for part in x509.load_pem_x509_certificates(pair.certificate))
+    except ValueError:
+        return None
 
 
 def _content(part: bytes | Path | None) -> bytes | None:

@@ -23,6 +23,7 @@ import trio
 from trikubelet.api import ObjectReference
 from trikubelet.cluster.errors import ApiAnswerError, ApiError, ApiStatusError
 from trikubelet.cluster.event_correlation import REMEMBERED, EventCorrelator, Memory, Sighting, Telling
+from trikubelet.cluster.recovery import until_recovery
 from trikubelet.cluster.types import EVENTS, PatchType
 from trikubelet.events import PodEvent
 from trikubelet.logs import get_logger
@@ -145,18 +146,13 @@ class EventSender:
                 await trio.sleep(self._jittered(max(wait, error.retry_after or 0.0)))
             except ApiError as error:
                 log.debug("an event waits for the API server", error=str(error))
-                await self._until_reachable(recoveries, wait)
+                await until_recovery(self._client.health, recoveries, LONGEST_RETRY)
+                await trio.sleep(self._jittered(min(wait, 1.0)))  # so that not all come at once
             else:
                 self._written += 1
                 tries, wait, telling = 0, FIRST_RETRY, None
                 continue
             wait = min(LONGEST_RETRY, 2 * wait)
-
-    async def _until_reachable(self, recoveries: int, wait: float) -> None:
-        """Wait for the next recovery, then a moment so that not all come at once."""
-        with trio.move_on_after(LONGEST_RETRY):
-            await self._client.health.wait_recovery(recoveries)
-        await trio.sleep(self._jittered(min(wait, 1.0)))
 
     def _jittered(self, seconds: float) -> float:
         return seconds * (0.5 + self._rng.random())

@@ -1,7 +1,8 @@
 """Whether the API server answers, told by every call that ends.
 
 During an outage dozens of tasks have something to write. Each would try again on its own schedule, and after a long
-outage that is slow and bursty at once. So the first call that is answered again wakes all who wait.
+outage that is slow and bursty at once. So the first call that is answered again wakes all who wait. While nothing is
+sent, since there are no credentials, they wait in the same way; then new credentials wake them too.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ConnectionHealth:
 
     @property
     def recoveries(self) -> int:
-        """How often the server answered again after it had not."""
+        """How often the server answered again after it had not, or was thought to."""
         return self._recoveries
 
     async def wait_recovery(self, seen: int) -> None:
@@ -54,12 +55,15 @@ class ConnectionHealth:
         if self._reachable:
             return
         self._reachable = True
-        self._recoveries += 1
         seconds = trio.current_time() - self._lost_at
         log.info("API server answers again", server=self._server, after=f"{seconds:.1f} s")
-        self._recovered.set()
-        self._recovered = trio.Event()
+        self._wake()
         self._tell()
+
+    def worth_a_try(self) -> None:
+        """What calls are made with has changed: those who wait for the server may try whether that helped."""
+        if not self._reachable:
+            self._wake()
 
     def lost(self, cause: str) -> None:
         """The server did not answer, or stopped in the middle of it."""
@@ -69,6 +73,11 @@ class ConnectionHealth:
         self._lost_at = trio.current_time()
         log.warning("API server does not answer", server=self._server, cause=cause)
         self._tell()
+
+    def _wake(self) -> None:
+        self._recoveries += 1
+        self._recovered.set()
+        self._recovered = trio.Event()
 
     def _tell(self) -> None:
         for listener in list(self._listeners):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import attrs
 import trio
 
-from trikubelet.cluster.errors import ApiError, ApiStatusError, ApiUnreachable
+from trikubelet.cluster.errors import ApiError, ApiStatusError, ApiUnreachable, CredentialsError
+from trikubelet.cluster.recovery import until_recovery
 from trikubelet.cluster.reflector_state import (
     INITIAL_EVENTS_SILENCE,
     WATCH_SECONDS,
@@ -106,7 +107,8 @@ class Reflector(Generic[T]):
             if isinstance(outcome, ApiError):
                 self._note(outcome)
             if reaction.wait:
-                await self._pause(reaction.at_least, recoveries, unreachable=isinstance(outcome, ApiUnreachable))
+                lost = isinstance(outcome, ApiUnreachable | CredentialsError)
+                await self._pause(reaction.at_least, recoveries, unreachable=lost)
             else:
                 await trio.lowlevel.checkpoint()
 
@@ -207,11 +209,10 @@ class Reflector(Generic[T]):
 
     async def _pause(self, at_least: float, recoveries: int, *, unreachable: bool) -> None:
         self._pauses, seconds = self._pauses.failed(trio.current_time(), self._rng.random())
-        if not unreachable:
+        if unreachable:
+            await until_recovery(self._client.health, recoveries, seconds)
+        else:
             await trio.sleep(max(seconds, at_least))
-            return
-        with trio.move_on_after(seconds):
-            await self._client.health.wait_recovery(recoveries)
 
     def _note(self, error: ApiError | None) -> None:
         """Tell of the first failure in a row, and of the end of the row."""

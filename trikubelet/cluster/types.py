@@ -187,7 +187,7 @@ class WatchEvent(Generic[T]):
 
 class ApiHealth(Protocol):
     """Whether the API server answers. Any answer counts, a refusal too; only lost or refused connections, and answers
-    that did not come in time, do not."""
+    that did not come in time, do not. Without credentials nothing is sent, which counts as no answer."""
 
     @property
     def reachable(self) -> bool:
@@ -196,7 +196,7 @@ class ApiHealth(Protocol):
 
     @property
     def recoveries(self) -> int:
-        """How often the server answered again after it had not."""
+        """How often the server answered again after it had not, or could be thought to, with new credentials."""
         ...
 
     async def wait_recovery(self, seen: int) -> None:

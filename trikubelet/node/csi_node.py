@@ -14,6 +14,7 @@ import trio
 
 from trikubelet.api import CSINode, ObjectMeta, OwnerReference
 from trikubelet.cluster.errors import ApiError, ApiStatusError
+from trikubelet.cluster.recovery import GrowingPauses
 from trikubelet.cluster.types import CSI_NODES, NODES
 from trikubelet.logs import get_logger
 
@@ -79,9 +80,9 @@ class CSINodeKeeper:
 
     async def run(self) -> None:
         """Return when it is done; try for ever until then. The kubelet gives up, and ends, after two minutes."""
-        pause = RETRY_FIRST
+        pauses = GrowingPauses(self._client.health, RETRY_FIRST, RETRY_LONGEST, factor=RETRY_FACTOR)
         while True:
-            seen = self._client.health.recoveries
+            pauses.attempt()
             try:
                 done = await self._try()
                 problem = None if done else f'CSINode "{self._name}" was owned by different node, deleted it'
@@ -91,11 +92,9 @@ class CSINodeKeeper:
                 self._tell(None)
                 self._done.set()
                 return
-            log.warning("the node's CSINode is not there yet", error=problem, retry_in=pause)
+            log.warning("the node's CSINode is not there yet", error=problem, retry_in=pauses.next)
             self._tell(f"failed to initialize CSINode: {problem}")
-            with trio.move_on_after(pause):
-                await self._client.health.wait_recovery(seen)
-            pause = min(RETRY_FACTOR * pause, RETRY_LONGEST)
+            await pauses.after_failure()
 
     async def _try(self) -> bool:
         """False: a stranger's object was deleted, and the next try can create ours. Raises ApiError."""

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from trikubelet.cluster.errors import ApiError, ApiStatusError
+from trikubelet.cluster.recovery import GrowingPauses
 from trikubelet.cluster.types import NODES, PatchType, Urgency, version_number
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
@@ -54,6 +55,8 @@ SETTLE: Final = 0.05
 START_PATIENCE: Final = 1.0
 """Seconds that the first report waits for the CSINode: an agent that starts anew on a node that is ready would take it
 out of service for a moment, as the kubelet does."""
+REPORT_WITHIN: Final = 10.0
+"""Seconds that who needs the API server to know waits for it: what is to happen then is not put off for ever."""
 BETWEEN_CHANGES: Final = 1.0
 """Seconds between reports of changes, so that something that flickers does not fill the API server."""
 LOOK_WHILE_NOT_READY: Final = 0.1
@@ -155,16 +158,20 @@ class NodeKeeper:
         """Something that the node's status tells may have changed: look at once, and report it if so."""
         self._change.set()
 
-    async def report_now(self) -> None:
-        """Return once the API server has the status as it is now, or a newer one. Waits as long as that takes.
+    async def report_now(self, within: float = REPORT_WITHIN) -> bool:
+        """Return True once the API server has the status as it is now, or a newer one; False after `within` seconds.
 
-        Cancelling it does not take the report back.
+        The report is not taken back then, nor when this is cancelled: it is made when the API server answers.
         """
         self._asked += 1
         wanted = self._asked
         self.changed_soon()
-        while self._done < wanted:
-            await self._progress.wait()
+        with trio.move_on_after(within):
+            while self._done < wanted:
+                await self._progress.wait()
+            return True
+        log.warning("the node's status was not taken in time", node=self._settings.name, within=f"{within:g} s")
+        return False
 
     # The tasks
 
@@ -247,9 +254,11 @@ class NodeKeeper:
                 await changed.wait()
 
     async def _register(self) -> None:
-        pause = REGISTER_FIRST
+        pauses = GrowingPauses(
+            self._client.health, REGISTER_FIRST, REGISTER_LONGEST, vary=lambda: 1 + JITTER * self._rng.random()
+        )
         while True:
-            seen = self._client.health.recoveries
+            pauses.attempt()
             following = initial_node(self._settings, self._facts(), self._clock.now())
             self._events.tell(following)
             try:
@@ -258,9 +267,7 @@ class NodeKeeper:
                 log.warning("Unable to register node with API server", node=self._settings.name, error=str(error))
             else:
                 return
-            with trio.move_on_after(pause * (1 + JITTER * self._rng.random())):
-                await self._client.health.wait_recovery(seen)
-            pause = min(2 * pause, REGISTER_LONGEST)
+            await pauses.after_failure()
 
     async def _create_or_correct(self, initial: Node) -> Node:
         """The node as the API server has it now. A node that may not create itself may be there already."""

@@ -15,6 +15,7 @@ import trio
 
 from trikubelet.api import Lease, LeaseSpec, ObjectMeta, OwnerReference
 from trikubelet.cluster.errors import ApiError, ApiStatusError
+from trikubelet.cluster.recovery import GrowingPauses
 from trikubelet.cluster.types import LEASES, Urgency
 from trikubelet.logs import get_logger
 
@@ -116,22 +117,18 @@ class LeaseKeeper:
 
     async def _ensure(self) -> tuple[Lease, bool]:
         """The lease that there is, or a new one, and whether it is new. Waits until there is one."""
-        pause = RETRY_FIRST
+        pauses = GrowingPauses(self._client.health, RETRY_FIRST, RETRY_LONGEST)
         while True:
-            seen = self._client.health.recoveries
+            pauses.attempt()
             try:
                 self._latest, created = await self._get_or_create()
             except ApiError as error:
-                log.warning("the node has no lease yet", error=str(error), retry_in=pause)
-                with trio.move_on_after(pause):
-                    await self._client.health.wait_recovery(seen)
-                pause = min(2 * pause, RETRY_LONGEST)
+                log.warning("the node has no lease yet", error=str(error), retry_in=pauses.next)
+                await pauses.after_failure()
             else:
                 if self._latest is not None:
                     return self._latest, created
-                with trio.move_on_after(pause):
-                    await self._node_comes()
-                pause = min(2 * pause, RETRY_LONGEST)
+                await pauses.until(self._node_comes)
 
     async def _get_or_create(self) -> tuple[Lease | None, bool]:
         """None: there is no lease, and without the node's UID none can be made."""

@@ -12,6 +12,7 @@ containers would only delay it.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ from trikubelet.cri.errors import CRIError
 from trikubelet.cri.v1 import ContainerState
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from trikubelet.cri.client import RuntimeClient
 
 FIRST_LOOK: Final = 0.001
@@ -35,6 +38,22 @@ _WEIGHT: Final = 0.3
 """What the last end counts among those before."""
 _LONGEST_LAG: Final = 1.0
 """Seconds; a runtime that hung once is not slow for ever after."""
+
+
+async def look_until(
+    seen: Callable[[], Awaitable[bool]], pause: float = FIRST_LOOK, *, steady_until: float = -math.inf
+) -> int:
+    """Look again and again until it is seen, ever more rarely once it is `steady_until`; how often it was not.
+
+    `pause` in seconds; `steady_until` in Trio time. Raises what looking raises. May be cancelled freely.
+    """
+    in_vain = 0
+    while not await seen():
+        in_vain += 1
+        await trio.sleep(pause)
+        if trio.current_time() >= steady_until:
+            pause = min(2 * pause, LONGEST_LOOK)
+    return in_vain
 
 
 class ContainerEnds:
@@ -76,12 +95,7 @@ class ContainerEnds:
         await trio.sleep_until(max(heard_at + _EARLY * self._lag, trio.current_time()))
         pause = max(FIRST_LOOK, self._lag / _LOOKS_PER_LAG)
         overdue = heard_at + 2 * self._lag
-        looks = 0
-        while not await self._has_ended(container_id):
-            looks += 1
-            await trio.sleep(pause)
-            if trio.current_time() >= overdue:
-                pause = min(2 * pause, LONGEST_LOOK)
+        looks = await look_until(lambda: self._has_ended(container_id), pause, steady_until=overdue)
         took = min(trio.current_time() - heard_at, _LONGEST_LAG)
         # That the first question was late enough tells only that the lag is no longer than this.
         if looks or took < self._lag:

@@ -21,7 +21,7 @@ import trio
 
 from trikubelet.logs import get_logger
 from trikubelet.pleg.cache import PodStatusCache
-from trikubelet.pleg.ends import FIRST_LOOK, LONGEST_LOOK
+from trikubelet.pleg.ends import look_until
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
 from trikubelet.runtime.model import ContainerState
 
@@ -142,13 +142,12 @@ class Pleg:
         For ends that are known before the runtime knows them. Raises the inspection's error. May be cancelled freely.
         """
         await self.until_nobody_acts(uid)
-        pause = FIRST_LOOK
-        while True:
+
+        async def runs_no_more() -> bool:
             status = await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
-            if states_of_status(status).get(container_id) is not ContainerState.RUNNING:
-                return
-            await trio.sleep(pause)
-            pause = min(2 * pause, LONGEST_LOOK)
+            return states_of_status(status).get(container_id) is not ContainerState.RUNNING
+
+        await look_until(runs_no_more)
 
     @contextmanager
     def acting(self, uid: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from trikubelet.api import Pod
+    from trikubelet.api import Pod, PodStatus
     from trikubelet.runtime.model import PodRuntimeStatus
 
 CONFIG_SOURCE_ANNOTATION: Final = "kubernetes.io/config.source"
@@ -50,7 +50,12 @@ def is_critical_pod(pod: Pod) -> bool:
 
 def is_terminal(pod: Pod) -> bool:
     """Whether the pod's source has seen it end."""
-    return pod.status.phase in TERMINAL_PHASES
+    return has_ended(pod.status)
+
+
+def has_ended(status: PodStatus) -> bool:
+    """Whether a pod with this status has ended."""
+    return status.phase in TERMINAL_PHASES
 
 
 def nothing_runs(status: PodRuntimeStatus) -> bool:

@@ -20,6 +20,7 @@ import trio
 
 from trikubelet.api import Node, OwnerReference, Pod, PodStatus
 from trikubelet.cluster.errors import ApiError, ApiStatusError
+from trikubelet.cluster.recovery import GrowingPauses
 from trikubelet.cluster.types import PODS, Urgency, version_number
 from trikubelet.logs import get_logger
 from trikubelet.pods.classify import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION, is_mirror_pod, is_static_pod
@@ -126,11 +127,8 @@ class _Mirror:
     """The mirror pod that the API server answered with, until the watch tells of it."""
     removed: str = ""
     """The UID of the one that was removed: the watch may still show it."""
-    failures: int = 0
     running: bool = False
     """A task is at it."""
-    recovered: trio.Event = attrs.field(factory=trio.Event)
-    """The API server is back."""
 
 
 class MirrorPods:
@@ -174,7 +172,6 @@ class MirrorPods:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Create and remove until cancelled. What is left half-way is found again by the next sync of the pod."""
-        self._client.health.subscribe(self._health_changed)
         self._served.subscribe(self._served_changed)
         try:
             async with trio.open_nursery() as self._nursery:
@@ -189,11 +186,6 @@ class MirrorPods:
         finally:
             self._nursery = None
 
-    def _health_changed(self, reachable: bool) -> None:
-        if reachable:
-            for work in self._mirrors.values():
-                work.recovered.set()
-
     def _served_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         if pod is not None and (work := self._mirrors.get(pod.full_name)) is not None:
@@ -207,21 +199,27 @@ class MirrorPods:
     # --- One mirror pod ----------------------------------------------------------------------------------------------
 
     async def _work(self, full_name: str, work: _Mirror) -> None:
+        pauses = GrowingPauses(
+            self._client.health,
+            FIRST_PAUSE,
+            LONGEST_PAUSE,
+            vary=lambda: self._rng.uniform(0.75, 1.25),
+            spread=lambda: self._rng.uniform(0, FIRST_PAUSE),
+        )
         try:
             while True:
                 action = self._next(full_name, work)
                 if action is None:
                     self._forget(full_name, work)
                     return
-                recoveries = self._client.health.recoveries
+                pauses.attempt()
                 try:
                     await self._carry_out(work, action)
-                    work.failures = 0
+                    pauses.succeeded()
                 except (ApiError, _NameTakenError, _StillGoingError) as error:
-                    work.failures += 1
-                    emit = log.warning if work.failures == 1 else log.debug
+                    emit = log.debug if pauses.next > FIRST_PAUSE else log.warning  # of the first of several
                     emit("mirror pod failed", pod=full_name, action=type(action).__name__, error=str(error))
-                    await self._pause(work, recoveries)
+                    await pauses.after_failure()
         except Exception as error:  # one pod's oddity must not end the agent; its next sync asks again
             log.error("a mirror pod cannot be seen to", pod=full_name, exc_info=error)
         finally:
@@ -295,14 +293,6 @@ class MirrorPods:
             if not (error.not_found or error.conflict):  # gone, or replaced: both are what was wanted
                 raise
         work.made, work.removed = None, metadata.uid
-
-    async def _pause(self, work: _Mirror, recoveries: int) -> None:
-        pause = min(FIRST_PAUSE * 2.0 ** min(work.failures - 1, 16), LONGEST_PAUSE)
-        work.recovered = trio.Event()
-        with trio.move_on_after(pause * self._rng.uniform(0.75, 1.25)):
-            if self._client.health.recoveries == recoveries:
-                await work.recovered.wait()
-            await trio.sleep(self._rng.uniform(0, FIRST_PAUSE))
 
 
 class _NameTakenError(Exception):

@@ -15,7 +15,6 @@ from trikubelet.api import (
     POD_FAILED,
     POD_RESIZE_IN_PROGRESS,
     POD_RESIZE_PENDING,
-    POD_SUCCEEDED,
     ContainerStatus,
     HostIP,
     PodIP,
@@ -23,6 +22,7 @@ from trikubelet.api import (
     is_sidecar,
     qos_class,
 )
+from trikubelet.pods.classify import TERMINAL_PHASES
 from trikubelet.runtime.downward import sort_pod_ips
 from trikubelet.status.conditions import (
     OWNED_CONDITIONS,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     _Statuses = Sequence[ContainerStatus]
 
-TERMINAL_PHASES: Final = (POD_SUCCEEDED, POD_FAILED)
 _OF_RESIZES: Final = (POD_RESIZE_PENDING, POD_RESIZE_IN_PROGRESS)
 
 

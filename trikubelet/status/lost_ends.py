@@ -6,8 +6,7 @@ runtime's events, its exit code is known all the same. Pure.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
     from trikubelet.api import PodStatus
     from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
-
-_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 def with_lost_ends(
@@ -37,7 +34,10 @@ def with_lost_ends(
     ends = [end for container_id in running if container_id not in shown and (end := seen_end(container_id))]
     if not ends:
         return observed
-    newest_first = sorted(
-        (*observed.container_statuses, *ends), key=lambda status: status.created_at or _LONG_AGO, reverse=True
-    )
+    newest_first = sorted((*observed.container_statuses, *ends), key=_created_at, reverse=True)
     return attrs.evolve(observed, container_statuses=tuple(newest_first))
+
+
+def _created_at(status: ContainerStatus) -> float:
+    """In Unix seconds; one that nobody knows was long ago."""
+    return 0.0 if status.created_at is None else status.created_at.timestamp()

@@ -17,14 +17,13 @@ import attrs
 from trikubelet.api import (
     CONDITION_TRUE,
     CONTAINERS_READY,
-    POD_FAILED,
     POD_READY,
-    POD_SUCCEEDED,
     ContainerState,
     PodCondition,
     PodStatus,
     is_sidecar,
 )
+from trikubelet.pods.classify import has_ended
 from trikubelet.runtime.plan import should_restart
 from trikubelet.status.conditions import OWNED_CONDITIONS, SHARED_CONDITIONS, find_condition, terminal_condition
 from trikubelet.status.restart_rules import could_restart_all
@@ -48,18 +47,13 @@ class IllegalTransitionError(Exception):
         self.container = container
 
 
-def is_terminal(status: PodStatus) -> bool:
-    """Whether the pod has ended."""
-    return status.phase in (POD_SUCCEEDED, POD_FAILED)
-
-
 def next_status(pod: Pod, old: PodStatus, new: PodStatus, now: datetime) -> PodStatus:
     """What is reported after `old` when `new` was generated at `now` (kubelet: `updateStatusInternal`).
 
     Raises IllegalTransitionError.
     """
     check_transitions(pod, old, new)
-    if is_terminal(old) and new.phase != old.phase:
+    if has_ended(old) and new.phase != old.phase:
         new = attrs.evolve(new, phase=old.phase, reason=old.reason, message=old.message)
     merged = attrs.evolve(
         new,
@@ -192,7 +186,7 @@ def merge_for_server(pod: Pod, served: PodStatus, ours: PodStatus, now: datetime
     Others' conditions and claims are kept. While containers `may_run`, the pod is not told to have ended: others would
     take over what it still holds.
     """
-    ending = is_terminal(ours) and not is_terminal(served)
+    ending = has_ended(ours) and not has_ended(served)
     conditions = [condition for condition in served.conditions if condition.type not in OWNED_CONDITIONS]
     for condition in ours.conditions:
         if condition.type in OWNED_CONDITIONS:
@@ -209,7 +203,7 @@ def merge_for_server(pod: Pod, served: PodStatus, ours: PodStatus, now: datetime
     )
     if ending and may_run:
         merged = attrs.evolve(merged, phase=served.phase, reason=served.reason, message=served.message)
-    return _not_ready_when_ended(pod, served, merged, now) if is_terminal(merged) else merged
+    return _not_ready_when_ended(pod, served, merged, now) if has_ended(merged) else merged
 
 
 def _not_ready_when_ended(pod: Pod, served: PodStatus, status: PodStatus, now: datetime) -> PodStatus:
@@ -233,4 +227,4 @@ def may_be_deleted(pod: Pod, *, finished: bool, mirror: bool) -> bool:
 
     Kubelet: `canBeDeleted`. `pod` is as the API server shows it.
     """
-    return pod.metadata.deletion_timestamp is not None and not mirror and is_terminal(pod.status) and finished
+    return pod.metadata.deletion_timestamp is not None and not mirror and has_ended(pod.status) and finished

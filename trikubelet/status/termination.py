@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.api import POD_FAILED, ContainerState, is_sidecar
-from trikubelet.pods.classify import is_static_pod
+from trikubelet.pods.classify import has_ended, is_static_pod
 from trikubelet.status.container_statuses import LOST_WHEN_TERMINATED, unknown_end
-from trikubelet.status.merge import is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +33,7 @@ def terminated_status(pod: Pod, status: PodStatus) -> PodStatus:
     if has_initialized(pod, status):
         ended = tuple(_ended(one) for one in status.container_statuses)
         status = attrs.evolve(status, container_statuses=ended)
-    if not is_terminal(status) and not is_static_pod(pod):
+    if not has_ended(status) and not is_static_pod(pod):
         status = attrs.evolve(status, phase=POD_FAILED)
     return status
 

@@ -19,6 +19,7 @@ import trio
 
 from trikubelet.api import Pod, to_dict
 from trikubelet.cluster.errors import ApiError, ApiStatusError
+from trikubelet.cluster.recovery import until_recovery
 from trikubelet.cluster.types import PODS, PatchType, Urgency, version_number
 from trikubelet.logs import get_logger
 from trikubelet.pods.classify import is_mirror_pod
@@ -102,8 +103,8 @@ class _Work:
     """Something has changed since the task last looked."""
     ordinary: trio.CancelScope | None = None
     """Of an ordinary write in flight."""
-    resume: trio.Event | None = None
-    """Ends a pause."""
+    pause: trio.CancelScope | None = None
+    """Of the wait before another try; cancelling it ends the wait."""
     refused: StatusChange | None = None
     """What it pauses for: another change ends the pause. None when none does."""
 
@@ -140,7 +141,6 @@ class StatusWriter:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write until cancelled. What is cancelled half-way is found again by the next agent."""
-        self._client.health.subscribe(self._health_changed)
         self._served.subscribe(self._served_changed)
         try:
             async with trio.open_nursery() as self._nursery:
@@ -156,7 +156,7 @@ class StatusWriter:
         return WriterStatistics(
             pods=len(self._work),
             working=sum(work.running for work in self._work.values()),
-            pausing=sum(work.resume is not None for work in self._work.values()),
+            pausing=sum(work.pause is not None for work in self._work.values()),
             writes=self._writes,
             deletions=self._deletions,
             fetches=self._fetches,
@@ -173,12 +173,6 @@ class StatusWriter:
         shown = self._pods.pod_by_full_name(pod.full_name) if is_mirror_pod(pod) else pod
         if shown is not None:
             self._notice(shown.metadata.uid)
-
-    def _health_changed(self, reachable: bool) -> None:
-        if reachable:
-            for work in self._work.values():
-                if work.resume is not None:
-                    work.resume.set()
 
     async def _look_periodically(self) -> None:
         while True:
@@ -203,8 +197,8 @@ class StatusWriter:
                 work.running = True
                 self._nursery.start_soon(self._write, work)
             return
-        if work.resume is not None and work.refused is not None and work.refused is not change:
-            work.resume.set()
+        if work.pause is not None and work.refused is not None and work.refused is not change:
+            work.pause.cancel()
         if work.ordinary is not None:
             action = self._next(work)
             if isinstance(action, PatchStatus) and action.urgency is Urgency.URGENT:
@@ -327,16 +321,18 @@ class StatusWriter:
         if pause <= 0:
             await trio.lowlevel.checkpoint()
             return
-        work.resume = trio.Event()
+        work.pause = trio.CancelScope()
         work.refused = self._statuses.change(work.uid) if retry.sooner_for_change else None
         try:
-            with trio.move_on_after(pause):
-                if self._client.health.recoveries == recoveries:
-                    await work.resume.wait()
-                pausing = sum(other.resume is not None for other in self._work.values())
-                await trio.sleep(self._rng.uniform(0, min(RECOVERY_SPREAD, pausing / RECOVERIES_PER_SECOND)))
+            await until_recovery(
+                self._client.health, recoveries, pause, sooner=work.pause, spread=self._spread_of_recoveries
+            )
         finally:
-            work.resume = None
+            work.pause = None
+
+    def _spread_of_recoveries(self) -> float:
+        pausing = sum(work.pause is not None for work in self._work.values())
+        return self._rng.uniform(0, min(RECOVERY_SPREAD, pausing / RECOVERIES_PER_SECOND))
 
     # --- What is known -----------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import attrs
 import pytest
 import trio
 
+from tests.apiserver.builders import node_document, pod_document
 from tests.apiserver.controllers import Controllers
 from tests.apiserver.server import ApiServer, open_api_server
 from tests.apiserver.users import AUTHENTICATED, BOOTSTRAPPERS, User
@@ -21,6 +22,7 @@ from trikubelet.cluster.client import HttpApiClient, open_client
 from trikubelet.cluster.dialing import ClusterConnector, open_access
 from trikubelet.cluster.errors import ApiError
 from trikubelet.cluster.event_sender import EventSender
+from trikubelet.cluster.informers import Cluster
 from trikubelet.cluster.types import NODES
 from trikubelet.events import EventRecorder, EventType
 
@@ -113,6 +115,28 @@ async def test_a_newcomer_becomes_a_node(tmp_path: Path, jumping_clock: MockCloc
             await trio.sleep(10)
             assert 'User "system:node:n1" cannot' in await who(client)
         assert len(stage.server.admin.list("certificatesigningrequests")) == before == 1
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+async def test_the_pods_of_a_newcomer_are_read_as_soon_as_it_is_let_in(
+    tmp_path: Path, jumping_clock: MockClock, rotate: bool
+) -> None:
+    async with joining(tmp_path, rotate=rotate) as stage, trio.open_nursery() as nursery:
+        stage.signing = False
+        stage.server.admin.create(node_document("n1"))
+        stage.server.admin.create(pod_document("web", node="n1"))
+        async with stage.node() as (_, client):
+            cluster = Cluster(
+                client, "n1", event_limit=None, heartbeat_timeout=10, clock=stage.clock, rng=random.Random(1)
+            )
+            await nursery.start(cluster.run)
+            await trio.sleep(300)
+            assert not cluster.pods.synced
+            Controllers(stage.server).approve_all(lifetime=HOUR)
+            with trio.fail_after(2):
+                await cluster.pods.wait_synced()
+            assert cluster.pods.get("web", "default") is not None
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_node_outlives_its_certificates(tmp_path: Path, jumping_clock: MockClock) -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from trikubelet.api import DecodeError, Pod, pod_from_dict, set_pod_defaults, validate_pod
-from trikubelet.config.sources.manifests import MAX_MANIFEST_SIZE, unknown_field_paths
-from trikubelet.config.sources.static_pods import api_reference, make_static
+from trikubelet.api import Pod
+from trikubelet.config.sources.manifests import MAX_MANIFEST_SIZE
+from trikubelet.config.sources.static_pods import read_static_pod
 from trikubelet.config.yaml_documents import Document, YamlError, read_documents
 from trikubelet.logs import get_logger
 from trikubelet.pods.classify import HTTP_SOURCE
@@ -39,7 +39,6 @@ SMALL_BODY: Final = 32 * 2**10
 SHOWN_BODY: Final = 200
 WARNED_FIELDS: Final = 10
 
-_NAMES_A_FOLDER: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _PASSWORD: Final = re.compile(r"(//[^/@:]*):[^/@]*@")
 
 log = get_logger("http-source")
@@ -230,18 +229,10 @@ def parse_pods(body: bytes, url: str, node_name: str) -> HttpPods:
         raise HttpSourceError(problem) from None
     problems: list[str] = []
     for document, path, data in manifests:
-        decoded, found = _decode(data)
-        problems += [_place(document, path, field, message) for field, message in found]
-        if decoded is None or found:
-            continue
-        pod = make_static(set_pod_defaults(decoded), node_name=node_name, url=url)
-        wrong = [(problem.path, problem.message) for problem in validate_pod(pod)]
-        reference = None if wrong else api_reference(pod)
-        if reference is not None:
-            wrong = [(reference.path, reference.message)]
-        problems += [_place(document, path, field, message) for field, message in wrong]
-        unknown += [_place(document, path, field, "") for field in unknown_field_paths(decoded)]
-        pods.append(pod)
+        found = read_static_pod(data, node_name=node_name, url=url)
+        problems += [_place(document, path, problem.path, problem.message) for problem in found.problems]
+        unknown += [_place(document, path, field, "") for field in found.unknown_fields]
+        pods += [found.pod] if found.pod is not None else []
     if problems:
         raise HttpSourceError(f"{shown}: invalid pod: {'; '.join(problems)}")
     return HttpPods(tuple(pods), tuple(unknown))
@@ -267,19 +258,6 @@ def _manifests(document: Document) -> Iterator[tuple[Document, str, Any]]:
         raise _NoPodsError(f"line {document.line_of('items')}: items: expected a list")
     for index, item in enumerate(items):
         yield document, f"items[{index}]", item
-
-
-def _decode(data: Any) -> tuple[Pod | None, list[tuple[str, str]]]:
-    try:
-        pod = pod_from_dict(data)
-    except DecodeError as error:
-        return None, [(problem.path, problem.message) for problem in error.problems]
-    if not pod.metadata.name:
-        return None, [("metadata.name", "Required value: name is needed for the pod")]
-    if pod.metadata.uid and _NAMES_A_FOLDER.fullmatch(pod.metadata.uid) is None:
-        expected = 'expected letters and digits, with "-", "_" or "." between'
-        return None, [("metadata.uid", f'Invalid value: "{pod.metadata.uid}": {expected}')]
-    return pod, []
 
 
 def _place(document: Document, prefix: str, field: str, message: str) -> str:

@@ -12,24 +12,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from trikubelet.api import DecodeError, Pod, Problem, pod_from_dict, set_pod_defaults, validate_pod
-from trikubelet.api.decode import wire_name
-from trikubelet.api.schema import APIObject
-from trikubelet.config.sources.static_pods import api_reference, make_static
+from trikubelet.api import Pod, Problem
+from trikubelet.config.sources.static_pods import read_static_pod
 from trikubelet.config.yaml_documents import Document, YamlError, read_documents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_NAMES_A_FOLDER: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
-"""A UID names folders of volumes and logs, so it must not lead elsewhere."""
+    from collections.abc import Iterable
 
 MAX_MANIFEST_SIZE: Final = 10 * 2**20
 """The kubelet's limit (`maxConfigLength`)."""
@@ -202,58 +196,31 @@ class _Parser:
             self._problem(document, "items", f"expected a list, got {_name_of(items)}")
 
     def _pod(self, document: Document, data: Any, prefix: str) -> None:
-        try:
-            decoded = pod_from_dict(data)
-        except DecodeError as error:
-            self._problems(document, prefix, error.problems)
+        found = read_static_pod(data, node_name=self._node_name, file=str(self._file))
+        self._problems(document, prefix, found.problems)
+        pod = found.pod
+        if pod is None:
             return
         line = document.line_of(prefix) if prefix else document.line
-        if not decoded.metadata.name:
-            self._problems(document, prefix, [Problem("metadata.name", "Required value: name is needed for the pod")])
-            return
-        if decoded.metadata.uid and _NAMES_A_FOLDER.fullmatch(decoded.metadata.uid) is None:
-            problem = (
-                f'Invalid value: "{decoded.metadata.uid}": expected letters and digits, with "-", "_" or "." between'
-            )
-            self._problems(document, prefix, [Problem("metadata.uid", problem)])
-            return
-        pod = make_static(set_pod_defaults(decoded), node_name=self._node_name, file=str(self._file))
-        problems = list(validate_pod(pod))
-        reference = None if problems else api_reference(pod)
-        self._problems(document, prefix, [reference] if reference else problems)
-        self._warn_of_unknown_fields(document, prefix, decoded)
+        self._warn_of_unknown_fields(document, prefix, found.unknown_fields)
         if pod.full_name in self._names:
             message = f"the pod {pod.full_name} is defined in line {self._names[pod.full_name]} already"
             self._problems(document, prefix, [Problem("metadata.name", message)])
         self._names.setdefault(pod.full_name, line)
         self.pods.append(ManifestPod(pod, line))
 
-    def _warn_of_unknown_fields(self, document: Document, prefix: str, pod: Pod) -> None:
-        for path in unknown_field_paths(pod):
+    def _warn_of_unknown_fields(self, document: Document, prefix: str, paths: tuple[str, ...]) -> None:
+        for path in paths:
             full = ".".join(part for part in (prefix, path) if part)
             message = "unknown field, it has no effect"
             self.warnings.append(ManifestProblem(self._file, document.line_of(full), full, message))
 
-    def _problems(self, document: Document, prefix: str, problems: Any) -> None:
+    def _problems(self, document: Document, prefix: str, problems: Iterable[Problem]) -> None:
         for problem in problems:
             self._problem(document, ".".join(part for part in (prefix, problem.path) if part), problem.message)
 
     def _problem(self, document: Document, path: str, message: str) -> None:
         self.problems.append(ManifestProblem(self._file, document.line_of(path), path, message))
-
-
-def unknown_field_paths(value: object, path: str = "") -> Iterator[str]:
-    """Paths of the fields that an object and the objects in it were given and Kubernetes does not have."""
-    if isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from unknown_field_paths(item, f"{path}[{index}]")
-    elif isinstance(value, APIObject):
-        prefix = f"{path}." if path else ""
-        yield from (f"{prefix}{name}" for name in value.unknown_fields)
-        for attribute in attrs.fields(type(value)):
-            inner = getattr(value, attribute.name)
-            if isinstance(inner, APIObject | tuple) and inner:
-                yield from unknown_field_paths(inner, prefix + wire_name(attribute))
 
 
 def _name_of(data: Any) -> str:

@@ -1,4 +1,4 @@
-"""What makes a manifest a static pod: its identity on this node, and what it may not refer to.
+"""What makes a manifest a static pod: that it is a valid pod, its identity on this node, and what it may not refer to.
 
 Pure. Follows the kubelet's `applyDefaults` and `HasAPIObjectReference`.
 
@@ -12,11 +12,27 @@ as the defaults are.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from trikubelet.api import POD_PENDING, Container, EphemeralContainer, Pod, Problem, Toleration, Volume, to_dict
+from trikubelet.api import (
+    POD_PENDING,
+    Container,
+    DecodeError,
+    EphemeralContainer,
+    Pod,
+    Problem,
+    Toleration,
+    Volume,
+    pod_from_dict,
+    set_pod_defaults,
+    to_dict,
+    validate_pod,
+)
+from trikubelet.api.decode import wire_name
+from trikubelet.api.schema import APIObject
 from trikubelet.pods.classify import CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, FILE_SOURCE, HTTP_SOURCE
 
 if TYPE_CHECKING:
@@ -24,9 +40,40 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE: Final = "default"
 
+_NAMES_A_FOLDER: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+"""A UID names folders of volumes and logs, so it must not lead elsewhere."""
 _FNV_OFFSET: Final = 0x6C62272E07BB014262B821756295C58D
 _FNV_PRIME: Final = 0x0000000001000000000000000000013B
 _FNV_MASK: Final = 2**128 - 1
+
+
+@attrs.frozen
+class StaticPod:
+    """What the data of a manifest says."""
+
+    pod: Pod | None
+    """None: not even that. With problems it may not run."""
+    problems: tuple[Problem, ...] = ()
+    unknown_fields: tuple[str, ...] = ()
+    """Paths of fields that Kubernetes does not have and that have no effect."""
+
+
+def read_static_pod(data: Any, *, node_name: str, file: str | None = None, url: str | None = None) -> StaticPod:
+    """Decode, default and check the data of one manifest. Exactly one of file and url is its source."""
+    try:
+        decoded = pod_from_dict(data)
+    except DecodeError as error:
+        return StaticPod(None, error.problems)
+    uid = decoded.metadata.uid
+    if not decoded.metadata.name:
+        return StaticPod(None, (Problem("metadata.name", "Required value: name is needed for the pod"),))
+    if uid and _NAMES_A_FOLDER.fullmatch(uid) is None:
+        expected = 'expected letters and digits, with "-", "_" or "." between'
+        return StaticPod(None, (Problem("metadata.uid", f'Invalid value: "{uid}": {expected}'),))
+    pod = make_static(set_pod_defaults(decoded), node_name=node_name, file=file, url=url)
+    problems = tuple(validate_pod(pod))
+    reference = None if problems else api_reference(pod)
+    return StaticPod(pod, (reference,) if reference else problems, tuple(_unknown_fields(decoded)))
 
 
 def make_static(pod: Pod, *, node_name: str, file: str | None = None, url: str | None = None) -> Pod:
@@ -47,6 +94,20 @@ def make_static(pod: Pod, *, node_name: str, file: str | None = None, url: str |
     spec = attrs.evolve(pod.spec, node_name=node_name, tolerations=tolerations)
     status = attrs.evolve(pod.status, phase=POD_PENDING)
     return attrs.evolve(pod, metadata=metadata, spec=spec, status=status)
+
+
+def _unknown_fields(value: object, path: str = "") -> Iterator[str]:
+    """Paths of the fields that an object and the objects in it were given and Kubernetes does not have."""
+    if isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _unknown_fields(item, f"{path}[{index}]")
+    elif isinstance(value, APIObject):
+        prefix = f"{path}." if path else ""
+        yield from (f"{prefix}{name}" for name in value.unknown_fields)
+        for attribute in attrs.fields(type(value)):
+            inner = getattr(value, attribute.name)
+            if isinstance(inner, APIObject | tuple) and inner:
+                yield from _unknown_fields(inner, prefix + wire_name(attribute))
 
 
 def fnv1a_128(data: bytes) -> str:
