@@ -106,6 +106,9 @@ class Housekeeping:
         self._compared: tuple[int, int] | None = None
         self._cleaned_up: object = None
         """What the last round went by that found nothing to do."""
+        self._looked_at: object = None
+        self._quiet: object = None
+        """What the agent knew when a whole round last found nothing to do."""
         self._removing = trio.Lock()
         """A runtime refuses to remove what it is removing already."""
 
@@ -146,6 +149,17 @@ class Housekeeping:
         await self._remove_pod_directories(await self._mounts.pod_uids())
         return not await self._runtime.get_pods(all=True)
 
+    def has_work(self) -> bool:
+        """Whether anything that the agent knows of has changed since a round found nothing to do.
+
+        On a node where nothing happens, rounds would be a good part of what the agent costs.
+        """
+        return self._quiet is None or self._quiet != self._known()
+
+    def _known(self) -> tuple[object, ...]:
+        versions = self._pods.version, self._workers.states.version, self._statuses.version, self._cache.version
+        return (*versions, frozenset(self._held()), self._sources_ready())
+
     def compare_workers(self) -> None:
         """End the workers of pods that nobody wants, and forget those that have finished.
 
@@ -167,6 +181,7 @@ class Housekeeping:
 
         The runtime is asked only when there may be such a pod: what it lists of the others is their workers' business.
         """
+        self._looked_at = self._known()
         directories = frozenset(await self._mounts.pod_uids())
         running = await self._runtime.get_pods() if self._may_hold_unknown_pods(directories) else ()
         return NodeContents(tuple(running), directories)
@@ -191,8 +206,13 @@ class Housekeeping:
         """
         versions = self._pods.version, self._workers.states.version, self._statuses.version
         seen = (versions, found, frozenset(self._held()), self._sources_ready())
-        if seen == self._cleaned_up:
-            return
+        if seen != self._cleaned_up:
+            self._cleaned_up = seen if self._clean_up(found) else None
+        all_done = self._cleaned_up is not None and self._compared == versions[:2]
+        self._quiet = self._looked_at if all_done and self._looked_at == self._known() else None
+
+    def _clean_up(self, found: NodeContents) -> bool:
+        """Returns whether there was nothing to do."""
         desired = self._pods.pods_and_mirror_pods()
         workers = self._workers.summaries(desired.pods)
         plan = plan_cleanup(
@@ -208,14 +228,14 @@ class Housekeeping:
             )
         )
         if plan is None:
-            return
+            return False
         for action in plan.actions:
             self._carry_out(action)
         running = {pod.uid for pod in found.running}
         released = self._release_user_ids(plan.statuses_to_keep | workers.keys() | running)
         # What is still being ended is still being reported of.
         self._statuses.remove_orphaned(plan.statuses_to_keep | workers.keys())
-        self._cleaned_up = seen if released and not plan.actions else None
+        return released and not plan.actions
 
     def _release_user_ids(self, uids: AbstractSet[str]) -> bool:
         """Whether all could be taken back."""

@@ -39,6 +39,8 @@ log = get_logger("sync-loop")
 
 SYNC_TICK: Final = 1.0
 HOUSEKEEPING_PERIOD: Final = 2.0
+QUIET_HOUSEKEEPING_PERIOD: Final = 30.0
+"""Seconds between rounds while nothing changes that the agent knows of: only the disk can hold a surprise."""
 HOUSEKEEPING_PAUSE_PER_POD: Final = 50e-6
 """Seconds: of a hundred pods, the end of one waits 5 ms for others."""
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
@@ -50,7 +52,7 @@ LONGEST_LOOK_AT_HEALTH: Final = 5.0
 
 @attrs.frozen
 class SyncTick:
-    """A second has passed: pods with deadlines of their own are looked at."""
+    """A second has passed: pods with deadlines of their own, and those that wait for the runtime, are looked at."""
 
 
 @attrs.frozen(eq=False)
@@ -86,6 +88,10 @@ LoopEvent = (
 
 class Housekeeper(Protocol):
     """What the loop hands its rarer duties to (kubelet: `HandlePodCleanups`)."""
+
+    def has_work(self) -> bool:
+        """Whether what a round goes by may have changed since the last one that found nothing to do."""
+        ...
 
     def compare_workers(self) -> None:
         """End the workers of pods that nobody wants, forget those that have finished."""
@@ -158,6 +164,9 @@ class SyncLoop:
             self._active_pods, lambda pod: self._dispatch(pod, SyncPodType.CREATE), self._send.send
         )
         self._housekeeping_wanted = trio.Event()
+        self._kept_house_at = -float("inf")
+        self._ticking = trio.Event()
+        """Set while some pod waits for a time that only ticks tell of."""
         self._runtime_back = trio.Event()
         self._healthy_perhaps = trio.Event()
         self._draining = False
@@ -213,6 +222,8 @@ class SyncLoop:
                     self._handle(event)
                 except Exception as error:
                     log.error("an event could not be handled", kind=type(event).__name__, exc_info=error)
+                if self._needs_ticks:
+                    self._ticking.set()
 
     async def _until_healthy(self) -> None:
         """Nothing is synced while the runtime cannot be relied on, as in the kubelet; but pods are drained."""
@@ -239,8 +250,14 @@ class SyncLoop:
         async for events in lifecycle:
             await self._send.send(events)
 
+    @property
+    def _needs_ticks(self) -> bool:
+        return bool(self._pods.limited_in_time or self._admitting.held)
+
     async def _tick(self) -> None:
         while True:
+            await self._ticking.wait()
+            self._ticking = trio.Event()
             await trio.sleep(SYNC_TICK)
             await self._send.send(SyncTick())
 
@@ -257,8 +274,15 @@ class SyncLoop:
                 # A round looks at every pod. When many end one after the other, one round is for several of them.
                 await trio.sleep(len(self._pods.pods()) * HOUSEKEEPING_PAUSE_PER_POD)
             self._housekeeping_wanted = trio.Event()
-            if self.sources_ready and not self._draining:
+            if self.sources_ready and not self._draining and self._may_find_something():
                 await self._keep_house()
+
+    def _may_find_something(self) -> bool:
+        now = trio.current_time()
+        if self._housekeeper.has_work() or now - self._kept_house_at >= QUIET_HOUSEKEEPING_PERIOD:
+            self._kept_house_at = now
+            return True
+        return False
 
     async def _keep_house(self) -> None:
         """One round. A runtime that hangs delays this, never the loop."""
@@ -286,7 +310,7 @@ class SyncLoop:
                 self._handle_lifecycle(event)
             case SyncTick():
                 self._admitting.ask_those_that_wait_for_the_runtime()
-                self._sync_pods([pod for pod in self._pods.pods() if self._past_deadline(pod)])
+                self._sync_pods([pod for pod in self._pods.limited_in_time if self._past_deadline(pod)])
             case CompareWorkers():
                 try:
                     if not self._draining:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 BEGIN: Final = 30.0
 END: Final = 630.0
 """Seconds of the story between which there is trouble."""
-SOON: Final = 15.0
-"""Seconds after which everything is right again."""
+SOON: Final = 25.0
+"""Seconds after which everything is right again. An answer that is on its way may still need twenty of them."""
 MOST_CALLS: Final = 3 * (END - BEGIN)
 """A server in trouble is asked three times a second at most, by everybody together."""
 AFTERWARDS: Final = 20.0

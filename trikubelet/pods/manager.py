@@ -49,6 +49,7 @@ class PodManager:
         self._mirrors_by_full_name: dict[str, Pod] = {}
         self._shown_by: dict[str, str] = {}
         """UID of a mirror pod to the UID of the pod that it shows."""
+        self._limited_in_time: dict[str, Pod] = {}
         self.version = 0
         """Another number after each change."""
         self.set_pods(pods)
@@ -59,6 +60,7 @@ class PodManager:
         """Forget all pods and take these."""
         for index in (self._pods, self._pods_by_full_name, self._mirrors, self._mirrors_by_full_name):
             index.clear()
+        self._limited_in_time.clear()
         self.version += 1
         self._shown_by.clear()
         for pod in pods:
@@ -76,6 +78,9 @@ class PodManager:
             self._mirrors[pod.metadata.uid] = self._mirrors_by_full_name[name] = pod
         else:
             self._pods[pod.metadata.uid] = self._pods_by_full_name[name] = pod
+            self._limited_in_time.pop(pod.metadata.uid, None)
+            if pod.spec.active_deadline_seconds is not None:
+                self._limited_in_time[pod.metadata.uid] = pod
         shown, mirror = self._pods_by_full_name.get(name), self._mirrors_by_full_name.get(name)
         if shown is not None and mirror is not None:
             self._shown_by[mirror.metadata.uid] = shown.metadata.uid
@@ -91,6 +96,8 @@ class PodManager:
         by_uid = self._mirrors if mirror else self._pods
         by_full_name = self._mirrors_by_full_name if mirror else self._pods_by_full_name
         by_uid.pop(pod.metadata.uid, None)
+        if not mirror:
+            self._limited_in_time.pop(pod.metadata.uid, None)
         named = by_full_name.get(pod.full_name)
         if named is not None and named.metadata.uid == pod.metadata.uid:
             del by_full_name[pod.full_name]
@@ -102,6 +109,11 @@ class PodManager:
     def pods(self) -> tuple[Pod, ...]:
         """All pods that are not mirror pods."""
         return tuple(self._pods.values())
+
+    @property
+    def limited_in_time(self) -> tuple[Pod, ...]:
+        """The pods with `activeDeadlineSeconds`."""
+        return tuple(self._limited_in_time.values())
 
     def pods_and_mirror_pods(self) -> AllPods:
         """Everything, for housekeeping."""
