@@ -190,7 +190,12 @@ async def test_garbage_that_was_not_removed_is_removed_by_the_next_collection(
 ) -> None:
     pod = make_pod()
     await node.sync(pod)
-    await node.kill(pod)
+    if rpc == "StopPodSandbox":  # one that the agent has stopped itself is not stopped again
+        for container in node.sim.running_containers():
+            node.sim.end_container(container)
+        node.sim.fail_sandbox(next(iter(node.sim.machine.sandboxes.values())))
+    else:
+        await node.kill(pod)
 
     async def collect() -> None:
         await node.manager.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: True)
@@ -203,3 +208,15 @@ async def test_garbage_that_was_not_removed_is_removed_by_the_next_collection(
     await collect()
     assert node.sim.machine.containers == {}
     assert node.sim.machine.sandboxes == {}
+
+
+async def test_a_sandbox_that_was_stopped_is_removed_without_being_stopped_again(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    pod = make_pod()
+    await node.sync(pod)
+    await node.kill(pod)
+    stops = node.sim.calls.count("StopPodSandbox")
+    await node.manager.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: True)
+    assert node.sim.machine.sandboxes == {}
+    assert node.sim.calls.count("StopPodSandbox") == stops

@@ -135,7 +135,8 @@ def tagged(number: int, codec: ValueCodec) -> Writer:
 
     def write_field(value: Any) -> bytes:
         data = write(value)
-        return tag + write_varint(len(data)) + data
+        length = len(data)
+        return tag + (_ONE_BYTE[length] if length < 0x80 else write_varint(length)) + data
 
     return write_field
 

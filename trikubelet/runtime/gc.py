@@ -114,6 +114,8 @@ class ContainerCollector:
     async def _collect_sandboxes(self, is_removed: Callable[[str], bool], in_use: Collection[str]) -> None:
         """`in_use`: sandboxes with containers. One that is not ready gets no more of them. Raises CRIError."""
         listed = await self._runtime.list_pod_sandboxes()
+        stopped = self._killer.stopped_sandboxes
+        stopped.intersection_update([sandbox.id for sandbox in listed])
         sandboxes = [
             SeenSandbox(
                 id=sandbox.id,
@@ -126,8 +128,8 @@ class ContainerCollector:
         ]
         for sandbox in sandboxes_to_collect(sandboxes, is_removed=is_removed):
             try:
-                # It should have been stopped long ago; where it was not, removing it would leak its network.
-                await self._runtime.stop_pod_sandbox(sandbox.id)
+                if sandbox.id not in stopped:  # else removing it would leak its network
+                    await self._runtime.stop_pod_sandbox(sandbox.id)
                 await self._runtime.remove_pod_sandbox(sandbox.id)
             except CRIError as error:
                 if not error.not_found:

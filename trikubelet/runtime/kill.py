@@ -97,6 +97,8 @@ class Killer:
         self._recorder = recorder
         self._ended = ended
         self._pre_stop = None if hooks is None else PreStopHooks(hooks, recorder)
+        self.stopped_sandboxes: set[str] = set()
+        """Ids of sandboxes that the runtime said it has stopped. Garbage collection forgets those that are gone."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Be the task in which preStop hooks outlive kills that are cancelled. Cancelling it ends them."""
@@ -228,6 +230,8 @@ class Killer:
                         "sandbox did not stop", pod=running.full_name, sandbox=sandbox.id.id, problem=str(error)
                     )
                     problems.append(describe_error(error))
+            else:
+                self.stopped_sandboxes.add(sandbox.id.id)
 
         async with trio.open_nursery() as nursery:
             for sandbox in running.sandboxes:
