@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from typing import TYPE_CHECKING, Final
 
 import hypothesis
@@ -67,6 +68,19 @@ def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerdN
         yield node
     finally:
         node.stop()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where Python shall leave no compiled modules behind, let the processes that tests start share some meanwhile.
+
+    Else every agent and every command compiles all of its modules anew, which is a third of what it costs to start one.
+    """
+    with pytest.MonkeyPatch.context() as environment:
+        if sys.dont_write_bytecode:
+            environment.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+            environment.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,6 +7,7 @@ image and once as `localhost/test:1`. The second runtime handler, `other`, is th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -121,6 +122,15 @@ class ContainerdNode:
             if mount_point.startswith(f"{self.root}/"):
                 subprocess.run(["umount", "-l", mount_point], check=False)
         shutil.rmtree(self.root, ignore_errors=True)
+
+    def open_files(self) -> list[str]:
+        """The paths of files that containerd has open, containers' logs among them until all is written."""
+        assert self.process is not None
+        found = []
+        for descriptor in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(str(descriptor.readlink()))
+        return found
 
     def ctr(self, *arguments: str) -> str:
         """Run containerd's own command; what it wrote."""

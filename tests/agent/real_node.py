@@ -27,7 +27,7 @@ from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 REPOSITORY = Path(__file__).parents[2]
@@ -275,6 +275,18 @@ class RealNode:
         marked = {pid for pid, words in _command_lines() if self.marker(container) in words}
         return next((pid for pid in sorted(marked) if _parent(pid) not in marked), None)
 
+    def until_process(self, container: str = "main") -> int:
+        """Its pid. A runtime may say that a container runs a moment before its process has become the command."""
+        self.until(lambda: self.process(container), f"{container} is a process")
+        pid = self.process(container)
+        assert pid is not None
+        return pid
+
+    def listens(self, container: str = "main") -> bool:
+        """Whether a container would notice that it shall end."""
+        pid = self.process(container)
+        return pid is not None and listens_to_sigterm(pid)
+
     @property
     def runtime_pid(self) -> int:
         """containerd, or the keeper."""
@@ -292,7 +304,7 @@ class RealNode:
         for pid, words in _command_lines():
             if folder in words or (not left and any(folder in line for line in _mounts(pid))):
                 left.append(f"process {pid} {words}")
-        left += [f"socket {path}" for path in self.root.rglob("*") if path.is_socket()]
+        left += [f"socket {path}" for path in _files(self.root) if path.is_socket()]
         left += [f"folder {path}" for path in self._named_by_keeper()]
         left += [f"task {task}" for task in self._tasks() - self._tasks_before]
         left += [f"port of the bridge {port}" for port in self._bridge_ports() - self._ports_before]
@@ -342,9 +354,19 @@ def numbers(lines: Sequence[str]) -> list[int]:
     return [int(line) for line in lines if re.fullmatch(r"\d+", line)]
 
 
+def listens_to_sigterm(pid: int) -> bool:
+    """Whether a process has got to where it handles the signal. First processes of containers are spared it before."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == "SigCgt":
+                return bool(int(value, 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
 def _environment() -> dict[str, str]:
     packages = os.pathsep.join([str(REPOSITORY), *site.getsitepackages()])
-    return {**os.environ, "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**os.environ, "PYTHONPATH": packages}
 
 
 def _command_lines() -> list[tuple[int, str]]:
@@ -357,6 +379,11 @@ def _command_lines() -> list[tuple[int, str]]:
                 if words:
                     found.append((int(entry.name), words))
     return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Whatever is below a folder and no folder; `rglob` would fail on folders that an agent removes meanwhile."""
+    return (Path(above) / name for above, _, names in os.walk(folder) for name in names)
 
 
 def _parent(pid: int) -> int:

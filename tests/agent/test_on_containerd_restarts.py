@@ -15,7 +15,7 @@ import attrs
 import pytest
 import trio
 
-from tests.agent.real_node import NODE_NAME, RealNode
+from tests.agent.real_node import NODE_NAME, RealNode, listens_to_sigterm
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
 from tests.oci_image import OciImage, make_root_folder
 from tests.registry_node import RegistryNode, needs_registry
@@ -76,7 +76,7 @@ class Stage:
 
     async def watch(self) -> None:
         while True:
-            self.most_at_once = max(self.most_at_once, first_processes(self.node.marker("main")))
+            self.most_at_once = max(self.most_at_once, len(self.processes()))
             await trio.sleep(POLL)
 
     async def restart_containerd(self, during: Callable[[], object] = lambda: None) -> None:
@@ -84,6 +84,9 @@ class Stage:
         await trio.to_thread.run_sync(self.containerd.kill)
         during()
         await trio.to_thread.run_sync(self.containerd.start)
+
+    def processes(self) -> list[int]:
+        return first_processes(self.node.marker("main"))
 
     def story(self) -> list[str]:
         path = self.node.shared / "story"
@@ -104,10 +107,13 @@ class Stage:
         raise AssertionError(f"not so within {PATIENCE:g} s: {what}; {self.story()}; {statuses}")
 
     async def until_ready(self, name: str) -> None:
+        """And until its container has told of its start and listens to SIGTERM: that it runs is known before."""
+
         def ready() -> bool:
             return any(one.type == POD_READY and one.status == "True" for one in self.status(name).conditions)
 
         await self.until(ready, f"{name} is ready")
+        await self.until(lambda: any(map(listens_to_sigterm, self.processes())), f"{name} listens to SIGTERM")
 
     async def remove(self, name: str) -> None:
         """Delete a pod's manifest; nothing of it may be left."""
@@ -144,7 +150,10 @@ async def agent_on(containerd: ContainerdNode, folder: Path) -> AsyncIterator[St
 
 
 @needs_registry
-async def test_a_containerd_that_dies_during_a_pull_pulls_again(containerd: ContainerdNode, tmp_path: Path) -> None:
+async def test_a_containerd_that_dies_during_a_pull_pulls_again(
+    containerd: ContainerdNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trikubelet.runtime.backoff.IMAGE_INITIAL", 1.0)
     registry = RegistryNode(tmp_path / "registry", protected=False)
     registry.start()
     try:
@@ -206,8 +215,8 @@ async def test_a_containerd_that_dies_during_a_stop_ends_the_pod(containerd: Con
         assert "ended" in stage.story()
 
 
-def first_processes(marker: str) -> int:
-    """How many containers run a command with this word in it: processes whose parent has it not."""
+def first_processes(marker: str) -> list[int]:
+    """The first process of each container that runs a command with this word in it: those whose parent has it not."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -217,4 +226,4 @@ def first_processes(marker: str) -> int:
                 # runc has the command too, for a moment
                 if marker.encode() in words and words.startswith(b"sh\0") and status[0] != "Z":
                     parents[int(entry.name)] = int(status[1])
-    return sum(parent not in parents for parent in parents.values())
+    return [pid for pid, parent in parents.items() if parent not in parents]

@@ -55,6 +55,7 @@ def test_an_image_is_missing_until_it_is_imported(embedded_node: RealNode, archi
     assert "localhost/small:1" in node.cli("images", "list").stdout
     node.run("late", small)
     node.until_running("late")
+    node.until(lambda: node.lines("late"), "the container wrote a line")
     assert node.lines("late") == ["image yes"]
 
 
@@ -73,6 +74,7 @@ def test_an_agent_without_any_rights_runs_pods(unprivileged_node: RealNode) -> N
     unreadable.chmod(0)
     node.start()
     node.until_running("small")
+    node.until(lambda: node.lines("small"), "the container wrote a line")
     assert node.lines("small") == ["hello"]
     report = "unreadable.json: cannot be read: Permission denied"
     node.until(lambda: report in node.told(), "the unreadable file is reported")

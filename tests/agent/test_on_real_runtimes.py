@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.agent.real_node import RealNode
 
 UNTIL_TERM = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
-COUNT = "trap 'exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done"
+COUNT = "trap 'exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 
 
 def test_an_init_container_prepares_what_two_containers_share(node: RealNode) -> None:
@@ -86,8 +86,7 @@ def test_a_container_that_ignores_sigterm_is_killed_when_its_grace_is_over(node:
     )
     node.start()
     node.until_running("stubborn")
-    pid = node.process()
-    assert pid is not None
+    node.until_process()
     node.delete("stubborn")
     asked = time.monotonic()
     node.until(lambda: node.process() is None, "the container is dead")
@@ -121,7 +120,7 @@ def test_a_container_sees_its_environment_arguments_folder_and_mounts(node: Real
     script = (
         'echo "$GREETING|$POD|$(pwd)|$1|$(cat /shared/in)"; '
         "(echo x > /read-only/out) 2>/dev/null && echo written || echo refused; "
-        "echo from inside > /shared/out; exec sleep 1000"
+        "echo from inside > /shared/out; " + UNTIL_TERM
     )
     (node.shared / "in").write_text("from outside\n")
     container = node.container(script, workingDir="/tmp")
@@ -136,13 +135,15 @@ def test_a_container_sees_its_environment_arguments_folder_and_mounts(node: Real
     node.run("view", container, terminationGracePeriodSeconds=1)
     node.start()
     node.until_running("view")
-    node.until((node.shared / "out").exists, "the container wrote")
+    node.until(lambda: len(node.lines("view")) == 2, "the container wrote two lines")
     greeting = "hello world"
     assert node.lines("view") == [
         f"{greeting}|view-{NODE_NAME}|/tmp|{greeting}, $(GREETING) $(OTHER)|from outside",
         "refused",
     ]
-    assert (node.shared / "out").read_text() == "from inside\n"
+    out = node.shared / "out"
+    node.until(lambda: out.exists() and out.read_text(), "the container wrote a file")
+    assert out.read_text() == "from inside\n"
 
 
 def test_the_log_before_the_last_restart_can_be_read(node: RealNode) -> None:
@@ -151,6 +152,7 @@ def test_the_log_before_the_last_restart_can_be_read(node: RealNode) -> None:
     node.start()
     node.until(lambda: node.status("again").restart_count == 1, "the container was restarted")
     node.until_running("again")
+    node.until(lambda: node.lines("again"), "the second run wrote a line")
     assert node.logs("again") == ["second"]
     assert node.cli("logs", "again", "--previous").stdout == "first\n"
 
@@ -214,6 +216,7 @@ def test_whose_pods_end_with_the_agent_follows_from_the_runtime(node: RealNode) 
     node.run("web", node.container(UNTIL_TERM))
     node.start("--v=0")
     node.until_running("web")
+    node.until(node.listens, "the container listens to signals")
     assert node.stop(signal.SIGINT) == 0
     if node.containerd is None:
         assert node.leftovers() == []
@@ -226,8 +229,7 @@ def test_without_draining_pods_run_on_and_the_next_agent_adopts_them(node: RealN
     node.run("web", node.container(COUNT))
     node.start("--no-drain-on-exit")
     before = node.until_running("web").status.container_statuses[0]
-    pid = node.process()
-    assert pid is not None
+    pid = node.until_process()
     assert node.stop() == 0
     assert not (node.root / "trikubelet.sock").exists()
     assert node.process() == pid
@@ -243,7 +245,7 @@ def test_a_second_signal_ends_the_agent_at_once(node: RealNode) -> None:
     node.run("stubborn", node.container(script), terminationGracePeriodSeconds=30)
     node.start()
     node.until_running("stubborn")
-    pid = node.process()
+    pid = node.until_process()
     node.send(signal.SIGINT)
     node.until(lambda: "Stopping container main" in node.told(), "the pod is being ended")
     began = time.monotonic()
@@ -264,8 +266,8 @@ def test_an_agent_killed_and_started_again_adopts_what_runs(node: RealNode) -> N
     node.start()
     before = node.until_running("count").status.container_statuses[0]
     node.until_running("ends")
-    pid = node.process("count")
-    assert pid is not None
+    pid = node.until_process("count")
+    node.until_process("ends")
     node.send(signal.SIGKILL)
     assert node.ended() == -signal.SIGKILL
     (node.shared / "end").touch()
@@ -290,6 +292,7 @@ def test_a_second_agent_on_one_root_folder_is_refused(node: RealNode) -> None:
     node.run("web", node.container(UNTIL_TERM))
     node.start()
     node.until_running("web")
+    pid = node.until_process()
     assert node.agent is not None
     second = node.spawn()
     assert second.wait(PATIENCE) == 2
@@ -297,7 +300,7 @@ def test_a_second_agent_on_one_root_folder_is_refused(node: RealNode) -> None:
     assert len(refused) == 1
     assert f"pid {node.agent.pid}" in refused[0]["event"]
     assert node.answers()
-    assert node.process() is not None
+    assert node.process() == pid
 
 
 def test_a_runtime_that_hangs_leaves_the_agent_answering_and_is_taken_up_again(node: RealNode) -> None:

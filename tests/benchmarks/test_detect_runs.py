@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.detect import crash as crash_module
 from benchmarks.detect.__main__ import main
 from benchmarks.detect.crash import measure_crashes
 
@@ -25,7 +26,11 @@ def _processes_of(folder: Path) -> list[str]:
 
 
 @pytest.mark.root
-def test_a_crash_on_the_embedded_runtime_is_seen_step_by_step_and_nothing_stays(tmp_path: Path) -> None:
+def test_a_crash_on_the_embedded_runtime_is_seen_step_by_step_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crash_module, "QUIET", 0.1)  # it is not asked how fast anything is
+    monkeypatch.setattr(crash_module, "PAUSES", (0.0, 0.1))
     crashes = measure_crashes("embedded", tmp_path / "run", crashes=1)
     (crash,) = crashes.agent
     assert crash.killed < crash.dead < crash.known < crash.created <= crash.running

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -214,7 +215,9 @@ def processes_with(marker: str) -> list[int]:
 
 
 def cgroups_with(marker: str) -> list[Path]:
-    return [path for path in Path("/sys/fs/cgroup").rglob(f"*{marker}*") if path.is_dir()]
+    """Cgroups with `marker` in their name; `rglob` would fail on those of others that end meanwhile."""
+    every = (Path(above) / name for above, names, _ in os.walk("/sys/fs/cgroup") for name in names)
+    return [path for path in every if marker in path.name]
 
 
 def mounts_with(marker: str) -> list[str]:

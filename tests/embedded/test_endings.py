@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from tests.embedded.runtime_node import PATIENCE, is_alive, mounts_with, processes_with, wait_until
+from tests.embedded.runtime_node import PATIENCE, cgroups_with, is_alive, mounts_with, processes_with, wait_until
 from trikubelet.cri import v1
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ async def test_a_removed_container_leaves_no_mount_no_file_and_no_process(node: 
     await node.remove(container)
     assert not is_alive(pid)
     assert not folder.exists()
-    assert not any(container in str(path) for path in Path("/sys/fs/cgroup").rglob("*") if path.is_dir())
+    assert cgroups_with(container) == []
 
 
 async def test_stopping_a_sandbox_kills_its_containers(node: Node) -> None:

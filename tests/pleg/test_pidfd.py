@@ -211,7 +211,8 @@ def test_a_status_without_a_pid(info: dict[str, str]) -> None:
         pid_from_info(info)
 
 
-async def test_a_process_of_another_host_cannot_be_watched(watching: Watching) -> None:
+async def test_a_process_of_another_host_cannot_be_watched(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pidfd, "PATIENCE_WITH_THE_DEAD", 0.1)
     watching.client.pids = [2**22 + 1]  # more than the kernel ever gives
     await watching.pleg.cache.get_newer_than("a", trio.current_time())
     await watching.until(lambda: watching.watchers.problem() is not None)

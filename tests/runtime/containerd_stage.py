@@ -12,7 +12,7 @@ import attrs
 import trio
 import yaml
 
-from tests.containerd_node import TEST_IMAGE
+from tests.containerd_node import TEST_IMAGE, ContainerdNode
 from tests.runtime.conftest import FakeMounts, make_container
 from tests.runtime.objects import FakeObjects
 from trikubelet.api import pod_from_dict, set_pod_defaults, validate_pod
@@ -28,7 +28,6 @@ from trikubelet.runtime.options import MachineFacts, RuntimeOptions
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.containerd_node import ContainerdNode
     from trikubelet.api import Container, Pod
     from trikubelet.runtime.credentials.lookup import Credentials
     from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
@@ -43,6 +42,7 @@ POLL: Final = 0.02
 class ContainerdStage:
     """One manager; everything of its pods that is not in the runtime is in `folder`."""
 
+    containerd: ContainerdNode
     folder: Path
     manager: RuntimeManager
     options: RuntimeOptions
@@ -74,12 +74,16 @@ class ContainerdStage:
                 await trio.sleep(POLL)
 
     async def ended(self, pod: Pod, container: str = "main") -> ContainerStatus:
-        """Wait for the end of a container's last run."""
+        """Wait for the end of a container's last run, and of its log: containerd tells of the first on its own."""
+        logs = f"{self.log_folder(pod) / container}/"
         with trio.fail_after(PATIENCE):
+            written = False
             while True:
                 found = (await self.status(pod)).find_container(container)
                 if found is not None and found.state is ContainerState.EXITED:
-                    return found
+                    if written:
+                        return found  # asked for after the last line: it may be in the message
+                    written = not any(path.startswith(logs) for path in self.containerd.open_files())
                 await trio.sleep(POLL)
 
     async def output(self, pod: Pod, container: str = "main") -> list[str]:
@@ -166,7 +170,7 @@ async def stage_on(
         )
         await manager.connect()
         await nursery.start(manager.run)
-        yield ContainerdStage(folder, manager, told, mounts, objects, recorder, lambda: state.abilities)
+        yield ContainerdStage(containerd, folder, manager, told, mounts, objects, recorder, lambda: state.abilities)
         nursery.cancel_scope.cancel()
 
 
