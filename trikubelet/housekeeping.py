@@ -157,15 +157,22 @@ class Housekeeping:
         return self._quiet is None or self._quiet != self._known()
 
     def _known(self) -> tuple[object, ...]:
-        versions = self._pods.version, self._workers.states.version, self._statuses.version, self._cache.version
-        return (*versions, frozenset(self._held()), self._sources_ready())
+        return (*self._versions(), frozenset(self._held()), self._sources_ready(), self._seen_of_unknown_pods())
+
+    def _versions(self) -> tuple[int, int, int]:
+        return self._pods.version, self._workers.states.version, self._statuses.phases_version
+
+    def _seen_of_unknown_pods(self) -> tuple[object, ...]:
+        """What the runtime was last seen to hold of pods that have no worker."""
+        unknown = self._cache.uids() - self._workers.states.phases().keys()
+        return self._cache.is_complete, {uid: self._seen_running(uid) for uid in unknown}
 
     def compare_workers(self) -> None:
         """End the workers of pods that nobody wants, and forget those that have finished.
 
         Most rounds come when nothing has changed since the last one, and are over at once.
         """
-        seen = self._pods.version, self._workers.states.version
+        seen = self._versions()[:2]
         if seen == self._compared:
             return
         before = set(self._workers.states.phases())
@@ -174,7 +181,9 @@ class Housekeeping:
         # A forgotten pod that is still wanted begins anew: what was reported of its last life is not about this one.
         wanted = {pod.metadata.uid for pod in (*desired.pods, *desired.mirror_pods)} - (before - workers.keys())
         self._statuses.remove_orphaned(wanted | workers.keys())
-        self._compared = seen if seen == (self._pods.version, self._workers.states.version) else None
+        # Pods that nobody wants are asked to end again, until they have.
+        all_wanted = workers.keys() <= {pod.metadata.uid for pod in desired.pods}
+        self._compared = seen if all_wanted and seen == self._versions()[:2] else None
 
     async def look(self) -> NodeContents:
         """What the node holds now of pods without a worker. Raises CRIError.
@@ -204,7 +213,7 @@ class Housekeeping:
         What takes long is left to `run`. `found` is newer than the last `compare_workers`, so that a pod that was
         forgotten then and runs all the same is an orphan; pods that became known since are none.
         """
-        versions = self._pods.version, self._workers.states.version, self._statuses.version
+        versions = self._versions()
         seen = (versions, found, frozenset(self._held()), self._sources_ready())
         if seen != self._cleaned_up:
             self._cleaned_up = seen if self._clean_up(found) else None

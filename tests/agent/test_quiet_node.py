@@ -67,3 +67,20 @@ async def test_a_folder_that_appears_on_a_quiet_node_is_removed(mock_clock: Mock
         await trio.sleep(sync_loop.QUIET_HOUSEKEEPING_PERIOD + 2 * sync_loop.HOUSEKEEPING_PERIOD)
         assert not left.exists()
         assert (tmp_path / "root" / "pods" / pod.metadata.uid).is_dir()
+
+
+async def test_housekeeping_has_nothing_to_do_with_a_container_that_is_started_again(mock_clock: MockClock) -> None:
+    async with sim_node(None) as node:
+        pod = static_pod("crashes")
+        node.source.put(pod)
+        await node.until_running(pod)
+        await trio.sleep(10)
+        assert not node.agent.housekeeping.has_work()
+        (container,) = node.sim.running_containers(pod.metadata.uid)
+        node.sim.end_container(container, 1)
+        await trio.sleep(1)
+        assert len(node.sim.started("main")) == 2
+        assert not node.agent.housekeeping.has_work()
+        node.source.remove(pod)
+        await trio.sleep(0.1)
+        assert node.agent.housekeeping.has_work()

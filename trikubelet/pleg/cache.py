@@ -40,8 +40,6 @@ class PodStatusCache:
         self._entries: dict[str, _Entry] = {}
         self._waiters: dict[str, trio.Event] = {}
         self._listed_at: float | None = None
-        self.version = 0
-        """Another number after each change."""
 
     def get(self, uid: str) -> PodRuntimeStatus:
         """What was last observed, an empty status for a pod never seen. Raises the last inspection's error."""
@@ -73,7 +71,6 @@ class PodStatusCache:
     def publish(self, uid: str, status: PodRuntimeStatus, observed_at: float) -> None:
         """An inspection that began at `observed_at` saw this."""
         self._entries[uid] = _Entry(status, None, observed_at)
-        self.version += 1
         self._wake(uid)
 
     def publish_error(self, uid: str, error: Exception, observed_at: float) -> None:
@@ -81,13 +78,11 @@ class PodStatusCache:
         entry = self._entries.get(uid)
         status = entry.status if entry is not None else PodRuntimeStatus(uid=uid, name="", namespace="")
         self._entries[uid] = _Entry(status, error, observed_at)
-        self.version += 1
         self._wake(uid)
 
     def publish_removal(self, uid: str, container_id: str) -> None:
         """The runtime said that this container or sandbox is removed. Nothing else was looked at."""
         entry = self._entries[uid]
-        self.version += 1
         entry.status = attrs.evolve(
             entry.status,
             sandbox_statuses=tuple(one for one in entry.status.sandbox_statuses if one.id != container_id),
@@ -106,14 +101,12 @@ class PodStatusCache:
 
     def forget(self, uid: str) -> None:
         """A complete list did not hold this pod, and its last inspection found nothing."""
-        self.version += 1
         self._entries.pop(uid, None)
 
     def note_complete_list(self, began_at: float) -> None:
         """A list of all pods, begun at that time, is complete and its changes are being inspected."""
         if self._listed_at is None:
-            self.version += 1
-        self._listed_at = began_at
+            self._listed_at = began_at
 
     def pod_of(self, container_id: str) -> str | None:
         """The UID of the pod that was last seen with this container or sandbox."""

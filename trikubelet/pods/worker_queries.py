@@ -32,7 +32,7 @@ class PodStates:
     def __init__(self) -> None:
         self._phases: dict[str, Phase] = {}
         self.version = 0
-        """Another number after each change of a phase."""
+        """Another number when a pod came, went, or is in another phase of its life."""
         self._synced = False
         self._started_static: dict[str, str] = {}
         self._waiting_static: dict[str, dict[str, None]] = {}

@@ -11,7 +11,7 @@ as in the kubelet. The kubelet lets a waiting pod look again every ten seconds; 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -149,7 +149,8 @@ class PodWorkerRegistry(PodStates):
     def _move(self, uid: str, event: Event, after: Phase | None, commands: tuple[Command, ...]) -> tuple[Command, ...]:
         before = self._phases.get(uid)
         worker_state.check_transition(uid, event, before, after)
-        self.version += 1
+        if before is None or after is None or _outline(before) != _outline(after):
+            self.version += 1
         if after is None:
             self._phases.pop(uid, None)
         else:
@@ -194,16 +195,40 @@ def _name(options: UpdatePodOptions) -> tuple[str, str]:
     return options.running_pod.uid, options.running_pod.full_name
 
 
+_LIFECYCLES: Final = {
+    WaitingToStart: WorkerLifecycle.SYNC,
+    Syncing: WorkerLifecycle.SYNC,
+    TerminationRequested: WorkerLifecycle.TERMINATING,
+    Terminating: WorkerLifecycle.TERMINATING,
+    Terminated: WorkerLifecycle.TERMINATED,
+    Finished: WorkerLifecycle.TERMINATED,
+}
+_SUMMARIES: Final[dict[tuple[type[Phase], bool, bool, bool], WorkerSummary]] = {}
+
+
 def _summary(state: Phase, *, orphan: bool) -> WorkerSummary:
+    """There are only so many different ones, and each round of housekeeping wants one of every pod."""
+    has_config = _has_config(state)
+    static = has_config and state.identity.static
+    key = type(state), orphan, has_config, static
+    known = _SUMMARIES.get(key)
+    if known is None:
+        known = _SUMMARIES[key] = WorkerSummary(_LIFECYCLES[type(state)], orphan, has_config, static)
+    return known
+
+
+def _has_config(state: Phase) -> bool:
     match state:
-        case WaitingToStart() | Syncing():
-            lifecycle, has_config = WorkerLifecycle.SYNC, True
         case TerminationRequested():
-            lifecycle, has_config = WorkerLifecycle.TERMINATING, isinstance(state.pending, ConfigUpdate)
+            return isinstance(state.pending, ConfigUpdate)
         case Terminating():
-            lifecycle, has_config = WorkerLifecycle.TERMINATING, isinstance(state.active, ConfigUpdate)
-        case Terminated():
-            lifecycle, has_config = WorkerLifecycle.TERMINATED, True
+            return isinstance(state.active, ConfigUpdate)
         case Finished():
-            lifecycle, has_config = WorkerLifecycle.TERMINATED, state.has_config
-    return WorkerSummary(lifecycle, orphan, has_config, static=has_config and state.identity.static)
+            return state.has_config
+        case _:
+            return True
+
+
+def _outline(state: Phase) -> tuple[type[Phase], bool, bool]:
+    """What of a wanted pod's phase matters to who looks at all pods."""
+    return type(state), _has_config(state), isinstance(state, Finished) and state.ending.restart_requested

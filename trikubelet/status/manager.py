@@ -144,6 +144,8 @@ class StatusManager:
         self._changes: dict[str, StatusChange] = {}
         self._subscriptions: list[StatusSubscription] = []
         self._updates = self._unchanged = self._refused = 0
+        self.phases_version = 0
+        """Another number when a pod is reported for the first time or in another phase."""
 
     def get_pod_status(self, uid: str) -> PodStatus | None:
         """What is reported of the pod (a mirror pod's UID stands for its static pod); None when nothing is yet."""
@@ -224,11 +226,6 @@ class StatusManager:
         status = pod.status if change is None else change.status
         return self._update(pod, terminated_status(pod, status), force=True, finished=True)
 
-    @property
-    def version(self) -> int:
-        """Another number after each change of a status."""
-        return self._updates
-
     def remove_orphaned(self, uids: Membership[str]) -> None:
         """Forget every pod whose UID is not in `uids`."""
         for uid in [uid for uid in self._changes if uid not in uids]:
@@ -262,6 +259,8 @@ class StatusManager:
             self._unchanged += 1
             return old
         self._updates += 1
+        if known is None or old.phase != merged.phase:
+            self.phases_version += 1
         change = StatusChange(
             pod=attrs.evolve(pod, status=merged),
             version=1 if known is None else known.version + 1,
