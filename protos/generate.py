@@ -1,16 +1,16 @@
-"""Generate trikubelet/cri/v1 from runtime_v1.proto, or check that it is up to date.
+"""Generate the messages of every proto file here (`SOURCES`), or check that they are up to date.
 
-    python protos/generate.py            writes trikubelet/cri/v1/__init__.py
-    python protos/generate.py --check    exits with 1 and a summary when the committed code differs
+    python protos/generate.py            writes trikubelet/cri/v1/__init__.py and the others
+    python protos/generate.py --check    exits with 1 and a summary when committed code differs
 
 The compiler is grpc_tools' protoc with betterproto's plugin, both from the environment of this very interpreter (extra
 `dev`). The plugin formats its output with whatever black is installed, so the check compares syntax trees: a
 new black does not make the code stale, a changed field number does.
 
-Four things are done to the plugin's output. Messages get the base class of `trikubelet.cri.codec`, which is faster than
-betterproto's and otherwise the same. Enums get `enum.IntEnum` as their base for type checkers, which do not see that
-betterproto's own `Enum` is one and take its members for ints. Trailing blanks go. The header names the command that
-made the file.
+Four things are done to the plugin's output. Messages of CRI get the base class of `trikubelet.cri.codec`, which is
+faster than betterproto's and otherwise the same; those that are few, or have what that codec does not know, keep
+betterproto's. Enums get `enum.IntEnum` as their base for type checkers, which do not see that betterproto's own `Enum`
+is one and take its members for ints. Trailing blanks go. The header names the command that made the file.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
-SOURCE = HERE / "runtime_v1.proto"
-TARGET = HERE.parent / "trikubelet" / "cri" / "v1" / "__init__.py"
+ROOT = HERE.parent
 
 HEADER = """\
-# Generated from protos/runtime_v1.proto by `make protos`. Do not edit.
+# Generated from protos/{proto} by `make protos`. Do not edit.
 # This file has been @generated
 """
 
-BASES = """\
-from trikubelet.cri.codec import Message
+FAST_MESSAGE = "from trikubelet.cri.codec import Message\n\n"
 
+ENUM = """\
 if TYPE_CHECKING:
     from enum import IntEnum as Enum
 else:
@@ -44,24 +44,55 @@ else:
 """
 
 
+class Source(NamedTuple):
+    """A proto file and what becomes of it."""
+
+    proto: str
+    package: str
+    """As the proto file has it."""
+    module: str
+    """The folder of the generated package."""
+    fast: bool = False
+    """Its messages are read and written all the time: they get our codec, which knows neither `oneof` nor wrappers."""
+
+    @property
+    def target(self) -> Path:
+        return ROOT / self.module / "__init__.py"
+
+
+SOURCES = (
+    Source("runtime_v1.proto", "runtime.v1", "trikubelet/cri/v1", fast=True),
+    Source("csi_v1.proto", "csi.v1", "trikubelet/csi/v1"),
+    Source("plugin_registration_v1.proto", "pluginregistration", "trikubelet/plugins/v1"),
+)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Generate trikubelet/cri/v1 from protos/runtime_v1.proto.")
+    parser = argparse.ArgumentParser(description="Generate Python from the proto files beside this script.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when the code is stale")
     arguments = parser.parse_args()
-    generated = adapt(compile_protos())
-    if not arguments.check:
-        TARGET.write_text(generated)
-        return 0
-    committed = TARGET.read_text() if TARGET.exists() else ""
+    compiled = compile_protos()
+    generated = {source: adapt(source, compiled[source]) for source in SOURCES}
+    if arguments.check:
+        return 1 if sum(is_stale(source, code) for source, code in generated.items()) else 0
+    for source, code in generated.items():
+        source.target.parent.mkdir(parents=True, exist_ok=True)
+        source.target.write_text(code)
+    return 0
+
+
+def is_stale(source: Source, generated: str) -> bool:
+    """Whether what is committed means something else; says so."""
+    committed = source.target.read_text() if source.target.exists() else ""
     if syntax(generated) == syntax(committed):
-        return 0
-    print(f"{TARGET.relative_to(HERE.parent)} is stale: run `make protos` and commit the result")
+        return False
+    print(f"{source.target.relative_to(ROOT)} is stale: run `make protos` and commit the result")
     print("\n".join(summary(committed, generated)))
-    return 1
+    return True
 
 
-def compile_protos() -> str:
-    """What betterproto makes of the proto file. Exits with the compiler's message when it fails."""
+def compile_protos() -> dict[Source, str]:
+    """What betterproto makes of the proto files. Exits with the compiler's message when it fails."""
     plugin = Path(sys.executable).parent / "protoc-gen-python_betterproto"
     if not plugin.exists():
         raise SystemExit(f"no betterproto plugin at {plugin}: pip install -e '.[dev]' with this Python")
@@ -73,16 +104,16 @@ def compile_protos() -> str:
             f"--plugin=protoc-gen-python_betterproto={plugin}",
             f"--proto_path={HERE}",
             f"--python_betterproto_out={folder}",
-            SOURCE.name,
+            *(source.proto for source in SOURCES),
         ]
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
         if result.returncode:
             raise SystemExit(f"protoc failed with {result.returncode}:\n{result.stderr}")
-        return Path(folder, "runtime", "v1", "__init__.py").read_text()
+        return {source: Path(folder, *source.package.split("."), "__init__.py").read_text() for source in SOURCES}
 
 
-def adapt(code: str) -> str:
+def adapt(source: Source, code: str) -> str:
     """The plugin's output as we keep it."""
     lines = code.splitlines()
     while lines[0].startswith("#"):
@@ -90,8 +121,15 @@ def adapt(code: str) -> str:
     first_class = next(number for number, line in enumerate(lines) if line.startswith(("class ", "@dataclass")))
     head = "\n".join(lines[:first_class]).rstrip()
     body = "\n".join(line.rstrip() for line in lines[first_class:])
-    body = body.replace("(betterproto.Enum):", "(Enum):").replace("(betterproto.Message):", "(Message):")
-    return f"{HEADER}{head}\n\n{BASES}\n\n{body}\n"
+    bases = ""
+    if source.fast:
+        body = body.replace("(betterproto.Message):", "(Message):")
+        bases += FAST_MESSAGE
+    if "(betterproto.Enum):" in body:
+        body = body.replace("(betterproto.Enum):", "(Enum):")
+        bases += ENUM
+    parts = (head, bases.rstrip(), f"\n{body}\n")
+    return HEADER.format(proto=source.proto) + "\n\n".join(part for part in parts if part)
 
 
 def syntax(code: str) -> str:
