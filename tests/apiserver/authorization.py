@@ -13,7 +13,13 @@ from tests.apiserver import discovery
 from tests.apiserver.documents import Document, dig
 from tests.apiserver.errors import ApiFailure, forbidden
 from tests.apiserver.pods import MIRROR
-from tests.apiserver.references import claim_names, config_map_names, secret_names, service_account_names
+from tests.apiserver.references import (
+    claim_names,
+    config_map_names,
+    secret_names,
+    secrets_of_volume,
+    service_account_names,
+)
 from tests.apiserver.resources import (
     CONFIG_MAPS,
     CSI_DRIVERS,
@@ -21,12 +27,14 @@ from tests.apiserver.resources import (
     EVENTS,
     LEASES,
     NODES,
+    POD_CERTIFICATE_REQUESTS,
     PODS,
     RUNTIME_CLASSES,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
     SIGNING_REQUESTS,
+    TRUST_BUNDLES,
     VOLUME_ATTACHMENTS,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -50,6 +58,7 @@ _RULES: Final[dict[ResourceInfo, tuple[str, ...]]] = {
     SIGNING_REQUESTS: ("create", *_READ),
     CSI_DRIVERS: _READ,
     RUNTIME_CLASSES: _READ,
+    TRUST_BUNDLES: _READ,
 }
 """What the rules for agents grant without looking at the object."""
 
@@ -102,7 +111,9 @@ class NodeAuthorizer:
         elif info is VOLUME_CLAIMS:
             self._volume_claim(node, call, info)
         elif info in (VOLUMES, VOLUME_ATTACHMENTS):
-            raise _Refused(f"no relationship found between node '{node}' and this object")
+            self._gets(node, call, info)
+        elif info is POD_CERTIFICATE_REQUESTS:
+            self._pod_certificate_request(node, call, info)
         elif info is LEASES:
             _lease(node, call)
         elif info is CSI_NODES:
@@ -126,8 +137,25 @@ class NodeAuthorizer:
     def _related(self, node: str, call: Call, info: ResourceInfo) -> None:
         if not call.name:
             raise _Refused("No Object name found")
-        if not self._is_referred_to(node, info, call.namespace, call.name):
+        if not self._is_related(node, info, call.namespace, call.name):
             raise _Refused(f"no relationship found between node '{node}' and this object")
+
+    def _is_related(self, node: str, info: ResourceInfo, namespace: str, name: str) -> bool:
+        if info is VOLUME_ATTACHMENTS or info is POD_CERTIFICATE_REQUESTS:
+            return bool(dig(self._store.get(info, namespace, name), "spec", "nodeName") == node)
+        if info is VOLUMES:
+            return self._is_used(node, self._store.get(VOLUMES, "", name))
+        if self._is_referred_to(node, info, namespace, name):
+            return True
+        return info is SECRETS and any(
+            (namespace, name) in secrets_of_volume(volume) and self._is_used(node, volume)
+            for volume in self._store.values(VOLUMES)
+        )
+
+    def _is_used(self, node: str, volume: Document | None) -> bool:
+        """By a claim of a pod of the node. The volume says by which claim; what the claim says does not count."""
+        claim = dig(volume, "spec", "claimRef") or {}
+        return self._is_referred_to(node, VOLUME_CLAIMS, str(claim.get("namespace")), str(claim.get("name")))
 
     def _is_referred_to(self, node: str, info: ResourceInfo, namespace: str, name: str) -> bool:
         references = _REFERENCES[info]
@@ -153,9 +181,28 @@ class NodeAuthorizer:
         if call.subresource == "status":
             if call.verb not in ("update", "patch"):
                 raise _Refused("can only get/update/patch this type")
-        elif call.verb != "get":
-            raise _Refused("can only get individual resources of this type")
+        else:
+            self._gets(node, call, info)
+            return
         self._related(node, call, info)
+
+    def _gets(self, node: str, call: Call, info: ResourceInfo) -> None:
+        if call.verb != "get":
+            raise _Refused("can only get individual resources of this type")
+        if call.subresource:
+            raise _Refused("cannot get subresource")
+        self._related(node, call, info)
+
+    def _pod_certificate_request(self, node: str, call: Call, info: ResourceInfo) -> None:
+        if call.subresource:
+            raise _Refused("nodes may not access the status subresource of PodCertificateRequests")
+        if call.verb == "get":
+            self._related(node, call, info)
+        elif call.verb in ("list", "watch"):
+            if not _selects_node(node, call):
+                raise _Refused("can only list/watch podcertificaterequests with nodeName field selector")
+        elif call.verb != "create":
+            raise _Refused(f"nodes may not {call.verb} podcertificaterequests")
 
     def _pod(self, node: str, call: Call) -> None:
         allowed = {"": ("create", "delete"), "status": ("update", "patch"), "eviction": ("create",)}
@@ -173,8 +220,7 @@ class NodeAuthorizer:
             return
         if call.verb not in ("list", "watch"):
             raise _Refused("")
-        terms = [term for term in parse_fields(call.fields) if term.label == "spec.nodeName"]
-        if bound or any(term.operator == "=" and term.value == node for term in terms):
+        if bound or _selects_node(node, call):
             return
         if call.name:
             raise _Refused(f"no relationship found between node '{node}' and this object")
@@ -185,6 +231,11 @@ def _may_request_certificates(user: User, call: Call) -> bool:
     """What a bootstrap token is for."""
     may = BOOTSTRAPPERS in user.groups and call.info is SIGNING_REQUESTS
     return may and not call.subresource and call.verb in ("create", *_READ)
+
+
+def _selects_node(node: str, call: Call) -> bool:
+    terms = [term for term in parse_fields(call.fields) if term.label == "spec.nodeName"]
+    return any(term.operator == "=" and term.value == node for term in terms)
 
 
 def _lease(node: str, call: Call) -> None:

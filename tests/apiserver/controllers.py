@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests.apiserver.documents import Document, dig, items
-from tests.apiserver.registry import parse_time
+from tests.apiserver.registry import format_time, parse_time
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -64,28 +64,81 @@ class Controllers:
             self.approve(name, lifetime=lifetime)
         return undecided
 
+    def issue_pod_certificate(
+        self, name: str, namespace: str = "default", *, lifetime: float = _DAY, refresh_after: float = 0.8
+    ) -> Document:
+        """Sign a pod's certificate, to be renewed after this share of its life; the request as it is then."""
+        request = self._admin.get("podcertificaterequests", name, namespace)
+        spec = request["spec"]
+        csr = x509.load_der_x509_csr(base64.b64decode(spec["stubPKCS10Request"]))
+        wanted = min(lifetime, spec.get("maxExpirationSeconds") or lifetime)
+        now = self._server.clock.now()
+        identity = f"spiffe://cluster.local/ns/{namespace}/sa/{spec['serviceAccountName']}"
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)])
+        signed = self._certificate(csr, wanted).add_extension(names, critical=True)
+        status = {
+            "certificateChain": self._signed(signed).decode(),
+            "notBefore": format_time(now - _BACKDATE),
+            "beginRefreshAt": format_time(now + timedelta(seconds=wanted * refresh_after)),
+            "notAfter": format_time(now + timedelta(seconds=wanted)),
+        }
+        return self._decide_pod_certificate(name, namespace, "Issued", "Test", "by the test", status)
+
+    def refuse_pod_certificate(
+        self, name: str, namespace: str = "default", *, decision: str = "Denied", reason: str = "Test"
+    ) -> Document:
+        """`decision`: Denied or Failed."""
+        return self._decide_pod_certificate(name, namespace, decision, reason, "not wanted here", {})
+
+    def issue_pod_certificates(self, *, lifetime: float = _DAY) -> list[str]:
+        """Sign what nobody has decided about; the names."""
+        undecided = [
+            request["metadata"]
+            for request in self._admin.list("podcertificaterequests")
+            if not items(request, "status", "conditions")
+        ]
+        for metadata in undecided:
+            self.issue_pod_certificate(metadata["name"], metadata["namespace"], lifetime=lifetime)
+        return [metadata["name"] for metadata in undecided]
+
+    def _decide_pod_certificate(
+        self, name: str, namespace: str, decision: str, reason: str, message: str, status: Document
+    ) -> Document:
+        condition = {"type": decision, "status": "True", "reason": reason, "message": message}
+        condition["lastTransitionTime"] = self._server.registry.now()
+        body = {"status": {**status, "conditions": [condition]}}
+        return self._admin.patch("podcertificaterequests", name, namespace, body=body, subresource="status")
+
     def _sign(self, request: Document, lifetime: float) -> bytes:
         csr = x509.load_pem_x509_csr(base64.b64decode(request["spec"]["request"]))
-        authority = self._server.ca
-        issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
-        key: EllipticCurvePrivateKey = load_pem_private_key(authority.private_key_pem.bytes(), None)  # type: ignore[assignment]
         wanted = request["spec"].get("expirationSeconds")
-        now = self._server.clock.now()
         usages = [_USAGES[usage] for usage in request["spec"].get("usages", ()) if usage in _USAGES]
         builder = (
-            x509.CertificateBuilder()
-            .subject_name(csr.subject)
-            .issuer_name(issuer.subject)
-            .public_key(csr.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _BACKDATE)
-            .not_valid_after(now + timedelta(seconds=min(lifetime, wanted or lifetime)))
+            self._certificate(csr, min(lifetime, wanted or lifetime))
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         )
         for extension in csr.extensions:
             if isinstance(extension.value, x509.SubjectAlternativeName):
                 builder = builder.add_extension(extension.value, critical=False)
+        return self._signed(builder)
+
+    def _certificate(self, csr: x509.CertificateSigningRequest, lifetime: float) -> x509.CertificateBuilder:
+        issuer = x509.load_pem_x509_certificate(self._server.ca.cert_pem.bytes())
+        now = self._server.clock.now()
+        return (
+            x509.CertificateBuilder()
+            .subject_name(csr.subject)
+            .issuer_name(issuer.subject)
+            .public_key(csr.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _BACKDATE)
+            .not_valid_after(now + timedelta(seconds=lifetime))
+        )
+
+    def _signed(self, builder: x509.CertificateBuilder) -> bytes:
+        pem = self._server.ca.private_key_pem.bytes()
+        key: EllipticCurvePrivateKey = load_pem_private_key(pem, None)  # type: ignore[assignment]
         return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def collect_pods_of_lost_nodes(self) -> list[str]:

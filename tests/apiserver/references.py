@@ -1,4 +1,7 @@
-"""Which objects a pod refers to: its node's agent may read those and no others, and a mirror pod may have none."""
+"""Which objects a pod refers to: its node's agent may read those and no others, and a mirror pod may have none.
+
+Through its claims a pod refers to persistent volumes too, and through those to secrets of any namespace.
+"""
 
 from __future__ import annotations
 
@@ -107,6 +110,26 @@ def claim_names(pod: Document) -> set[str]:
         if volume.get("ephemeral"):
             names.add(f"{dig(pod, 'metadata', 'name')}-{volume.get('name')}")
     return names
+
+
+def secrets_of_volume(volume: Document) -> set[tuple[str, str]]:
+    """Namespaces and names of the secrets that a node needs to mount a persistent volume. Those for attaching and
+    growing it are for controllers only."""
+    claim = str(dig(volume, "spec", "claimRef", "namespace") or "")
+    references = [
+        dig(volume, "spec", "csi", field)
+        for field in ("nodeStageSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef")
+    ]
+    for kind in ("cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"):
+        references.append(dig(volume, "spec", kind, "secretRef"))
+    azure = dig(volume, "spec", "azureFile") or {}
+    references.append({"name": azure.get("secretName"), "namespace": azure.get("secretNamespace")})
+    return {(str(one.get("namespace") or claim), str(one["name"])) for one in references if one and one.get("name")}
+
+
+def csi_drivers(pod: Document) -> set[str]:
+    """Of its inline volumes."""
+    return _names(*(dig(volume, "csi", "driver") for volume in items(pod, "spec", "volumes")))
 
 
 def service_account_names(pod: Document) -> set[str]:

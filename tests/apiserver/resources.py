@@ -114,6 +114,18 @@ SIGNING_REQUESTS: Final = ResourceInfo(
     short_names=("csr",),
     fields=("spec.signerName",),
 )
+TRUST_BUNDLES: Final = ResourceInfo(
+    _CERTIFICATES, "v1beta1", "clustertrustbundles", "ClusterTrustBundle", False, fields=("spec.signerName",)
+)
+POD_CERTIFICATE_REQUESTS: Final = ResourceInfo(
+    _CERTIFICATES,
+    "v1beta1",
+    "podcertificaterequests",
+    "PodCertificateRequest",
+    True,
+    True,
+    fields=("spec.signerName", "spec.podName", "spec.nodeName"),
+)
 
 RESOURCES: Final = (
     NAMESPACES,
@@ -132,6 +144,8 @@ RESOURCES: Final = (
     CSI_DRIVERS,
     VOLUME_ATTACHMENTS,
     SIGNING_REQUESTS,
+    TRUST_BUNDLES,
+    POD_CERTIFICATE_REQUESTS,
 )
 _BY_PATH: Final = {(info.group, info.version, info.plural): info for info in RESOURCES}
 _BY_NAME: Final = {name: info for info in RESOURCES for name in (info.plural, info.kind, str(info))}

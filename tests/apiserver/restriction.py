@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from tests.apiserver.documents import Document, dig, items, name_of, uid_of
+from tests.apiserver.documents import Document, dig, items, name_of, namespace_of, uid_of, without_bookkeeping
 from tests.apiserver.errors import ApiFailure, forbidden, not_found
 from tests.apiserver.pods import MIRROR
-from tests.apiserver.references import audiences, first_reference
-from tests.apiserver.resources import CSI_NODES, LEASES, NODES, PODS, SERVICE_ACCOUNTS, SIGNING_REQUESTS, VOLUME_CLAIMS
+from tests.apiserver.references import audiences, claim_names, csi_drivers, first_reference
+from tests.apiserver.resources import (
+    CSI_DRIVERS,
+    CSI_NODES,
+    LEASES,
+    NODES,
+    POD_CERTIFICATE_REQUESTS,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SIGNING_REQUESTS,
+    VOLUME_CLAIMS,
+    VOLUMES,
+)
 
 if TYPE_CHECKING:
     from tests.apiserver.registry import Attempt
+    from tests.apiserver.resources import ResourceInfo
     from tests.apiserver.store import Store
 
 _LEASE_NAMESPACE: Final = "kube-node-lease"
@@ -69,8 +81,10 @@ class NodeRestriction:
             raise _refused(attempt, "can only access CSINode with the same name as the requesting node")
         elif attempt.info is SIGNING_REQUESTS:
             _signing_request(node, attempt)
-        elif attempt.info is VOLUME_CLAIMS and attempt.subresource != "status":
-            raise _refused(attempt, "may only update PVC status")
+        elif attempt.info is VOLUME_CLAIMS:
+            _claim(node, attempt)
+        elif attempt.info is POD_CERTIFICATE_REQUESTS:
+            self._pod_certificate_request(node, attempt)
 
     # Pods.
 
@@ -152,9 +166,57 @@ class NodeRestriction:
         if len(wanted) > 1:
             raise _refused(attempt, "node may only request 0 or 1 audiences")
         audience = wanted[0] if wanted else ""
-        if audience not in audiences(pod):
+        if audience not in audiences(pod) | self._audiences_of_drivers(pod):
             why = f'audience "{audience}" not found in pod spec volume, {attempt.user.name} is not authorized to '
             raise _refused(attempt, why + "request tokens for this audience")
+
+    def _audiences_of_drivers(self, pod: Document) -> set[str]:
+        """For which the CSI drivers of the pod's volumes want tokens."""
+        drivers = csi_drivers(pod)
+        for name in claim_names(pod):
+            claim = self._store.get(VOLUME_CLAIMS, namespace_of(pod), name)
+            volume = self._store.get(VOLUMES, "", str(dig(claim, "spec", "volumeName") or ""))
+            drivers.add(str(dig(volume, "spec", "csi", "driver") or ""))
+        return {
+            str(request.get("audience") or "")
+            for name in drivers
+            for request in items(self._store.get(CSI_DRIVERS, "", name), "spec", "tokenRequests")
+        }
+
+    # Certificates of pods.
+
+    def _pod_certificate_request(self, node: str, attempt: Attempt) -> None:
+        if attempt.operation != "CREATE":
+            raise _refused(attempt, f"unexpected operation {attempt.operation}")
+        spec = dig(attempt.new, "spec") or {}
+        named = spec.get("nodeName")
+        if named != node:
+            why = f'PodCertificateRequest.Spec.NodeName="{named}", which is not the requesting node "{node}"'
+            raise _refused(attempt, why)
+        where = f"{attempt.namespace}/{spec.get('podName')}"
+        self._is_the_one(attempt, NODES, "", node, spec.get("nodeUID"))
+        pod = self._is_the_one(attempt, PODS, attempt.namespace, str(spec.get("podName")), spec.get("podUID"))
+        if dig(pod, "spec", "nodeName") != node:
+            why = f'pod "{where}" is not running on node "{node}" named in the PodCertificateRequest'
+            raise _refused(attempt, why)
+        if MIRROR in (dig(pod, "metadata", "annotations") or {}):
+            raise _refused(attempt, f'pod "{where}" is a mirror pod')
+        account, running = str(spec.get("serviceAccountName")), dig(pod, "spec", "serviceAccountName")
+        if account != running:
+            why = f'PodCertificateRequest for pod "{where}" contains serviceAccountName ("{account}") that differs '
+            raise _refused(attempt, why + f'from running pod ("{running}")')
+        uid = spec.get("serviceAccountUID")
+        self._is_the_one(attempt, SERVICE_ACCOUNTS, attempt.namespace, account, uid)
+
+    def _is_the_one(self, attempt: Attempt, info: ResourceInfo, namespace: str, name: str, uid: Any) -> Document:
+        """No refusal for good: what the server's own copies lack may come."""
+        found = self._store.get(info, namespace, name)
+        if found is None:
+            raise not_found(info, name)
+        if uid_of(found) != uid:
+            why = f'PodCertificateRequest names {info.singular} UID "{uid}", inconsistent with "{uid_of(found)}"'
+            raise ApiFailure(500, "InternalError", why, {})
+        return found
 
 
 def _refused(attempt: Attempt, why: str) -> ApiFailure:
@@ -165,6 +227,22 @@ def _target(attempt: Attempt) -> str:
     if attempt.name:
         return attempt.name
     return name_of(attempt.new) if attempt.new else ""
+
+
+def _claim(node: str, attempt: Attempt) -> None:
+    if attempt.subresource != "status":
+        raise _refused(attempt, "may only update PVC status")
+    if attempt.operation != "UPDATE":
+        raise _refused(attempt, f'unexpected operation "{attempt.operation}"')
+    if _without_size(attempt.old or {}) != _without_size(attempt.new or {}):
+        why = f'node "{node}" is not allowed to update fields other than status.quantity and status.conditions'
+        raise _refused(attempt, why)
+
+
+def _without_size(claim: Document) -> Document:
+    sizes = ("capacity", "conditions", "allocatedResources", "allocatedResourceStatuses")
+    status = {field: value for field, value in (claim.get("status") or {}).items() if field not in sizes}
+    return {**without_bookkeeping(claim), "status": status}
 
 
 def _pod_status(node: str, attempt: Attempt) -> None:

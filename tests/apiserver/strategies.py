@@ -76,6 +76,41 @@ class StatusCleared(Strategy):
         new["status"] = {}
 
 
+class PodCertificateRequestStrategy(StatusCleared):
+    """What is asked for does not change; the answer comes through `status`, once."""
+
+    def prepare_update(self, new: Document, old: Document) -> None:
+        _keep(new, old, "spec", "status")
+
+    def validate_create(self, new: Document) -> Sequence[Cause]:
+        return [
+            Cause(f"spec.{field}", "Required value", "FieldValueRequired")
+            for field in ("signerName", "podName", "podUID", "serviceAccountName", "nodeName", "stubPKCS10Request")
+            if not dig(new, "spec", field)
+        ]
+
+    def validate_status(self, new: Document, old: Document) -> Sequence[Cause]:
+        if items(old, "status", "conditions") and new.get("status") != old.get("status"):
+            return [
+                Cause("status", "Invalid value: immutable after PodCertificateRequest is issued, denied, or failed")
+            ]
+        return ()
+
+
+class TrustBundleStrategy(Strategy):
+    """The bundles of a signer begin with its name, and a colon instead of the slash."""
+
+    any_name = True
+
+    def validate_create(self, new: Document) -> Sequence[Cause]:
+        name, signer = str(new["metadata"].get("name")), str(dig(new, "spec", "signerName") or "")
+        prefix = signer.replace("/", ":") + ":"
+        if signer and not name.startswith(prefix):
+            why = f"ClusterTrustBundle for signerName {signer} must be named with prefix {prefix}"
+            return [Cause("metadata.name", f"Invalid value: {name!r}: {why}")]
+        return ()
+
+
 class NamespaceStrategy(Strategy):
     def prepare_create(self, new: Document, user: User) -> None:
         new["spec"] = {"finalizers": ["kubernetes"]}

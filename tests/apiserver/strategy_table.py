@@ -12,11 +12,13 @@ from tests.apiserver.strategies import (
     LeaseStrategy,
     NamespaceStrategy,
     NodeStrategy,
+    PodCertificateRequestStrategy,
     RuntimeClassStrategy,
     ServiceStrategy,
     SigningRequestStrategy,
     StatusCleared,
     Strategy,
+    TrustBundleStrategy,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ _PARTICULAR: Final[dict[ResourceInfo, Strategy]] = {
     resources.VOLUME_CLAIMS: StatusCleared(),
     resources.VOLUMES: StatusCleared(),
     resources.VOLUME_ATTACHMENTS: StatusCleared(),
+    resources.POD_CERTIFICATE_REQUESTS: PodCertificateRequestStrategy(),
+    resources.TRUST_BUNDLES: TrustBundleStrategy(),
 }
 _ORDINARY: Final = Strategy()
 

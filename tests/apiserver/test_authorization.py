@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 NS = "/api/v1/namespaces/default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
+VOLUMES = "/api/v1/persistentvolumes"
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+REQUESTS = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests"
+SECRET_USES = ("nodeStage", "nodePublish", "nodeExpand", "controllerPublish", "controllerExpand")
 UNRELATED = "no relationship found between node 'a' and this object"
 
 
@@ -47,8 +51,24 @@ def fill(server: ApiServer) -> None:
             serviceAccountName=name,
         )
         server.admin.create(pod)
+        _storage(server, node, name)
         if node == "a":
             server.admin.create(mirror_document("mirror", created))
+
+
+def _storage(server: ApiServer, node: str, name: str) -> None:
+    """What a claim brings with it: a volume with secrets, an attachment; and a request for a certificate."""
+    references = {f"{use}SecretRef": {"name": f"{name}-{use}", "namespace": "storage"} for use in SECRET_USES}
+    spec = {
+        "csi": {"driver": "disk", "volumeHandle": name, **references},
+        "claimRef": {"namespace": "default", "name": name},
+    }
+    server.admin.create({"kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
+    attachment = {"attacher": "disk", "nodeName": node, "source": {"persistentVolumeName": name}}
+    server.admin.create({"kind": "VolumeAttachment", "metadata": {"name": name}, "spec": attachment})
+    asked = ("signerName", "podName", "podUID", "serviceAccountName", "stubPKCS10Request")
+    request = {**dict.fromkeys(asked, "x"), "nodeName": node}
+    server.admin.create({"kind": "PodCertificateRequest", "metadata": {"name": name}, "spec": request})
 
 
 def decision(server: ApiServer, user: User, method: str, path: str, **query: str) -> str | None:
@@ -97,6 +117,17 @@ ALLOWED: list[tuple[str, str, dict[str, str]]] = [
     ("GET", "/apis/storage.k8s.io/v1/csidrivers", {"watch": "1"}),
     ("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", {}),
     ("GET", "/apis/certificates.k8s.io/v1/certificatesigningrequests", {"watch": "1"}),
+    ("GET", f"{VOLUMES}/mine", {}),
+    ("GET", f"{ATTACHMENTS}/mine", {}),
+    *(("GET", f"/api/v1/namespaces/storage/secrets/mine-{use}", {}) for use in SECRET_USES[:3]),
+    ("GET", "/apis/certificates.k8s.io/v1beta1/clustertrustbundles", {"watch": "1"}),
+    ("POST", REQUESTS, {}),
+    ("GET", f"{REQUESTS}/mine", {}),
+    (
+        "GET",
+        "/apis/certificates.k8s.io/v1beta1/podcertificaterequests",
+        {"fieldSelector": "spec.nodeName=a", "watch": "1"},
+    ),
     ("GET", "/healthz", {}),
     ("GET", "/apis", {}),
 ]
@@ -136,6 +167,27 @@ REFUSED: list[tuple[str, str, dict[str, str], str]] = [
         {},
         "certificatesigningrequests/appr",
     ),
+    ("GET", f"{VOLUMES}/theirs", {}, UNRELATED),
+    ("GET", f"{VOLUMES}/unknown", {}, UNRELATED),
+    ("GET", VOLUMES, {}, "can only get individual resources of this type"),
+    (
+        "GET",
+        VOLUMES,
+        {"fieldSelector": "metadata.name=mine", "watch": "1"},
+        "can only get individual resources of this type",
+    ),
+    ("PATCH", f"{VOLUMES}/mine", {}, "can only get individual resources of this type"),
+    ("GET", f"{VOLUMES}/mine/status", {}, "cannot get subresource"),
+    ("GET", f"{ATTACHMENTS}/theirs", {}, UNRELATED),
+    ("GET", ATTACHMENTS, {"watch": "1"}, "can only get individual resources of this type"),
+    *(("GET", f"/api/v1/namespaces/storage/secrets/mine-{use}", {}, UNRELATED) for use in SECRET_USES[3:]),
+    ("GET", "/api/v1/namespaces/storage/secrets/theirs-nodeStage", {}, UNRELATED),
+    ("GET", f"{NS}/secrets/mine-nodeStage", {}, UNRELATED),
+    ("GET", f"{REQUESTS}/theirs", {}, UNRELATED),
+    ("GET", REQUESTS, {}, "can only list/watch podcertificaterequests with nodeName field selector"),
+    ("GET", REQUESTS, {"fieldSelector": "spec.nodeName=b"}, "with nodeName field selector"),
+    ("DELETE", f"{REQUESTS}/mine", {}, "nodes may not delete podcertificaterequests"),
+    ("PATCH", f"{REQUESTS}/mine/status", {}, "nodes may not access the status subresource of PodCertificateRequests"),
     ("GET", "/metrics", {}, 'User "system:node:a" cannot get path "/metrics"'),
 ]
 

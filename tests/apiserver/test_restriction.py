@@ -24,6 +24,7 @@ from tests.apiserver.resources import (
     PODS,
     SERVICE_ACCOUNTS,
     SIGNING_REQUESTS,
+    VOLUME_CLAIMS,
 )
 from tests.apiserver.users import node_user
 
@@ -220,6 +221,49 @@ async def test_leases_and_csi_nodes_have_the_nodes_name(server: ApiServer, node:
     assert "can only access CSINode with the same name as the requesting node" in failure.message
     create(server, LEASES, {"metadata": {"name": "a"}}, "kube-node-lease")
     create(server, CSI_NODES, {"metadata": {"name": "a"}, "spec": {"drivers": []}})
+
+
+async def test_of_a_claim_only_its_size_and_conditions(server: ApiServer, node: Document) -> None:
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {"volumeName": "data"}}
+    server.admin.create(claim)
+    status: dict[str, Any] = {
+        "capacity": {"storage": "2Gi"},
+        "conditions": [{"type": "Resizing", "status": "True"}],
+        "allocatedResourceStatuses": {"storage": "NodeResizeInProgress"},
+    }
+    changed = change(server, VOLUME_CLAIMS, "data", "default", "status", status=status)
+    assert changed["status"]["capacity"] == {"storage": "2Gi"}
+    for fields in ({"status": {**status, "phase": "Lost"}}, {"spec": {"volumeName": "other"}}):
+        failure = refusal(lambda fields=fields: change(server, VOLUME_CLAIMS, "data", "default", "status", **fields))  # type: ignore[misc]
+        assert "not allowed to update fields other than status.quantity and status.conditions" in failure.message
+    failure = refusal(lambda: change(server, VOLUME_CLAIMS, "data", "default", spec={}))
+    assert "may only update PVC status" in failure.message
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"csi": {"driver": "disk"}},
+        {"persistentVolumeClaim": {"claimName": "data"}},
+        {"ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+    ],
+)
+async def test_tokens_may_be_for_the_drivers_of_volumes(server: ApiServer, node: Document, volume: Document) -> None:
+    def ask() -> Any:
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": "mine", "uid": pod["metadata"]["uid"]}
+        body = {"spec": {"audiences": ["vault"], "boundObjectRef": bound}}
+        return server.subresources.create(SERVICE_ACCOUNTS, "default", "default", "token", body, A)
+
+    pod = server.admin.create(pod_document("mine", node="a", volumes=[{"name": "v", **volume}]))
+    spec = {"csi": {"driver": "disk", "volumeHandle": "1"}}
+    server.admin.create({"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec})
+    for name in ("data", "mine-v"):
+        claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {"volumeName": "pv"}}
+        server.admin.create(claim)
+    assert 'audience "vault" not found in pod spec volume' in refusal(ask).message
+    driver = {"tokenRequests": [{"audience": "vault"}]}
+    server.admin.create({"kind": "CSIDriver", "metadata": {"name": "disk"}, "spec": driver})
+    assert ask()["status"]["token"]
 
 
 async def test_tokens_are_bound_to_pods_of_the_node(server: ApiServer, node: Document) -> None:

@@ -8,10 +8,23 @@ from typing import TYPE_CHECKING
 import trio
 
 from tests.cluster.scripted_client import ScriptedClient
-from trikubelet.api import Node, ObjectMeta, Pod, PodSpec, RuntimeClass, Service, ServiceSpec
+from trikubelet.api import (
+    ConfigMap,
+    ConfigMapEnvSource,
+    Container,
+    CSIDriver,
+    EnvFromSource,
+    Node,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    RuntimeClass,
+    Service,
+    ServiceSpec,
+)
 from trikubelet.clock import TrioClock
 from trikubelet.cluster.informers import Cluster
-from trikubelet.cluster.types import NODES, PODS, RateLimit
+from trikubelet.cluster.types import CONFIG_MAPS, NODES, PODS, RateLimit
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -41,21 +54,32 @@ async def test_a_node_sees_what_concerns_it(nursery: trio.Nursery, autojump_cloc
             service("web", "10.0.0.1"),
             service("headless", "None"),
             RuntimeClass(metadata=ObjectMeta(name="gvisor"), handler="runsc"),
+            CSIDriver(metadata=ObjectMeta(name="disk")),
+            ConfigMap(metadata=ObjectMeta(name="settings", namespace="ns"), data={"a": "b"}),
         ]
     )
     cluster = make(client)
     await nursery.start(cluster.run)
-    for store in (cluster.node, cluster.pods, cluster.services, cluster.runtime_classes):
+    for store in (cluster.node, cluster.pods, cluster.services, cluster.runtime_classes, cluster.csi_drivers):
         await store.wait_synced()
     assert [node.metadata.name for node in cluster.node.values()] == ["a"]
     assert [pod.metadata.name for pod in cluster.pods.values()] == ["a"]
     assert [one.metadata.name for one in cluster.services.values()] == ["web"]
     assert await cluster.objects.runtime_handler("gvisor") == "runsc"
+    assert await cluster.storage.csi_driver("disk") is not None
+    assert (await cluster.storage.node()).metadata.name == "a"
+    container = Container(name="main", env_from=(EnvFromSource(config_map_ref=ConfigMapEnvSource(name="settings")),))
+    cluster.watched.register(
+        Pod(metadata=ObjectMeta(name="web", namespace="ns", uid="1"), spec=PodSpec(containers=(container,)))
+    )
+    assert (await cluster.objects.config_map("ns", "settings")).data == {"a": "b"}
+    assert len(client.called("watch", CONFIG_MAPS)) == 1
     assert {name: one.lists for name, one in cluster.statistics().items()} == {
         "nodes": 1,
         "pods": 1,
         "services": 1,
         "runtimeclasses": 1,
+        "csidrivers": 1,
     }
 
 

@@ -9,10 +9,9 @@ import attrs
 import pytest
 import trio
 
-from tests.cluster.scripted_client import ScriptedClient, status_error
+from tests.cluster.scripted_client import ScriptedClient
 from trikubelet.api import (
     ConfigMap,
-    Node,
     ObjectMeta,
     Pod,
     RuntimeClass,
@@ -26,10 +25,13 @@ from trikubelet.api import (
 from trikubelet.clock import TrioClock
 from trikubelet.cluster.objects import ClusterObjects
 from trikubelet.cluster.store import Store
-from trikubelet.cluster.types import CONFIG_MAPS, NODES, PODS, RUNTIME_CLASSES, SECRETS, SERVICES, WatchEvent
+from trikubelet.cluster.tokens import Tokens
+from trikubelet.cluster.types import PODS, RUNTIME_CLASSES, SERVICES, WatchEvent
 from trikubelet.runtime.objects import ObjectError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio.testing import MockClock
 
     from trikubelet.runtime.credentials.accounts import ServiceAccounts
@@ -67,23 +69,45 @@ def pod(name: str = "web", *, links: bool | None = True, source: str = "api", **
 
 
 @attrs.define
+class Watched:
+    """What volumes read from."""
+
+    asked: list[str] = attrs.field(factory=list)
+
+    def register(self, pod: Pod) -> None: ...
+
+    def unregister(self, uid: str) -> None: ...
+
+    async def config_map(self, namespace: str, name: str) -> ConfigMap:
+        self.asked.append(f"configmaps {namespace}/{name}")
+        return config_map("one")
+
+    async def secret(self, namespace: str, name: str) -> Secret:
+        self.asked.append(f"secrets {namespace}/{name}")
+        if name != "pull":
+            raise ObjectError(f'secret "{name}" not found', "not found")
+        return Secret(metadata=ObjectMeta(name="pull", namespace="ns"))
+
+    def subscribe(self, listener: Callable[[str, str, str], None]) -> None: ...
+
+
+@attrs.define
 class World:
     client: ScriptedClient
     pods: Store[Pod] = attrs.field(factory=lambda: Store(PODS))
     services: Store[Service] = attrs.field(factory=lambda: Store(SERVICES))
     classes: Store[RuntimeClass] = attrs.field(factory=lambda: Store(RUNTIME_CLASSES))
-    node: Store[Node] = attrs.field(factory=lambda: Store(NODES))
+    watched: Watched = attrs.field(factory=lambda: Watched())
     version: int = 0
 
     def objects(self) -> ClusterObjects:
         return ClusterObjects(
             self.client,
+            watched=self.watched,
+            tokens=Tokens(self.client, clock=TrioClock(), rng=random.Random(1)),
             pods=self.pods,
             services=self.services,
             runtime_classes=self.classes,
-            node=lambda: self.node.get("a"),
-            clock=TrioClock(),
-            rng=random.Random(1),
         )
 
     def bind(self, added: Pod) -> None:
@@ -94,13 +118,10 @@ class World:
     def unbind(self, gone: Pod) -> None:
         self.pods.apply(WatchEvent("DELETED", gone))
 
-    def asked(self) -> int:
-        return len(self.client.called("get"))
-
 
 @pytest.fixture
 async def world() -> World:
-    return World(ScriptedClient([config_map("one"), Secret(metadata=ObjectMeta(name="pull", namespace="ns"))]))
+    return World(ScriptedClient())
 
 
 def as_getter(objects: ClusterObjects) -> ObjectGetter:
@@ -111,124 +132,13 @@ def as_accounts(objects: ClusterObjects) -> ServiceAccounts:
     return objects
 
 
-async def test_an_object_is_fetched_once_a_minute(world: World, autojump_clock: MockClock) -> None:
+async def test_variables_and_pulls_read_what_volumes_read(world: World, autojump_clock: MockClock) -> None:
     objects = world.objects()
-    assert (await objects.config_map("ns", "settings")).data == {"text": "one"}
-    world.client.put(config_map("two"))
-    await trio.sleep(59)
-    assert (await objects.config_map("ns", "settings")).data == {"text": "one"}
-    await trio.sleep(2)
-    assert (await objects.config_map("ns", "settings")).data == {"text": "two"}
-    assert world.asked() == 2
-
-
-async def test_the_node_says_how_long_objects_are_kept(world: World, autojump_clock: MockClock) -> None:
-    metadata = ObjectMeta(name="a", annotations={"node.alpha.kubernetes.io/ttl": "0"})
-    world.node.replace([Node(metadata=metadata)], [], "1")
-    objects = world.objects()
-    await objects.config_map("ns", "settings")
-    await objects.config_map("ns", "settings")
-    assert world.asked() == 2
-
-
-async def test_a_new_pod_finds_the_newest_version(world: World, autojump_clock: MockClock) -> None:
-    objects = world.objects()
-    world.bind(pod())
-    await objects.config_map("ns", "settings")
-    world.client.put(config_map("two"))
-    await trio.sleep(1)
-    world.bind(pod("db"))
-    assert (await objects.config_map("ns", "settings")).data == {"text": "two"}
-    # A status that changed is no reason.
-    world.bind(pod("db"))
-    await objects.config_map("ns", "settings")
-    assert world.asked() == 2
-
-
-async def test_a_hundred_pods_ask_once(world: World, autojump_clock: MockClock) -> None:
-    objects = world.objects()
-    world.client.set_latency(1)
-    async with trio.open_nursery() as nursery:
-        for _ in range(100):
-            nursery.start_soon(objects.config_map, "ns", "settings")
-    assert world.asked() == 1
-
-
-async def test_while_the_server_is_away_the_last_version_is_used(world: World, autojump_clock: MockClock) -> None:
-    objects = world.objects()
-    world.bind(pod())
-    await objects.config_map("ns", "settings")
-    world.client.unreachable()
-    await trio.sleep(600)
-    assert (await objects.config_map("ns", "settings")).data == {"text": "one"}
-    with pytest.raises(ObjectError, match=r"failed to sync secret cache: .*connection refused") as caught:
-        await objects.secret("ns", "pull")
-    assert caught.value.problem == "unavailable"
-    world.client.back()
+    assert (await as_getter(objects).config_map("ns", "settings")).data == {"text": "one"}
     await objects.secret("ns", "pull")
-
-
-async def test_a_failure_is_told_to_all_who_waited_for_it(world: World, autojump_clock: MockClock) -> None:
-    objects = world.objects()
-    world.client.hold("get", SECRETS)
-    failed = []
-
-    async def ask() -> None:
-        try:
-            await objects.secret("ns", "pull")
-        except ObjectError as error:
-            failed.append(error.problem)
-
-    begin = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        for _ in range(20):
-            nursery.start_soon(ask)
-    assert failed == ["unavailable"] * 20
-    # One attempt, and one for those who came while it was made.
-    assert trio.current_time() - begin <= 20
-
-
-async def test_an_object_that_is_missing_is_said_so_and_asked_for_again(
-    world: World, autojump_clock: MockClock
-) -> None:
-    objects = world.objects()
-    with pytest.raises(ObjectError, match=r'^secret "other" not found$') as caught:
+    assert world.watched.asked == ["configmaps ns/settings", "secrets ns/pull"]
+    with pytest.raises(ObjectError, match=r'^secret "other" not found$'):
         await objects.secret("ns", "other")
-    assert caught.value.problem == "not found"
-    world.client.put(Secret(metadata=ObjectMeta(name="other", namespace="ns")))
-    await objects.secret("ns", "other")
-
-
-async def test_an_object_that_was_deleted_is_not_used_any_longer(world: World, autojump_clock: MockClock) -> None:
-    objects = world.objects()
-    await objects.config_map("ns", "settings")
-    world.client.remove(CONFIG_MAPS, "settings", "ns")
-    await trio.sleep(61)
-    with pytest.raises(ObjectError, match=r'^configmap "settings" not found$'):
-        await objects.config_map("ns", "settings")
-
-
-async def test_a_refusal_is_no_proof_that_the_object_is_missing(world: World, autojump_clock: MockClock) -> None:
-    world.client.fail("get", CONFIG_MAPS, status_error(403, "Forbidden", "no relationship found"))
-    with pytest.raises(ObjectError, match="no relationship found") as caught:
-        await world.objects().config_map("ns", "settings")
-    assert caught.value.problem == "unavailable"
-
-
-async def test_what_no_pod_names_is_dropped(world: World, autojump_clock: MockClock) -> None:
-    objects = world.objects()
-    world.bind(pod())
-    await objects.config_map("ns", "settings")
-    await trio.sleep(120)
-    await objects.secret("ns", "pull")
-    world.client.unreachable()
-    assert (await objects.config_map("ns", "settings")).data == {"text": "one"}
-    world.unbind(pod())
-    await trio.sleep(120)
-    with pytest.raises(ObjectError):
-        await objects.secret("ns", "new")
-    with pytest.raises(ObjectError):
-        await objects.config_map("ns", "settings")
 
 
 async def test_pods_are_told_of_services(world: World, autojump_clock: MockClock) -> None:

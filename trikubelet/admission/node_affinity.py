@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.api.name_formats import label_value, qualified_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from trikubelet.api import NodeSelectorRequirement, NodeSelectorTerm, Pod
 
@@ -31,7 +31,12 @@ def matches_node(pod: Pod, node_name: str, labels: Mapping[str, str]) -> bool:
     required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
     if required is None:
         return True
-    return any(_holds(term, node_name, labels) for term in required.node_selector_terms)
+    return matches_terms(required.node_selector_terms, node_name, labels)
+
+
+def matches_terms(terms: Iterable[NodeSelectorTerm], node_name: str, labels: Mapping[str, str]) -> bool:
+    """Whether one of the terms holds for a node of this name, with these labels."""
+    return any(_holds(term, node_name, labels) for term in terms)
 
 
 def _holds(term: NodeSelectorTerm, node_name: str, labels: Mapping[str, str]) -> bool:

@@ -91,3 +91,15 @@ class LabelSelector(APIObject):
 
     match_labels: dict[str, str] = field(factory=dict)
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+@attrs.frozen(repr=False)
+class Condition(APIObject):
+    """One aspect of an object's state (`metav1.Condition`)."""
+
+    type: str = field(default="", metadata=REQUIRED)
+    status: str = field(default="", metadata=REQUIRED)
+    observed_generation: int = 0
+    last_transition_time: datetime | None = field(default=None, metadata=REQUIRED)
+    reason: str = field(default="", metadata=REQUIRED)
+    message: str = field(default="", metadata=REQUIRED)

@@ -16,6 +16,14 @@ class LocalObjectReference(APIObject):
 
 
 @attrs.frozen(repr=False)
+class SecretReference(APIObject):
+    """A secret of any namespace."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+@attrs.frozen(repr=False)
 class ObjectReference(APIObject):
     """Any object, or a part of one (`field_path`), as events and bindings name it."""
 

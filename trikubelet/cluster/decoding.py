@@ -3,6 +3,9 @@
 A single object that cannot be read is the call's failure. In a list and in a watch it is one of many: it becomes
 `Undecodable`, with as much of its metadata as there is, and the others are unharmed. `metadata.managedFields` is
 dropped before decoding: nobody here needs it, and it is half of a pod's bytes.
+
+What is said of something unreadable goes to logs and events, so nothing of a secret may be in it: of an answer that
+could be an object nothing is shown, nor any value of a Secret or a token.
 """
 
 from __future__ import annotations
@@ -10,7 +13,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from trikubelet.api import DecodeError, KubernetesObject, ObjectMeta, Problem, Status, from_dict
+from trikubelet.api import (
+    DecodeError,
+    KubernetesObject,
+    ObjectMeta,
+    Problem,
+    Secret,
+    Status,
+    TokenRequest,
+    from_dict,
+)
 from trikubelet.cluster.errors import ApiAnswerError, error_event
 from trikubelet.cluster.types import Undecodable, WatchEvent
 
@@ -24,6 +36,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 _SHOWN: Final = 200
 """Bytes of an unreadable answer that an error shows."""
+_CONFIDENTIAL: Final = (Secret, TokenRequest)
 _EVENT_TYPES: Final[Mapping[str, WatchEventType]] = {
     "ADDED": "ADDED",
     "MODIFIED": "MODIFIED",
@@ -37,11 +50,17 @@ def parse_object(body: bytes, request: str) -> dict[str, Any]:
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
-        beginning = body[:_SHOWN].decode("utf-8", "replace")
-        raise ApiAnswerError(request, f"expected JSON, got {beginning!r} ({error})") from error
+        raise ApiAnswerError(request, f"expected JSON, got {_beginning(body)} ({error})") from None
     if not isinstance(data, dict):
         raise ApiAnswerError(request, f"expected a JSON object, got a {type(data).__name__}")
     return data
+
+
+def _beginning(body: bytes) -> str:
+    """A page of a proxy is worth seeing."""
+    if body.lstrip()[:1] == b"{":
+        return f"{len(body)} bytes that begin like an object"
+    return repr(body[:_SHOWN].decode("utf-8", "replace"))
 
 
 def decode_answer(cls: type[T], body: bytes, request: str) -> T:
@@ -62,7 +81,8 @@ def decode_item(cls: type[T], data: object) -> T | Undecodable:
     try:
         return from_dict(cls, _without_managed_fields(data))
     except DecodeError as error:
-        return Undecodable(_readable_metadata(data), tuple(error.problems))
+        problems = error.problems if cls not in _CONFIDENTIAL else [_unseen(problem) for problem in error.problems]
+        return Undecodable(_readable_metadata(data), tuple(problems))
 
 
 def decode_event(resource: Resource[T], line: bytes, request: str) -> WatchEvent[T] | ApiStatusError | str:
@@ -117,6 +137,10 @@ def _readable_metadata(data: object) -> ObjectMeta:
             uid=texts.get("uid", ""),
             resource_version=texts.get("resourceVersion", ""),
         )
+
+
+def _unseen(problem: Problem) -> Problem:
+    return Problem(problem.path, "expected another value than the one that came, which is not shown")
 
 
 def _text(problems: tuple[Problem, ...]) -> str:

@@ -1,8 +1,9 @@
 """What the node knows of its cluster: copies of the objects that it must not ask for one by one.
 
-Four reflectors keep four stores: the node's own object, its pods, all services, all RuntimeClasses. The pods are read
-when the node has been: pods are judged by the node's labels and taints, and those of a restart ago would be the wrong
-ones. Whoever needs an object reads the store; whoever writes uses one of three clients on the same connections.
+Five reflectors keep five stores: the node's own object, its pods, all services, all RuntimeClasses, all CSIDrivers. The
+pods are read when the node has been: pods are judged by the node's labels and taints, and those of a restart ago would
+be the wrong ones. ConfigMaps, Secrets and trust bundles are followed when a pod needs them. Whoever needs an object
+reads the store; whoever writes uses one of three clients on the same connections.
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.cluster.objects import ClusterObjects
+from trikubelet.cluster.pod_credentials import ClusterCredentials
+from trikubelet.cluster.pod_objects import PodObjects, copies_by
 from trikubelet.cluster.reflector import Reflector, ReflectorStatistics
+from trikubelet.cluster.storage_objects import ClusterStorage
 from trikubelet.cluster.store import Store
-from trikubelet.cluster.types import NODES, PODS, RUNTIME_CLASSES, SERVICES
+from trikubelet.cluster.tokens import Tokens
+from trikubelet.cluster.trust_bundles import TrustBundles
+from trikubelet.cluster.types import CSI_DRIVERS, NODES, PODS, RUNTIME_CLASSES, SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trikubelet.api import Node, Pod, RuntimeClass, Service
+    from trikubelet.api import CSIDriver, Node, Pod, RuntimeClass, Service
     from trikubelet.clock import WallClock
+    from trikubelet.cluster.pod_credentials import PodCertificates
     from trikubelet.cluster.types import ApiClient, RateLimit
 
 EVENT_TIMEOUT: Final = 10.0
@@ -44,7 +51,13 @@ class Cluster:
         heartbeat_timeout: float,
         clock: WallClock,
         rng: random.Random | None = None,
+        change_detection: str = "Watch",
+        sync_frequency: float = 60.0,
+        boot_id: str = "",
+        certificates: PodCertificates | None = None,
     ) -> None:
+        """`change_detection`: of ConfigMaps and Secrets, by Watch, Cache or Get. `sync_frequency`: seconds between two
+        syncs of a pod that does not change. `certificates` is run by others."""
         rng = rng or random.Random()
         self.client = client
         self.events_client = client.view(limit=event_limit, timeout=EVENT_TIMEOUT)
@@ -54,20 +67,36 @@ class Cluster:
         self.pods: Store[Pod] = Store(PODS)
         self.services: Store[Service] = Store(SERVICES)
         self.runtime_classes: Store[RuntimeClass] = Store(RUNTIME_CLASSES)
+        self.csi_drivers: Store[CSIDriver] = Store(CSI_DRIVERS)
         self._node_reflector = Reflector(client, NODES, self.node, rng=rng, field_selector=f"metadata.name={node_name}")
         self._pod_reflector = Reflector(client, PODS, self.pods, rng=rng, field_selector=f"spec.nodeName={node_name}")
         self._service_reflector = Reflector(
             client, SERVICES, self.services, rng=rng, field_selector="spec.clusterIP!=None"
         )
         self._class_reflector = Reflector(client, RUNTIME_CLASSES, self.runtime_classes, rng=rng)
+        self._driver_reflector = Reflector(client, CSI_DRIVERS, self.csi_drivers, rng=rng)
+        self.tokens = Tokens(client, clock=clock, rng=rng)
+        self.watched = PodObjects(
+            copies_by(
+                change_detection,
+                client,
+                node=lambda: self.node.get(node_name),
+                sync_frequency=sync_frequency,
+                rng=rng,
+            )
+        )
         self.objects = ClusterObjects(
             client,
+            watched=self.watched,
+            tokens=self.tokens,
             pods=self.pods,
             services=self.services,
             runtime_classes=self.runtime_classes,
-            node=lambda: self.node.get(node_name),
-            clock=clock,
-            rng=rng,
+        )
+        self.storage = ClusterStorage(client, node_name, nodes=self.node, csi_drivers=self.csi_drivers)
+        self.trust_bundles = TrustBundles(client, rng=rng, order=boot_id)
+        self.credentials = ClusterCredentials(
+            tokens=self.tokens, trust_bundles=self.trust_bundles, certificates=certificates, clock=clock
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -77,6 +106,9 @@ class Cluster:
             nursery.start_soon(self._node_reflector.run)
             nursery.start_soon(self._service_reflector.run)
             nursery.start_soon(self._class_reflector.run)
+            nursery.start_soon(self._driver_reflector.run)
+            nursery.start_soon(self.trust_bundles.run)
+            nursery.start_soon(self.watched.run)
             await self.node.wait_synced()
             await self._pod_reflector.run()
 
@@ -87,5 +119,6 @@ class Cluster:
             "pods": self._pod_reflector,
             "services": self._service_reflector,
             "runtimeclasses": self._class_reflector,
+            "csidrivers": self._driver_reflector,
         }
         return {name: reflector.statistics() for name, reflector in reflectors.items()}

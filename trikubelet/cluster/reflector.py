@@ -64,7 +64,27 @@ class ReflectorStatistics:
 
 
 class Reflector(Generic[T]):
-    """Follows the objects of a resource that a field selector picks."""
+    """Follows the objects of a resource that a namespace and a field selector pick."""
+
+    __slots__ = (
+        "_client",
+        "_events",
+        "_failures",
+        "_lists",
+        "_name",
+        "_namespace",
+        "_one_of_many",
+        "_page",
+        "_pauses",
+        "_position",
+        "_problem",
+        "_resource",
+        "_rng",
+        "_selector",
+        "_store",
+        "_watch_seconds",
+        "_watches",
+    )
 
     def __init__(
         self,
@@ -73,15 +93,26 @@ class Reflector(Generic[T]):
         store: Store[T],
         *,
         rng: random.Random,
+        namespace: str = "",
         field_selector: str = "",
         page: int = PAGE,
+        watch_seconds: tuple[float, float] = WATCH_SECONDS,
+        one_of_many: str = "",
     ) -> None:
+        """Without a namespace all are followed. A watch is asked to last between `watch_seconds`.
+
+        `one_of_many` names a reflector of which a node has hundreds: one more or less is nothing to tell of.
+        """
         self._client = client
         self._resource = resource
         self._store = store
         self._rng = rng
+        self._namespace = namespace
         self._selector = field_selector
         self._page = page
+        self._watch_seconds = watch_seconds
+        self._one_of_many = bool(one_of_many)
+        self._name = one_of_many or str(resource)
         self._position = Position()
         self._pauses = Pauses()
         self._lists = self._watches = self._events = self._failures = 0
@@ -130,6 +161,7 @@ class Reflector(Generic[T]):
         while True:
             page: Listing[T] = await self._client.list(
                 self._resource,
+                self._namespace,
                 field_selector=self._selector,
                 # A page that continues has the version of the first one in its token.
                 resource_version="" if continue_ else version,
@@ -144,6 +176,8 @@ class Reflector(Generic[T]):
         self._take_all(items, undecodable, page.resource_version)
 
     def _take_all(self, items: list[T], undecodable: list[Undecodable], version: str) -> None:
+        if not self._lists and not self._one_of_many:
+            log.info("objects read", objects=self._name, count=len(items))
         self._lists += 1
         self._position = listed(self._position, version)
         self._store.replace(items, undecodable, version)
@@ -154,10 +188,11 @@ class Reflector(Generic[T]):
         events_before = self._events
         async with self._client.watch(
             self._resource,
+            self._namespace,
             field_selector=self._selector,
             resource_version=request.resource_version,
             send_initial_events=request.step is Step.WATCH_LIST,
-            timeout=self._rng.uniform(*WATCH_SECONDS),
+            timeout=self._rng.uniform(*self._watch_seconds),
         ) as events:
             self._watches += 1
             if request.step is Step.WATCH_LIST:
@@ -217,7 +252,7 @@ class Reflector(Generic[T]):
     def _note(self, error: ApiError | None) -> None:
         """Tell of the first failure in a row, and of the end of the row."""
         if error is None:
-            if self._problem:
+            if self._problem and not self._one_of_many:
                 log.info("objects are followed again", objects=self._name)
             self._problem = ""
             return
@@ -225,10 +260,8 @@ class Reflector(Generic[T]):
             log.info("too much has happened; reading everything anew", objects=self._name, problem=str(error))
             return
         self._failures += 1
-        emit = log.debug if self._problem else log.warning
+        # That the server is away, those reflectors say of which there is one.
+        quiet = self._problem or (self._one_of_many and not isinstance(error, ApiStatusError))
+        emit = log.debug if quiet else log.warning
         self._problem = str(error)
         emit("objects cannot be followed; keeping the last state", objects=self._name, problem=self._problem)
-
-    @property
-    def _name(self) -> str:
-        return str(self._resource)

@@ -29,7 +29,19 @@ log = get_logger("cluster")
 
 
 class Store(Generic[T]):
-    """An ObjectStore (`trikubelet.cluster.types`), and how to change it."""
+    """An ObjectStore (`trikubelet.cluster.types`), and how to change it. There may be thousands, of one object each."""
+
+    __slots__ = (
+        "_changed",
+        "_listeners",
+        "_objects",
+        "_synced",
+        "_undecodable",
+        "_undecodable_listeners",
+        "_values",
+        "resource",
+        "resource_version",
+    )
 
     def __init__(self, resource: Resource[T]) -> None:
         self.resource = resource
@@ -38,7 +50,7 @@ class Store(Generic[T]):
         self._undecodable: dict[Key, Undecodable] = {}
         self._values: tuple[T, ...] | None = None
         self._synced = trio.Event()
-        self._changed = trio.Event()
+        self._changed: trio.Event | None = None
         self._listeners: list[Callable[[T | None, T | None], None]] = []
         self._undecodable_listeners: list[Callable[[Undecodable, T | None], None]] = []
 
@@ -71,6 +83,8 @@ class Store(Generic[T]):
         self._undecodable_listeners.append(listener)
 
     def changed(self) -> trio.Event:
+        if self._changed is None:
+            self._changed = trio.Event()
         return self._changed
 
     # For the reflector.
@@ -100,7 +114,6 @@ class Store(Generic[T]):
         first = not self.synced
         self._synced.set()
         if first:
-            log.info("objects read", objects=str(self.resource), count=len(after))
             self._wake()
 
     def apply(self, event: WatchEvent[T]) -> None:
@@ -165,8 +178,9 @@ class Store(Generic[T]):
             listener(item, kept)
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
 
 def _key(metadata: ObjectMeta) -> Key:

@@ -6,7 +6,7 @@ its token already.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -19,7 +19,6 @@ from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:
     import random
-    from datetime import datetime
 
     from trikubelet.clock import WallClock
     from trikubelet.cluster.types import ApiClient
@@ -30,6 +29,8 @@ LAST_SHARE: Final = 0.2
 """Of a token's life; when it begins, a new one is fetched."""
 JITTER: Final = 10.0
 """Seconds that a refresh comes earlier, at most, so that tokens of one age are not all replaced at once."""
+RETRY: Final = timedelta(seconds=30)
+"""After this, who waits for a renewal that failed asks again."""
 PRUNE_SECONDS: Final = 60.0
 
 log = get_logger("cluster")
@@ -87,24 +88,37 @@ def expired(token: TokenRequest, now: datetime) -> bool:
     return end is not None and now > end
 
 
-def requires_refresh(token: TokenRequest, now: datetime, jitter: float) -> bool:
-    """Whether a newer token should be used; `jitter` in seconds, up to JITTER.
+def renew_at(token: TokenRequest, jitter: float) -> datetime | None:
+    """From when on a newer token should be used; `jitter` in seconds, up to JITTER.
 
-    A token whose life is unknown is used on: the server always says it.
+    None for a token whose life is unknown, which is used on: the server always says it.
     """
     end, seconds = token.status.expiration_timestamp, token.spec.expiration_seconds
     if end is None or seconds is None:
         log.error("the API server did not say how long a token is good for", audiences=token.spec.audiences)
-        return False
+        return None
     issued = end - timedelta(seconds=seconds)
-    earlier = timedelta(seconds=jitter)
-    return now > issued + LONGEST_USE - earlier or now > end - timedelta(seconds=int(seconds * LAST_SHARE)) - earlier
+    last_share = timedelta(seconds=int(seconds * LAST_SHARE))
+    return min(issued + LONGEST_USE, end - last_share) - timedelta(seconds=jitter)
+
+
+def requires_refresh(token: TokenRequest, now: datetime, jitter: float) -> bool:
+    """Whether `renew_at` is over."""
+    due = renew_at(token, jitter)
+    return due is not None and now >= due
 
 
 @attrs.define
 class _Entry:
     lock: trio.Lock = attrs.field(factory=trio.Lock)
     token: TokenRequest | None = attrs.field(default=None, repr=False)
+    jitter: float = 0.0
+    """Seconds; the token's own, so that a timer for its renewal finds it due."""
+    renewal_failed: datetime | None = None
+    """When it was last tried in vain."""
+
+    def take(self, token: TokenRequest, jitter: float) -> None:
+        self.token, self.jitter, self.renewal_failed = token, jitter, None
 
 
 class Tokens:
@@ -126,10 +140,10 @@ class Tokens:
         entry = self._entries.setdefault(key, _Entry())
         async with entry.lock:
             known = entry.token
-            if known is not None and not requires_refresh(known, self._clock.now(), self._rng.random() * JITTER):
+            if known is not None and not requires_refresh(known, self._clock.now(), entry.jitter):
                 return known
             try:
-                entry.token = await self._client.create_subresource(
+                fresh = await self._client.create_subresource(
                     SERVICE_ACCOUNTS, key.account, key.namespace, "token", key.request(), urgency=Urgency.URGENT
                 )
             except ApiError as error:
@@ -138,10 +152,25 @@ class Tokens:
                 if expired(known, self._clock.now()):
                     raise TokenError(f"token {key} expired and refresh failed: {error}") from error
                 log.warning("a token could not be renewed; using the old one", token=str(key), problem=str(error))
+                entry.renewal_failed = self._clock.now()
                 return known
             finally:
                 self._prune()
-            return entry.token
+            entry.take(fresh, self._rng.random() * JITTER)
+            return fresh
+
+    def renew_at(self, key: TokenKey) -> datetime | None:
+        """When it is worth to `get` the token again: it is due then, or another attempt to renew it is.
+
+        None when no token is kept, or one whose life is unknown.
+        """
+        entry = self._entries.get(key)
+        if entry is None or entry.token is None:
+            return None
+        due = renew_at(entry.token, entry.jitter)
+        if due is not None and entry.renewal_failed is not None:
+            return max(due, entry.renewal_failed + RETRY)
+        return due
 
     def forget_pod(self, uid: str) -> None:
         """Drop the tokens that are bound to a pod, which end with it."""

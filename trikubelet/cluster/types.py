@@ -18,19 +18,25 @@ import attrs
 
 from trikubelet.api import (
     CertificateSigningRequest,
+    ClusterTrustBundle,
     ConfigMap,
+    CSIDriver,
     CSINode,
     Event,
     KubernetesObject,
     Lease,
     Node,
     ObjectMeta,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
+    PodCertificateRequest,
     Problem,
     RuntimeClass,
     Secret,
     Service,
     ServiceAccount,
+    VolumeAttachment,
 )
 
 if TYPE_CHECKING:
@@ -120,6 +126,18 @@ SIGNING_REQUESTS: Final = Resource(
     "CertificateSigningRequest",
     False,
     CertificateSigningRequest,
+)
+CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, PersistentVolumeClaim)
+PERSISTENT_VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", False, PersistentVolume)
+CSI_DRIVERS: Final = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, CSIDriver)
+VOLUME_ATTACHMENTS: Final = Resource(
+    "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False, VolumeAttachment
+)
+TRUST_BUNDLES: Final = Resource(
+    "certificates.k8s.io", "v1beta1", "clustertrustbundles", "ClusterTrustBundle", False, ClusterTrustBundle
+)
+POD_CERTIFICATE_REQUESTS: Final = Resource(
+    "certificates.k8s.io", "v1beta1", "podcertificaterequests", "PodCertificateRequest", True, PodCertificateRequest
 )
 
 

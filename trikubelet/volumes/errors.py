@@ -2,11 +2,61 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class VolumeError(Exception):
-    """A volume could not be prepared. `volume` is its name in the pod."""
+    """A volume could not be prepared. `volume` is its name in the pod.
+
+    Nothing of what was asked for is there.
+    """
 
     def __init__(self, volume: str, problem: str) -> None:
         super().__init__(f'volume "{volume}": {problem}')
         self.volume = volume
         self.problem = problem
+
+
+class UncertainVolumeError(VolumeError):
+    """Nobody knows whether what was asked for is there, or still comes: it is to be taken down all the same."""
+
+
+class TransientVolumeError(VolumeError):
+    """Nothing was tried, since something is missing that may come: what was there before is as it was."""
+
+
+class VolumesNotReadyError(Exception):
+    """A pod's volumes are not all there. Its text is the kubelet's."""
+
+    def __init__(
+        self,
+        unmounted: Sequence[str],
+        unattached: Sequence[str] = (),
+        unprocessed: Sequence[str] = (),
+        *,
+        cause: str,
+        timed_out: bool,
+    ) -> None:
+        """Names of volumes in the pod; `unprocessed` those of which it is not even known what they are."""
+        self.unmounted = tuple(sorted(unmounted))
+        self.unattached = tuple(sorted(unattached))
+        self.unprocessed = tuple(sorted(unprocessed))
+        self.cause = cause
+        self.timed_out = timed_out
+        parts = zip(
+            ("unmounted", "unattached", "failed to process"),
+            (self.unmounted, self.unattached, self.unprocessed),
+            strict=True,
+        )
+        super().__init__(", ".join(f"{what} volumes=[{' '.join(names)}]" for what, names in parts) + f": {cause}")
+
+
+class AttachLimitError(VolumesNotReadyError):
+    """The node can take no more volumes of a driver, so that the pod has to go elsewhere (kubelet:
+    `VolumeAttachLimitExceededError`)."""
+
+    def __str__(self) -> str:
+        return f"Node has reached its volume attachment limit, rejecting pod. {super().__str__()}"

@@ -1,0 +1,99 @@
+"""What pods prove who they are with, and whom they may trust: tokens, certificates and trust bundles from the cluster.
+
+Each has an owner that keeps it and renews it; here they speak the language of volumes.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+from trikubelet.cluster.tokens import BoundPod, TokenError, TokenKey
+from trikubelet.runtime.objects import ObjectError
+from trikubelet.volumes.objects import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trikubelet.api import ClusterTrustBundleProjection, Pod, PodCertificateProjection
+    from trikubelet.clock import WallClock
+    from trikubelet.cluster.tokens import Tokens
+    from trikubelet.cluster.trust_bundles import TrustBundles
+    from trikubelet.volumes.objects import CertificateAndKey
+
+UNKNOWN_LIFE: Final = timedelta(hours=1)
+"""Of a token whose end the API server did not say."""
+
+
+class PodCertificates(Protocol):
+    """Who requests pods' certificates and renews them (kubelet: `podcertificate` manager)."""
+
+    async def certificate(
+        self, pod: Pod, volume: str, index: int, source: PodCertificateProjection
+    ) -> CertificateAndKey:
+        """For source number `index` of a projected volume. Raises ObjectError while there is none."""
+        ...
+
+    def forget(self, uid: str) -> None:
+        """The pod has ended."""
+        ...
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """`listener` is called synchronously with the UID of a pod that has a new certificate."""
+        ...
+
+
+class ClusterCredentials:
+    """`trikubelet.volumes.objects.PodCredentials`."""
+
+    def __init__(
+        self,
+        *,
+        tokens: Tokens,
+        trust_bundles: TrustBundles,
+        certificates: PodCertificates | None = None,
+        clock: WallClock,
+    ) -> None:
+        self._tokens = tokens
+        self._trust_bundles = trust_bundles
+        self._certificates = certificates
+        self._clock = clock
+
+    async def token(self, pod: Pod, audiences: tuple[str, ...], seconds: int | None) -> Token:
+        """Bound to the pod, for its service account. Raises ObjectError. Cancellable."""
+        metadata = pod.metadata
+        key = TokenKey(
+            metadata.namespace,
+            pod.spec.service_account_name,
+            audiences,
+            expiration_seconds=seconds,
+            bound=BoundPod(metadata.name, metadata.uid),
+        )
+        try:
+            request = await self._tokens.get(key)
+        except TokenError as error:
+            raise ObjectError(error.message, "unavailable") from error
+        expires = request.status.expiration_timestamp
+        if expires is None:
+            expires = self._clock.now() + UNKNOWN_LIFE
+        return Token(request.status.token, expires=expires, renew_at=self._tokens.renew_at(key) or expires)
+
+    def forget(self, uid: str) -> None:
+        self._tokens.forget_pod(uid)
+        if self._certificates is not None:
+            self._certificates.forget(uid)
+
+    async def trust_bundle(self, source: ClusterTrustBundleProjection) -> bytes:
+        return await self._trust_bundles.get(source)
+
+    async def pod_certificate(
+        self, pod: Pod, volume: str, index: int, source: PodCertificateProjection
+    ) -> CertificateAndKey:
+        if self._certificates is None:
+            raise ObjectError("PodCertificate projection is not supported by this agent", "unavailable")
+        return await self._certificates.certificate(pod, volume, index, source)
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        self._trust_bundles.on_change(lambda: listener(""))
+        if self._certificates is not None:
+            self._certificates.on_change(listener)

@@ -1,0 +1,110 @@
+"""What volumes are told by an agent without a cluster: the kubelet's errors in standalone mode.
+
+Volumes that need nothing of a cluster never ask. Static pods are checked before they come here, so most of these texts
+are for those who try.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from trikubelet.runtime.objects import ObjectError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from trikubelet.api import (
+        ClusterTrustBundleProjection,
+        ConfigMap,
+        CSIDriver,
+        Node,
+        PersistentVolume,
+        PersistentVolumeClaim,
+        Pod,
+        PodCertificateProjection,
+        Quantity,
+        Secret,
+        VolumeAttachment,
+    )
+    from trikubelet.volumes.objects import CertificateAndKey, Token
+
+STANDALONE: Final = "not supported due to running kubelet in standalone mode"
+
+
+def _refuse(message: str = STANDALONE) -> NoReturn:
+    raise ObjectError(message, "no client")
+
+
+class NoClusterObjects:
+    """`WatchedObjects` where there are none."""
+
+    def register(self, pod: Pod) -> None:
+        """Nothing is read."""
+
+    def unregister(self, uid: str) -> None:
+        """Nothing was read."""
+
+    async def config_map(self, namespace: str, name: str) -> ConfigMap:
+        _refuse()
+
+    async def secret(self, namespace: str, name: str) -> Secret:
+        _refuse()
+
+    def subscribe(self, listener: Callable[[str, str, str], None]) -> None:
+        """Nothing changes."""
+
+
+class NoClusterStorage:
+    """`StorageObjects` where there are none. CSI drivers can be used all the same, as those without an object."""
+
+    async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
+        _refuse()
+
+    async def volume(self, name: str) -> PersistentVolume:
+        _refuse()
+
+    async def attachment(self, name: str) -> VolumeAttachment:
+        _refuse()
+
+    async def csi_driver(self, name: str) -> CSIDriver | None:
+        return None
+
+    def known_csi_driver(self, name: str) -> CSIDriver | None:
+        return None
+
+    def on_csi_driver(self, listener: Callable[[str], None]) -> None:
+        """There are none."""
+
+    def attached(self) -> Mapping[str, str] | None:
+        """Nobody attaches anything, and that is known."""
+        return {}
+
+    def on_attached(self, listener: Callable[[], None]) -> None:
+        """Nobody does."""
+
+    async def node(self) -> Node:
+        _refuse()
+
+    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> None:
+        _refuse()
+
+
+class NoClusterCredentials:
+    """`PodCredentials` where nobody gives any."""
+
+    async def token(self, pod: Pod, audiences: tuple[str, ...], seconds: int | None) -> Token:
+        _refuse("cannot use TokenManager when kubelet is in standalone mode")
+
+    def forget(self, uid: str) -> None:
+        """Nothing is known."""
+
+    async def trust_bundle(self, source: ClusterTrustBundleProjection) -> bytes:
+        _refuse("ClusterTrustBundle projection is not supported in static kubelet mode")
+
+    async def pod_certificate(
+        self, pod: Pod, volume: str, index: int, source: PodCertificateProjection
+    ) -> CertificateAndKey:
+        _refuse("PodCertificate projection is not supported in static kubelet mode")
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Nothing changes."""
