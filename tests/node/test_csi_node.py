@@ -6,12 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 import attrs
+import pytest
 import trio
 
 from tests.cluster.scripted_client import ScriptedClient, status_error
 from trikubelet.api import CSINode, Node, ObjectMeta, to_dict
 from trikubelet.clock import TrioClock
+from trikubelet.cluster.errors import ApiError
 from trikubelet.cluster.types import CSI_NODES
+from trikubelet.node.csi_drivers import DriverOnNode, with_driver, without_driver
 from trikubelet.node.csi_node import (
     MIGRATED,
     MIGRATED_PLUGINS,
@@ -108,3 +111,25 @@ async def test_a_failure_is_a_problem_until_it_succeeds(autojump_clock: MockCloc
         client.heal()
         await trio.sleep(61)
         assert keeper.problem is None
+
+
+async def test_a_change_is_made_of_what_the_server_has_now(autojump_clock: MockClock) -> None:
+    client = ScriptedClient([NODE, new_csi_node("n", "u")], clock=TrioClock())
+    keeper = CSINodeKeeper(client, "n")
+    await keeper.change(lambda found: with_driver(found, DriverOnNode("d", "id-1")))
+    calls = len(client.calls)
+    await keeper.change(lambda found: with_driver(found, DriverOnNode("d", "id-1")))
+    assert [call.verb for call in client.calls[calls:]] == ["get", "get"], "there is nothing to change"
+    client.fail("update", CSI_NODES, status_error(409, "Conflict", "no"))
+    with pytest.raises(ApiError):
+        await keeper.change(lambda found: without_driver(found, "d"))
+
+
+async def test_a_change_makes_the_object_first_where_it_is_missing_or_a_strangers(autojump_clock: MockClock) -> None:
+    for existing in ((), (new_csi_node("n", "gone"),)):
+        client = ScriptedClient([NODE, *existing], clock=TrioClock())
+        await CSINodeKeeper(client, "n").change(lambda found: with_driver(found, DriverOnNode("d", "id-1")))
+        found = client.stored(CSI_NODES, "n")
+        assert found is not None
+        assert belongs_to(found, "n", "u")
+        assert [entry.name for entry in found.spec.drivers] == ["d"]

@@ -1,8 +1,9 @@
 """The node's CSINode: the list of its volume drivers, empty at first (kubelet: `nodeInfoManager`, `csiPlugin`).
 
 The scheduler and the volume controllers look there before they send a pod with volumes, so a node is not ready until
-the object is there. It also says which of the drivers that were once part of the kubelet are served by CSI drivers
-instead: all of them, since this agent never had any.
+the object is there. Drivers come and go later, all through here (`csi_drivers.py`). The object also says which of the
+drivers that were once part of the kubelet are served by CSI drivers instead: all of them, since this agent never had
+any.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def with_migrated_plugins(csi_node: CSINode) -> CSINode | None:
 
 
 class CSINodeKeeper:
-    """Makes the object, once."""
+    """Makes the object, once, and changes it."""
 
     def __init__(self, client: ApiClient, node_name: str, *, on_change: Callable[[], object] = lambda: None) -> None:
         """`on_change` is called synchronously when `problem` changes."""
@@ -68,6 +69,7 @@ class CSINodeKeeper:
         self._on_change = on_change
         self._problem: str | None = "CSINode is not yet initialized"
         self._done = trio.Event()
+        self._one_at_a_time = trio.Lock()
 
     @property
     def problem(self) -> str | None:
@@ -96,8 +98,24 @@ class CSINodeKeeper:
             self._tell(f"failed to initialize CSINode: {problem}")
             await pauses.after_failure()
 
+    async def change(self, change: Callable[[CSINode], CSINode | None]) -> None:
+        """Make another object of the one that the API server has; None: it is as it should be.
+
+        One that is missing, or that is a stranger's, is made first. Raises ApiError: a conflict when somebody else
+        changed it meanwhile, which may be tried again. What `change` raises is passed on.
+        """
+        async with self._one_at_a_time:
+            existing = await self._own() or await self._own()
+            if existing is not None and (wanted := change(existing)) is not None:
+                await self._client.update(CSI_NODES, wanted)
+
     async def _try(self) -> bool:
         """False: a stranger's object was deleted, and the next try can create ours. Raises ApiError."""
+        async with self._one_at_a_time:
+            return await self._own() is not None
+
+    async def _own(self) -> CSINode | None:
+        """The node's own object, made or put right where necessary; None when a stranger's was deleted instead."""
         node = await self._client.get(NODES, self._name)
         uid = node.metadata.uid
         try:
@@ -105,14 +123,12 @@ class CSINodeKeeper:
         except ApiStatusError as error:
             if not error.not_found:
                 raise
-            await self._client.create(CSI_NODES, new_csi_node(self._name, uid))
-            return True
+            return await self._client.create(CSI_NODES, new_csi_node(self._name, uid))
         if not belongs_to(existing, self._name, uid):
             await self._client.delete(CSI_NODES, self._name, uid=existing.metadata.uid)
-            return False
-        if (wanted := with_migrated_plugins(existing)) is not None:
-            await self._client.update(CSI_NODES, wanted)
-        return True
+            return None
+        wanted = with_migrated_plugins(existing)
+        return existing if wanted is None else await self._client.update(CSI_NODES, wanted)
 
     def _tell(self, problem: str | None) -> None:
         if problem != self._problem:

@@ -22,6 +22,7 @@ from trikubelet.cluster.types import NODES, PatchType, Urgency, version_number
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
 from trikubelet.node.conditions import is_ready
+from trikubelet.node.csi_drivers import DriverEntries
 from trikubelet.node.csi_node import CSINodeKeeper
 from trikubelet.node.lease import LeaseKeeper, connection_may_be_bad
 from trikubelet.node.pod_cidrs import PodCIDRTeller
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
-    from trikubelet.api import Node, Quantity
+    from trikubelet.api import Node, ObjectMeta, Quantity
     from trikubelet.clock import WallClock
     from trikubelet.cluster.types import ApiClient, ObjectStore
     from trikubelet.events import EventRecorder
@@ -99,6 +100,7 @@ class NodeKeeper:
         self._reports = ReportClock(settings.report_period, rng)
         self._pod_cidrs = None if tell_pod_cidr is None else PodCIDRTeller(tell_pod_cidr)
         self.csi_node = CSINodeKeeper(client, settings.name, on_change=self.changed_soon)
+        self.drivers = DriverEntries(self, self.csi_node, health=client.health)
         self._lease = LeaseKeeper(
             heartbeat,
             settings.name,
@@ -118,6 +120,7 @@ class NodeKeeper:
         self._told_change_at = -BETWEEN_CHANGES
         self._look_until = 0.0
         self._progress = trio.Event()
+        self._metadata_lock = trio.Lock()
 
     # The view of the node
 
@@ -173,6 +176,18 @@ class NodeKeeper:
         log.warning("the node's status was not taken in time", node=self._settings.name, within=f"{within:g} s")
         return False
 
+    async def change_metadata(self, change: Callable[[ObjectMeta], ObjectMeta]) -> Node:
+        """Change the node's labels and annotations: `change` makes new metadata of what the API server has now.
+
+        One change at a time, so that of two who change one annotation neither is lost; what others write meanwhile
+        stays, where it is not the same key. Raises ApiError, and what `change` raises. When cancelled, it may have been
+        made.
+        """
+        async with self._metadata_lock:
+            original = await self.fetch()
+            wanted = attrs.evolve(original, metadata=change(original.metadata))
+            return original if wanted == original else await self._patch(self._client, original, wanted)
+
     # The tasks
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -185,6 +200,7 @@ class NodeKeeper:
             nursery.start_soon(self._keep_status)
             nursery.start_soon(self._lease.run)
             nursery.start_soon(self._keep_csi_node)
+            nursery.start_soon(self.drivers.run)
             if self._pod_cidrs is not None:
                 nursery.start_soon(self._pod_cidrs.run)
             task_status.started()

@@ -94,6 +94,11 @@ class NodeObserver:
         self._listeners: list[Callable[[], object]] = []
         state.on_change(self._tell)
 
+    @property
+    def boot_id(self) -> str:
+        """Of the machine; empty when it cannot be read."""
+        return "" if self._machine is None else self._machine.boot_id
+
     def on_change(self, listener: Callable[[], object]) -> None:
         """`listener` is called synchronously when facts have changed; it must not block."""
         self._listeners.append(listener)
