@@ -19,6 +19,7 @@ from trikubelet.pods.types import PodSyncReport, SyncPodType
 from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.runtime.results import PodSyncResult
 from trikubelet.status.manager import StatusManager
+from trikubelet.volumes.errors import AttachLimitError, VolumesNotReadyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,10 +62,32 @@ class FakePleg:
     def inspect_soon(self, uid: str) -> None: ...
 
 
-class FakeMounts:
-    async def prepare(self, of: Pod) -> None: ...
+class FakeVolumes:
+    def __init__(self) -> None:
+        self.problem: Exception | None = None
+        self.refreshed: list[Pod] = []
+        self.released: list[str] = []
 
-    async def remove(self, uid: str) -> None: ...
+    async def prepare(self, of: Pod) -> None:
+        if self.problem is not None:
+            raise self.problem
+
+    def refresh(self, of: Pod) -> None:
+        self.refreshed.append(of)
+
+    async def release(self, uid: str) -> None:
+        self.released.append(uid)
+
+
+class FakeObjects:
+    def __init__(self) -> None:
+        self.registered: dict[str, Pod] = {}
+
+    def register(self, of: Pod) -> None:
+        self.registered[of.metadata.uid] = of
+
+    def unregister(self, uid: str) -> None:
+        self.registered.pop(uid, None)
 
 
 class Stage:
@@ -76,10 +99,12 @@ class Stage:
         self.mirrored: list[tuple[Pod, Pod | None]] = []
         self.host_ips: tuple[str, ...] = ("10.0.0.1",)
         self.problem: str | None = None
+        self.volumes, self.objects = FakeVolumes(), FakeObjects()
         self.syncer = AgentPodSyncer(
             runtime=cast("Any", self.runtime),
             statuses=self.statuses,
-            mounts=cast("Any", FakeMounts()),
+            volumes=cast("Any", self.volumes),
+            objects=cast("Any", self.objects),
             recorder=self.recorder,
             clock=clock,
             pleg=cast("Any", FakePleg()),
@@ -204,3 +229,45 @@ async def test_a_pod_of_which_nothing_is_left_is_reported_as_failed(autojump_clo
     assert status is not None
     assert status.phase == "Failed"
     assert status.container_statuses[0].state.terminated is not None
+
+
+async def test_a_sync_without_anything_to_do_has_the_volumes_made_up_to_date() -> None:
+    of = pod()
+    stage = Stage(of)
+    for _ in range(3):
+        await stage.sync(of)
+    assert stage.runtime.syncs == 1
+    assert stage.volumes.refreshed == [of, of]
+
+
+async def test_what_a_pod_refers_to_is_followed_from_its_first_sync_to_its_end() -> None:
+    of = pod()
+    stage = Stage(of)
+    await stage.sync(of)
+    assert stage.objects.registered == {"u": of}
+    await stage.syncer.sync_terminated_pod(of, RUNNING)
+    assert stage.objects.registered == {}
+    assert stage.volumes.released == ["u"]
+
+
+@pytest.mark.parametrize(("timed_out", "told"), [(False, ["FailedMount"]), (True, [])])
+async def test_volumes_that_are_not_there_are_told_unless_it_is_only_late(timed_out: bool, told: list[str]) -> None:
+    of = pod()
+    stage = Stage(of)
+    stage.volumes.problem = VolumesNotReadyError(["data"], cause="no such claim", timed_out=timed_out)
+    with pytest.raises(VolumesNotReadyError):
+        await stage.sync(of)
+    assert stage.events() == told
+    assert stage.runtime.syncs == 0
+
+
+async def test_a_pod_for_whose_volumes_the_node_has_no_room_is_rejected() -> None:
+    of = pod()
+    stage = Stage(of)
+    stage.volumes.problem = AttachLimitError(["data"], ["data"], cause="late", timed_out=True)
+    report = await stage.sync(of)
+    assert report.terminal
+    reported = stage.statuses.get_pod_status("u")
+    assert reported is not None
+    assert (reported.phase, reported.reason) == ("Failed", "VolumeAttachmentLimitExceeded")
+    assert stage.events() == ["VolumeAttachmentLimitExceeded"]

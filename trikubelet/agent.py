@@ -48,6 +48,7 @@ from trikubelet.pods.preempting import Preempting
 from trikubelet.pods.worker_registry import PodWorkerRegistry
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.registry_access import RegistryAccess
+from trikubelet.runtime.container import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.runtime.dns import cluster_servers, limits_exceeded
 from trikubelet.runtime.errors import GarbageCollectionError, KillPodError, SandboxConfigError
 from trikubelet.runtime.image_gc import ImageCollector
@@ -58,12 +59,14 @@ from trikubelet.runtime.sysctls import SysctlAllowList
 from trikubelet.runtime.user_namespaces import UserNamespaceError
 from trikubelet.status.manager import StatusManager
 from trikubelet.sync_loop import SyncLoop
-from trikubelet.volumes import PodMounts
+from trikubelet.volumes.interface import PodVolumes
+from trikubelet.volumes.no_cluster import NoClusterObjects
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.agent_cluster import ClusterParts, PodReporters
+    from trikubelet.agent_volumes import VolumeParts
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.cluster.types import ApiClient
@@ -92,7 +95,7 @@ class StandIns:
 
     sources: Sequence[PodSource] | None = None
     """None: those that the options name."""
-    mounts: PodMounts | None = None
+    volumes: PodVolumes | None = None
     pod_files: PodFiles | None = None
     diskless: bool = False
     """No pull records, no credentials from files, no rotation of logs and no collection of images."""
@@ -129,7 +132,6 @@ class Agent:
         self.recorder.add_listener(_log_event)
         self.pods = PodManager()
         self.statuses = StatusManager(clock, self.pods)
-        self.mounts = stand_ins.mounts or PodMounts(options.root_dir)
         self.ends = ContainerEnds(runtime_client)
         self.runtime_state = RuntimeState(runtime_client, on_recovery=lambda: self.sync_loop.runtime_is_back())
         self._runtime_options = runtime_options(options)
@@ -141,6 +143,7 @@ class Agent:
             image_client,
             runtime_version=lambda: self.runtime_version,
             machine=stand_ins.machine,
+            volumes_in_use=lambda: self.volumes.in_use(),
         )
         rng = stand_ins.rng or Random()
         self.cluster: ClusterParts | None = None
@@ -161,6 +164,7 @@ class Agent:
                 rng=rng,
             )
             self.node = self.cluster.node
+        self._volume_parts, self.volumes = self._make_volumes(stand_ins.volumes, rng)
         objects = None if self.cluster is None else self.cluster.cluster.objects
         registry_access = None if stand_ins.diskless else RegistryAccess.of_node(options, clock, objects)
         self._pod_files = stand_ins.pod_files or PodFiles(self._runtime_options)
@@ -172,7 +176,7 @@ class Agent:
             options=self._runtime_options,
             node=self.node,
             objects=objects,
-            mounts=self.mounts,
+            mounts=self.volumes,
             files=self._pod_files,
             abilities=lambda: self.runtime_state.abilities,
             credentials=None if registry_access is None else registry_access.credentials,
@@ -197,7 +201,8 @@ class Agent:
         syncer = AgentPodSyncer(
             runtime=self.runtime,
             statuses=self.statuses,
-            mounts=self.mounts,
+            volumes=self.volumes,
+            objects=NoClusterObjects() if self.cluster is None else self.cluster.cluster.watched,
             recorder=self.recorder,
             clock=clock,
             pleg=self.pleg,
@@ -229,7 +234,7 @@ class Agent:
             self.workers,
             self.runtime,
             self.statuses,
-            self.mounts,
+            self.volumes,
             self.pleg.cache,
             sources_ready=lambda: self.sync_loop.sources_ready,
             recorder=self.recorder,
@@ -254,6 +259,10 @@ class Agent:
             sources_ready=self.sources.sources_ready,
             runtime_errors=self.runtime_state.errors,
         )
+        self.volumes.on_pod_changed(self.sync_loop.sync_soon)
+        if self.cluster is not None:
+            self.cluster.on_volumes_reported(self.volumes.reported_in_use)
+            self.cluster.cluster.watched.subscribe(self._object_changed)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; pods and containers are left as they are then. Started when pods are being taken."""
@@ -265,6 +274,7 @@ class Agent:
             await nursery.start(self.runtime.run)
             await nursery.start(self.observer.run)
             self._look_at_node()
+            await nursery.start(self._run_volumes)
             await nursery.start(self.pleg.run)
             await nursery.start(self.workers.run)
             await nursery.start(self.housekeeping.run)
@@ -342,6 +352,34 @@ class Agent:
                 self.runtime_version = version
                 log.info("runtime", name=version.runtime_name, version=version.runtime_version)
                 return
+
+    def _make_volumes(self, given: PodVolumes | None, rng: Random) -> tuple[VolumeParts | None, PodVolumes]:
+        if given is not None:
+            return None, given
+        from trikubelet.agent_volumes import VolumeParts  # a simulated node has none
+
+        parts = VolumeParts(
+            self.options.root_dir,
+            cluster=self.cluster,
+            allocatable=lambda: self.node.cached().status.allocatable,
+            recorder=self.recorder,
+            clock=self.clock,
+            rng=rng,
+            containers_gone=lambda uid: self.workers.states.should_pod_runtime_be_removed(uid),
+            usage_period=self.options.configuration.volume_stats_agg_period.total_seconds(),
+        )
+        return parts, parts.manager
+
+    async def _run_volumes(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Started when the volumes that an earlier agent left are known."""
+        await (self.volumes if self._volume_parts is None else self._volume_parts).run(task_status=task_status)
+
+    def _object_changed(self, plural: str, namespace: str, name: str) -> None:
+        """A ConfigMap or Secret came or changed: pods whose containers' environment lacked it need not wait."""
+        assert self.cluster is not None
+        for uid in self.cluster.cluster.watched.referring(plural, namespace, name):
+            if any(reason == CREATE_CONTAINER_CONFIG_ERROR for reason, _ in self.runtime.waiting_reasons(uid).values()):
+                self.sync_loop.sync_soon(uid)
 
     def _sources(self, given: Sequence[PodSource] | None) -> list[PodSource]:
         sources = [*self._configured_sources()] if given is None else [*given]

@@ -12,6 +12,7 @@ import trio
 
 from trikubelet.cluster.event_sender import EventSender
 from trikubelet.cluster.informers import Cluster
+from trikubelet.cluster.pod_certificates import PodCertificates
 from trikubelet.cluster.rate_limit import configured_limit
 from trikubelet.config.sources.apiserver import ApiServerSource
 from trikubelet.node.keeper import NodeKeeper
@@ -54,9 +55,23 @@ class ClusterParts:
         configuration = options.configuration
         self._clock, self._rng = clock, rng
         self.client = client
+        self.node_name = options.node_name
+        self._volume_listeners: list[Callable[[tuple[str, ...]], object]] = []
+        self.certificates = PodCertificates(
+            client,
+            node_name=options.node_name,
+            node_uid=lambda: self.node.uid,
+            recorder=recorder,
+            clock=clock,
+            rng=rng,
+        )
         self.cluster = Cluster(
             client,
             options.node_name,
+            change_detection=configuration.config_map_and_secret_change_detection_strategy,
+            sync_frequency=configuration.sync_frequency.total_seconds(),
+            boot_id=observer.boot_id,
+            certificates=self.certificates,
             event_limit=configured_limit(configuration.event_record_qps, configuration.event_burst),
             heartbeat_timeout=min(settings.update_period, settings.lease_duration),
             clock=clock,
@@ -72,16 +87,26 @@ class ClusterParts:
             clock=clock,
             rng=rng,
             tell_pod_cidr=runtime.update_runtime_config,
+            on_reported=self._volumes_reported,
         )
         observer.on_change(self.node.changed_soon)
         self.source = ApiServerSource(self.cluster.pods, recorder)
         self.events = EventSender(self.cluster.events_client, options.node_name, rng=rng)
         recorder.add_listener(self.events.offer)
 
+    def on_volumes_reported(self, listener: Callable[[tuple[str, ...]], object]) -> None:
+        """`listener` is called synchronously with the volumes in use that the node's status tells."""
+        self._volume_listeners.append(listener)
+
+    def _volumes_reported(self, names: tuple[str, ...]) -> None:
+        for listener in self._volume_listeners:
+            listener(names)
+
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. Started at once."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.events.run)
+            nursery.start_soon(self.certificates.run)
             await nursery.start(self.cluster.run)
             await nursery.start(self.node.run)
             task_status.started()

@@ -103,6 +103,7 @@ def make_observer(
     *,
     runtime_version: Callable[[], VersionResponse | None],
     machine: MachineView,
+    volumes_in_use: Callable[[], tuple[str, ...] | None],
 ) -> NodeObserver:
     """Looks at the machine and the runtime. A machine that cannot be read is logged, and takes no pods.
 
@@ -124,6 +125,7 @@ def make_observer(
         state,
         images,
         runtime_version=runtime_version,
+        volumes_in_use=volumes_in_use,
         host=machine.host,
         lookup=machine.lookup,
     )

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from trikubelet.pods.workers import PodWorkers
     from trikubelet.runtime.manager import RuntimeManager
     from trikubelet.status.manager import StatusManager
-    from trikubelet.volumes import PodMounts
+    from trikubelet.volumes.interface import PodVolumes
 
 log = get_logger("housekeeping")
 
@@ -77,7 +77,7 @@ class Housekeeping:
         workers: PodWorkers,
         runtime: RuntimeManager,
         statuses: StatusManager,
-        mounts: PodMounts,
+        volumes: PodVolumes,
         cache: PodStatusCache,
         sources_ready: Callable[[], bool],
         recorder: EventRecorder,
@@ -91,7 +91,7 @@ class Housekeeping:
         self._workers = workers
         self._runtime = runtime
         self._statuses = statuses
-        self._mounts = mounts
+        self._volumes = volumes
         self._cache = cache
         self._sources_ready = sources_ready
         self._recorder = recorder
@@ -146,7 +146,7 @@ class Housekeeping:
             for running in await self._runtime.get_pods():
                 await self._runtime.kill_pod(running, None, None)
             await self._runtime.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: True)
-        await self._remove_pod_directories(await self._mounts.pod_uids())
+        await self._remove_pod_directories(await self._volumes.pod_uids())
         return not await self._runtime.get_pods(all=True)
 
     def has_work(self) -> bool:
@@ -191,7 +191,7 @@ class Housekeeping:
         The runtime is asked only when there may be such a pod: what it lists of the others is their workers' business.
         """
         self._looked_at = self._known()
-        directories = frozenset(await self._mounts.pod_uids())
+        directories = frozenset(await self._volumes.pod_uids())
         running = await self._runtime.get_pods() if self._may_hold_unknown_pods(directories) else ()
         return NodeContents(tuple(running), directories)
 
@@ -277,7 +277,7 @@ class Housekeeping:
         """Unmount and remove what pods that are gone have left on disk. What cannot be removed is logged."""
         for uid in uids:
             try:
-                await self._mounts.remove(uid)
+                await self._volumes.remove(uid)
             except Exception as error:  # noqa: BLE001 - comes again
                 log.warning("cannot remove the directory of a pod that is gone", uid=uid, error=str(error))
 

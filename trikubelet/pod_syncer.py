@@ -12,7 +12,7 @@ facts without waiting for anybody's period.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -43,7 +43,9 @@ from trikubelet.runtime.results import SyncAction
 from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch
 from trikubelet.status.lost_ends import with_lost_ends
 from trikubelet.status.manager import StatusManager
-from trikubelet.volumes import PodMounts, VolumeError
+from trikubelet.volumes.errors import AttachLimitError, VolumesNotReadyError
+from trikubelet.volumes.interface import PodVolumes
+from trikubelet.volumes.objects import WatchedObjects
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from trikubelet.runtime.results import PodSyncResult
 
 log = get_logger("pod-syncer")
+
+ATTACH_LIMIT_EXCEEDED: Final = "VolumeAttachmentLimitExceeded"
 
 
 class StillRunningError(Exception):
@@ -114,7 +118,8 @@ class AgentPodSyncer:
 
     runtime: RuntimeManager
     statuses: StatusManager
-    mounts: PodMounts
+    volumes: PodVolumes
+    objects: WatchedObjects
     recorder: EventRecorder
     clock: WallClock
     pleg: Pleg
@@ -132,7 +137,7 @@ class AgentPodSyncer:
     ) -> PodSyncReport:
         """Make the runtime match the pod.
 
-        Raises NetworkNotReadyError, VolumeError, SyncPodError, or BackoffError when only waiting is left to do.
+        Raises NetworkNotReadyError, VolumesNotReadyError, SyncPodError, or BackoffError when only waiting is left.
         """
         uid = pod.metadata.uid
         settled = self._settled.pop(uid, None)
@@ -143,6 +148,7 @@ class AgentPodSyncer:
         ):
             self._settled[uid] = settled
             self.mirrors(pod, mirror_pod)
+            self.volumes.refresh(pod)
             return PodSyncReport(None)
         while (report := await self._sync(pod, mirror_pod, status)) is None:
             # Whoever waits for the containers that are gone now would wait in vain: removals are no news.
@@ -158,11 +164,17 @@ class AgentPodSyncer:
             return PodSyncReport(None, terminal=True)
         self._await_network(pod)
         self.mirrors(pod, mirror_pod)
+        self.objects.register(pod)
         try:
-            await self.mounts.prepare(pod)
-        except VolumeError as error:
-            message = f"Unable to attach or mount volumes: {error}"
-            self.recorder.pod_event(pod, EventType.WARNING, "FailedMount", message)
+            await self.volumes.prepare(pod)
+        except AttachLimitError as error:
+            self.recorder.pod_event(pod, EventType.WARNING, ATTACH_LIMIT_EXCEEDED, str(error))
+            self.statuses.reject_pod(pod, ATTACH_LIMIT_EXCEEDED, str(error))
+            return PodSyncReport(None, terminal=True)
+        except VolumesNotReadyError as error:
+            if not error.timed_out:
+                text = f"Unable to attach or mount volumes: {error}"
+                self.recorder.pod_event(pod, EventType.WARNING, "FailedMount", text)
             raise
         result = await self._act(pod, status, api_status)
         if result.backoffs or result.error is not None:
@@ -253,7 +265,8 @@ class AgentPodSyncer:
     async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
         """Release what the pod held (volumes) after its containers ended, and report the pod as ended."""
         self._report(pod, status, ended=True)
-        await self.mounts.remove(pod.metadata.uid)
+        await self.volumes.release(pod.metadata.uid)
+        self.objects.unregister(pod.metadata.uid)
         self.runtime.release(pod.metadata.uid)
         self.statuses.terminate_pod(pod)
 

@@ -75,14 +75,14 @@ class RuntimeBack:
 
 
 @attrs.frozen
-class ProbeResult:
-    """A probe changed its mind about a container of this pod."""
+class PodNews:
+    """Something that this pod waits for may be there."""
 
     uid: str
 
 
 LoopEvent = (
-    PodUpdate | list[PodLifecycleEvent] | SyncTick | CompareWorkers | CleanUp | ProbeResult | RuntimeBack | AdmitAgain
+    PodUpdate | list[PodLifecycleEvent] | SyncTick | CompareWorkers | CleanUp | PodNews | RuntimeBack | AdmitAgain
 )
 
 
@@ -168,6 +168,8 @@ class SyncLoop:
         self._ticking = trio.Event()
         """Set while some pod waits for a time that only ticks tell of."""
         self._runtime_back = trio.Event()
+        self._news: dict[str, None] = {}
+        self._has_news = trio.Event()
         self._healthy_perhaps = trio.Event()
         self._draining = False
         self.settled = trio.Event()
@@ -213,6 +215,7 @@ class SyncLoop:
             nursery.start_soon(self._tick)
             nursery.start_soon(self._tick_housekeeping)
             nursery.start_soon(self._forward_recovery)
+            nursery.start_soon(self._forward_news)
             nursery.start_soon(self._admitting.run)
             task_status.started()
             async for event in self._receive:
@@ -238,9 +241,11 @@ class SyncLoop:
                 await self._healthy_perhaps.wait()
             pause = min(2 * pause, LONGEST_LOOK_AT_HEALTH)
 
-    async def send_probe_result(self, uid: str) -> None:
-        """Sync a pod since a probe of it has a new result."""
-        await self._send.send(ProbeResult(uid))
+    def sync_soon(self, uid: str) -> None:
+        """Something that the pod waits for may be there: do not wait for its next attempt."""
+        if not self._news:
+            self._has_news.set()
+        self._news[uid] = None
 
     async def _forward_config(self, config: trio.MemoryReceiveChannel[PodUpdate]) -> None:
         async for update in config:
@@ -266,6 +271,14 @@ class SyncLoop:
             await self._runtime_back.wait()
             self._runtime_back = trio.Event()
             await self._send.send(RuntimeBack())
+
+    async def _forward_news(self) -> None:
+        while True:
+            await self._has_news.wait()
+            self._has_news = trio.Event()
+            news, self._news = self._news, {}
+            for uid in news:
+                await self._send.send(PodNews(uid))
 
     async def _tick_housekeeping(self) -> None:
         while True:
@@ -327,7 +340,7 @@ class SyncLoop:
             case AdmitAgain():
                 if not self._draining:
                     self._admitting.again(event)
-            case ProbeResult():
+            case PodNews():
                 pod = self._pods.pod_by_uid(event.uid)
                 if pod is not None:
                     self._sync_pods([pod])

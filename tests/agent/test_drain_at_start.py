@@ -39,4 +39,4 @@ async def test_a_drain_right_after_the_start_ends_what_an_earlier_agent_left(
         assert await next_node.agent.drain() == frozenset()
         assert trio.current_time() - began < 15, "they end at the same time, each with its own grace period"
         assert await next_node.agent.runtime.get_pods(all=True) == []
-        assert await next_node.agent.mounts.pod_uids() == set()
+        assert await next_node.agent.volumes.pod_uids() == set()

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
 from trikubelet.sim import Life, Program
 from trikubelet.sim.faults import Fault, FaultKind
+from trikubelet.sim.memory import MemoryMounts
 from trikubelet.sim.node import ScriptedSource
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ async def test_a_pod_runs_is_reported_and_ends_when_its_manifest_goes(
         await node.until_gone(pod, within=5)
         await trio.sleep(5)
         assert await node.agent.runtime.get_pods(all=True) == [], "its containers and sandbox are removed"
-        assert await node.agent.mounts.pod_uids() == set()
+        assert await node.agent.volumes.pod_uids() == set()
 
 
 async def test_termination_waits_for_no_period(mock_clock: MockClock, folder: Path | None) -> None:
@@ -212,7 +213,7 @@ async def test_a_drained_agent_leaves_nothing(mock_clock: MockClock, folder: Pat
         assert await node.agent.drain() == frozenset()
         assert trio.current_time() - began == pytest.approx(5, abs=2)
         assert await node.agent.runtime.get_pods(all=True) == []
-        assert await node.agent.mounts.pod_uids() == set()
+        assert await node.agent.volumes.pod_uids() == set()
 
 
 async def test_a_runtime_that_restarts_loses_no_pod(mock_clock: MockClock, folder: Path | None) -> None:
@@ -255,9 +256,16 @@ async def test_a_pod_is_failed_when_its_active_deadline_has_passed(mock_clock: M
 
 @pytest.mark.parametrize("folder", ["on disk"], indirect=True)
 async def test_an_unknown_kind_of_volume_leaves_other_pods_alone(mock_clock: MockClock, folder: Path | None) -> None:
-    broken = static_pod("broken", volumes=[{"name": "data", "nfs": {"server": "x", "path": "/"}}])
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    broken = static_pod(
+        "broken",
+        containers=[{"name": "main", "image": "test:1", "volumeMounts": mounts}],
+        volumes=[{"name": "data", "glusterfs": {"endpoints": "x", "path": "/"}}],
+    )
     good = static_pod("good")
     async with sim_node(folder) as node:
+        if isinstance(node.agent.volumes, MemoryMounts):
+            node.agent.volumes.broken.add("data")
         node.source.put(broken, good)
         await node.until_running(good)
         await node.until(lambda: "FailedMount" in reasons(node, broken.metadata.uid))

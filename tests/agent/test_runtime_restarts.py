@@ -123,7 +123,7 @@ class PodLife:
             node.source.remove(pod)
             await node.until_gone(pod, within=ENDING + self.downtime + RETRY)
             await node.until(lambda: not remains(node, uid), within=self.downtime + GARBAGE_PERIOD + 5)
-            assert await node.agent.mounts.pod_uids() == {neighbour.metadata.uid}
+            assert await node.agent.volumes.pod_uids() == {neighbour.metadata.uid}
             return Ended(
                 sim.faults.met[FaultKind.RESTART], sim.runs(uid), sim.runs(neighbour.metadata.uid), self.commands
             )

@@ -16,6 +16,7 @@ from trikubelet.grpc import Channel
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.options import MachineFacts, RuntimeOptions
 from trikubelet.sim import SimulatedRuntime
+from trikubelet.volumes.model import MountedVolume, VolumeSpec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,14 +34,32 @@ class FakeMounts:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.paths: dict[str, Path] = {}
+        self.devices: dict[str, str] = {}
+        self.read_only: set[str] = set()
+        """Names of volumes that nobody may write to."""
+        self.groups: tuple[int, ...] = ()
+        self.bound: list[tuple[str, int, str, str]] = []
+        """The sub paths that were asked for: container, index, volume, path."""
+
+    def mounted(self, pod: Pod, volume_name: str) -> MountedVolume | None:
+        if volume_name not in self.paths and volume_name not in self.devices:
+            return None
+        spec = VolumeSpec(volume_name, volume_name, "kubernetes.io/fake")
+        path, device = self.paths.get(volume_name), self.devices.get(volume_name)
+        return MountedVolume(spec, path, device, read_only=volume_name in self.read_only)
 
     def host_path(self, pod: Pod, volume_name: str) -> Path | None:
         return self.paths.get(volume_name)
 
-    def resolve_subpath(self, volume: Path, sub_path: str) -> Path:
+    async def bind_subpath(self, pod: Pod, container: str, index: int, volume_name: str, sub_path: str) -> Path:
+        await trio.lowlevel.checkpoint()
+        self.bound.append((container, index, volume_name, sub_path))
         if sub_path == "escape":
             raise OSError("it leads out of the volume")
-        return volume / sub_path
+        return self.paths[volume_name] / sub_path
+
+    def supplemental_groups(self, pod: Pod) -> tuple[int, ...]:
+        return self.groups
 
 
 @attrs.define

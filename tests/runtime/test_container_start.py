@@ -21,9 +21,11 @@ from trikubelet.api import (
     Lifecycle,
     LifecycleHandler,
     ObjectFieldSelector,
+    PodSecurityContext,
     Secret,
     SecretKeySelector,
     SleepAction,
+    VolumeDevice,
     VolumeMount,
 )
 from trikubelet.cri import v1
@@ -162,6 +164,21 @@ async def test_a_request_brings_images_users_and_devices(autojump_clock: MockClo
     assert [device.container_path for device in made.devices] == ["/dev/gpu"]
     assert variables(node) == {"GPU": b"0", "OWN": b"yes"}
     assert made.args == ["0"]
+
+
+async def test_a_container_gets_its_volumes_devices_and_groups(autojump_clock: MockClock, node: Node) -> None:
+    node.mounts.paths["work"], node.mounts.devices["disk"] = Path("/volumes/work"), "/dev/loop7"
+    node.mounts.read_only, node.mounts.groups = {"disk"}, (2000, 3000)
+    container = make_container(
+        volume_mounts=(VolumeMount(name="work", mount_path="/work", sub_path="part"),),
+        volume_devices=(VolumeDevice(name="disk", device_path="/dev/disk"),),
+    )
+    await start(node, make_pod(container, security_context=PodSecurityContext(fs_group=1000)))
+    made = created(node)
+    assert made.mounts[0].host_path == "/volumes/work/part"
+    [device] = made.devices
+    assert (device.host_path, device.container_path, device.permissions) == ("/dev/loop7", "/dev/disk", "r")
+    assert made.linux.security_context.supplemental_groups == [1000, 2000, 3000]
 
 
 async def test_the_hosts_file_has_all_addresses_and_variables_one_of_a_family(

@@ -89,7 +89,7 @@ POD = Pod(
         namespace="default",
         uid="uid-1",
         labels={"app": "web", "b": 'quote "'},
-        annotations={"example.org/note": "hello"},
+        annotations={"example.org/note": "hello", "a": "<b> & c\u2028\n"},
     ),
     spec=PodSpec(node_name="node-1", service_account_name="robot"),
 )
@@ -106,6 +106,7 @@ ADDRESSES = Addresses(("10.0.0.7", "fd00::7"), ("192.168.0.1", "fd01::1"))
         ("metadata.annotations['example.org/note']", "hello"),
         ("metadata.annotations['missing']", ""),
         ("metadata.labels", 'app="web"\nb="quote \\""'),
+        ("metadata.annotations", 'a="<b> & c\\u2028\\n"\nexample.org/note="hello"'),
         ("spec.nodeName", "node-1"),
         ("spec.serviceAccountName", "robot"),
         ("status.podIP", "10.0.0.7"),

@@ -23,7 +23,7 @@ from trikubelet.clock import SystemClock
 from trikubelet.cri.client import RuntimeClient
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventRecorder
-from trikubelet.runtime.hooks import HookError, HookRunner, quoted
+from trikubelet.runtime.hooks import HookError, HookRunner
 from trikubelet.sim.programs import ExecOutcome, Program
 
 if TYPE_CHECKING:
@@ -230,16 +230,3 @@ async def test_when_that_fails_too_the_first_problem_stands() -> None:
     assert problem.endswith("http: server gave HTTP response to HTTPS client")
     assert asking.said() == []
     assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        (b"plain", '"plain"'),
-        (b'"\\\n\t\x00\x7f', r'"\"\\\n\t\x00\x7f"'),
-        ("ä €😀\u200b\U000e0001".encode(), '"ä €😀\\u200b\\U000e0001"'),
-        (b"\xff\xc3", r'"\xff\xc3"'),
-    ],
-)
-def test_bytes_are_quoted_as_go_quotes_them(data: bytes, text: str) -> None:
-    assert quoted(data) == text

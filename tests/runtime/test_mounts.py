@@ -5,26 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 
 from tests.runtime.conftest import FakeMounts, Node, make_container, make_pod
 from trikubelet.api import (
-    ConfigMapVolumeSource,
     Container,
-    ImageVolumeSource,
     Pod,
     PodSpec,
-    SecretVolumeSource,
-    Volume,
     VolumeDevice,
     VolumeMount,
 )
 from trikubelet.cri import v1
 from trikubelet.runtime.errors import ContainerConfigError
 from trikubelet.runtime.mounts import (
-    BlockDevice,
-    NoBlockDevices,
     container_devices,
     container_mounts,
     hosts_file_mount,
@@ -41,23 +34,34 @@ def pod(*containers: Container, **spec: Any) -> Pod:
     return Pod(spec=PodSpec(containers=containers, **spec))
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        {"config_map": ConfigMapVolumeSource(name="c")},
-        {"secret": SecretVolumeSource(secret_name="s")},
-        {"image": ImageVolumeSource(reference="i")},
-    ],
-)
-def test_volumes_whose_content_is_not_the_pods_are_read_only(source: dict[str, Any]) -> None:
-    situation = pod(volumes=(Volume(name="conf", **source), Volume(name="data")))
-    assert volume_mount(situation, VolumeMount(name="conf", mount_path="/conf")).readonly
-    assert not volume_mount(situation, VolumeMount(name="data", mount_path="/data")).readonly
-    assert volume_mount(situation, VolumeMount(name="data", mount_path="/data", read_only=True)).readonly
+async def test_a_mount_is_read_only_when_it_or_its_volume_says_so(tmp_path: Path) -> None:
+    mounts = FakeMounts(tmp_path)
+    mounts.paths = {"conf": tmp_path / "conf", "data": tmp_path / "data"}
+    mounts.read_only = {"conf"}
+    container = Container(
+        name="main",
+        volume_mounts=(
+            VolumeMount(name="conf", mount_path="/conf"),
+            VolumeMount(name="conf", mount_path="/part", sub_path="part"),
+            VolumeMount(name="data", mount_path="/data"),
+            VolumeMount(name="data", mount_path="/view", read_only=True),
+            VolumeMount(name="models", mount_path="/models"),
+        ),
+    )
+    made = await container_mounts(
+        pod(container), container, {}, mounts, image_volumes={"models": v1.ImageSpec(image="sha256:1")}
+    )
+    assert {one.container_path: one.readonly for one in made} == {
+        "/conf": True,
+        "/part": True,
+        "/data": False,
+        "/view": True,
+        "/models": True,
+    }
 
 
 def test_a_mount_path_without_a_root_gets_one() -> None:
-    assert volume_mount(pod(), VolumeMount(name="data", mount_path="data")).container_path == "/data"
+    assert volume_mount(VolumeMount(name="data", mount_path="data")).container_path == "/data"
 
 
 @pytest.mark.parametrize(
@@ -71,12 +75,12 @@ def test_a_mount_path_without_a_root_gets_one() -> None:
 )
 def test_mount_propagation_is_translated(mode: str | None, propagation: v1.MountPropagation) -> None:
     mount = VolumeMount(name="data", mount_path="/d", mount_propagation=mode)
-    assert volume_mount(pod(), mount).propagation == propagation
+    assert volume_mount(mount).propagation == propagation
 
 
 def test_an_unknown_propagation_is_refused() -> None:
     with pytest.raises(ContainerConfigError, match='invalid MountPropagation mode: "Sideways"'):
-        volume_mount(pod(), VolumeMount(name="data", mount_path="/d", mount_propagation="Sideways"))
+        volume_mount(VolumeMount(name="data", mount_path="/d", mount_propagation="Sideways"))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +95,7 @@ def test_an_unknown_propagation_is_refused() -> None:
 )
 def test_recursive_read_only_mounts_depend_on_the_runtime(mode: str | None, supported: bool, made: bool) -> None:
     mount = VolumeMount(name="v", mount_path="/d", read_only=True, recursive_read_only=mode, mount_propagation="None")
-    assert volume_mount(pod(), mount, recursive_read_only=supported).recursive_read_only is made
+    assert volume_mount(mount, recursive_read_only=supported).recursive_read_only is made
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_recursive_read_only_mounts_depend_on_the_runtime(mode: str | None, supp
 )
 def test_recursive_read_only_mounts_that_cannot_be_had_are_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(ContainerConfigError) as refused:
-        volume_mount(pod(), VolumeMount(name="v", mount_path="/d", **fields))
+        volume_mount(VolumeMount(name="v", mount_path="/d", **fields))
     assert str(refused.value) == f"failed to resolve recursive read-only mode: {problem}"
 
 
@@ -132,7 +136,7 @@ def test_sub_paths_are_expanded_and_stay_inside() -> None:
             sub_path_of(mount, {})
 
 
-def test_volumes_are_mounted_in_the_containers_order(tmp_path: Path) -> None:
+async def test_volumes_are_mounted_in_the_containers_order(tmp_path: Path) -> None:
     mounts = FakeMounts(tmp_path)
     mounts.paths = {"data": tmp_path / "data"}
     image = v1.ImageSpec(image="sha256:1", user_specified_image="models")
@@ -144,45 +148,41 @@ def test_volumes_are_mounted_in_the_containers_order(tmp_path: Path) -> None:
             VolumeMount(name="data", mount_path="/data"),
         ),
     )
-    made = container_mounts(pod(container), container, {"POD": "web"}, mounts, image_volumes={"models": image})
+    made = await container_mounts(pod(container), container, {"POD": "web"}, mounts, image_volumes={"models": image})
     assert [(one.container_path, one.host_path, one.image.image, one.image_sub_path) for one in made] == [
         ("/models", "", "sha256:1", "small"),
         ("/logs", str(tmp_path / "data" / "web"), "", ""),
         ("/data", str(tmp_path / "data"), "", ""),
     ]
+    assert mounts.bound == [("main", 1, "data", "web")]
 
 
-def test_a_volume_that_is_not_there_is_named(tmp_path: Path) -> None:
-    container = Container(name="main", volume_mounts=(VolumeMount(name="data", mount_path="/data"),))
+@pytest.mark.parametrize("devices", [{}, {"data": "/dev/sda"}], ids=["nothing", "a device"])
+async def test_a_volume_that_is_not_there_is_named(tmp_path: Path, devices: dict[str, str]) -> None:
+    mounts = FakeMounts(tmp_path)
+    mounts.devices = devices
+    container = Container(name="main", volume_mounts=(VolumeMount(name="data", mount_path="/data", sub_path="a"),))
     with pytest.raises(ContainerConfigError, match='cannot find volume "data" to mount into container "main"'):
-        container_mounts(pod(container), container, {}, FakeMounts(tmp_path))
+        await container_mounts(pod(container), container, {}, mounts)
+    assert mounts.bound == []
 
 
-def test_a_sub_path_that_leads_out_is_refused_without_details(tmp_path: Path) -> None:
+async def test_a_sub_path_that_leads_out_is_refused_without_details(tmp_path: Path) -> None:
     mounts = FakeMounts(tmp_path)
     mounts.paths = {"data": tmp_path}
     mount = VolumeMount(name="data", mount_path="/data", sub_path="escape")
     container = Container(name="main", volume_mounts=(mount,))
     with pytest.raises(ContainerConfigError) as refused:
-        container_mounts(pod(container), container, {}, mounts)
+        await container_mounts(pod(container), container, {}, mounts)
     assert str(refused.value) == 'failed to prepare subPath for volumeMount "data" of container "main"'
 
 
-@attrs.frozen
-class Disks:
-    """Devices by volume."""
-
-    known: dict[str, BlockDevice]
-
-    def block_device(self, pod: Pod, volume_name: str) -> BlockDevice | None:
-        return self.known.get(volume_name)
-
-
-def test_block_devices_are_passed_in_with_the_rights_of_their_volume() -> None:
+def test_block_devices_are_passed_in_with_the_rights_of_their_volume(tmp_path: Path) -> None:
     wanted = (VolumeDevice(name="a", device_path="/dev/a"), VolumeDevice(name="b", device_path="/dev/b"))
     container = Container(name="main", volume_devices=wanted)
-    disks = Disks({"a": BlockDevice("/dev/sda"), "b": BlockDevice("/dev/sdb", read_only=True)})
-    made = container_devices(pod(container), container, disks)
+    mounts = FakeMounts(tmp_path)
+    mounts.devices, mounts.read_only = {"a": "/dev/sda", "b": "/dev/sdb"}, {"b"}
+    made = container_devices(pod(container), container, mounts)
     assert [(one.container_path, one.host_path, one.permissions) for one in made] == [
         ("/dev/a", "/dev/sda", "mrw"),
         ("/dev/b", "/dev/sdb", "r"),
@@ -196,10 +196,12 @@ def test_block_devices_are_passed_in_with_the_rights_of_their_volume() -> None:
         ("/dev/a", 'cannot find volume "a" to pass into container "main"'),
     ],
 )
-def test_a_device_that_cannot_be_had_is_refused(path: str, problem: str) -> None:
+def test_a_device_that_cannot_be_had_is_refused(tmp_path: Path, path: str, problem: str) -> None:
+    mounts = FakeMounts(tmp_path)
+    mounts.paths = {"a": tmp_path}
     container = Container(name="main", volume_devices=(VolumeDevice(name="a", device_path=path),))
     with pytest.raises(ContainerConfigError) as refused:
-        container_devices(pod(container), container, NoBlockDevices())
+        container_devices(pod(container), container, mounts)
     assert str(refused.value) == problem
 
 

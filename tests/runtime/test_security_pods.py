@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.runtime.conftest import Node, make_pod
 from trikubelet.api import AppArmorProfile, Container, ObjectMeta, Pod, PodSecurityContext, PodSpec
 from trikubelet.cri import v1
 from trikubelet.runtime.dns import DNSSettings
@@ -21,6 +22,9 @@ from trikubelet.runtime.security import (
     namespace_options,
     sandbox_security_context,
 )
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 OPTIONS = RuntimeOptions(root_dir=Path("/var/lib/agent"), machine=MachineFacts(10**9))
 MAIN = Container(name="main")
@@ -59,6 +63,17 @@ def test_groups_of_volumes_come_last_in_containers_and_in_the_middle_in_sandboxe
     assert sandbox_security_context(shared, volume_groups=(7, 8)).supplemental_groups == [1, 7, 8, 2, 3]
     plain = container_security_context(pod(), MAIN, ImageUser(0), OPTIONS, volume_groups=(7,))
     assert plain.supplemental_groups == [7]
+
+
+async def test_the_groups_of_a_pods_volumes_reach_its_sandbox_and_its_containers(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.mounts.groups = (7, 8)
+    await node.sync(make_pod(security_context=PodSecurityContext(fs_group=1, supplemental_groups=(2,))))
+    [sandbox] = node.sim.machine.sandboxes.values()
+    assert sandbox.config.linux.security_context.supplemental_groups == [1, 7, 8, 2]
+    [container] = node.sim.running_containers()
+    assert container.config.linux.security_context.supplemental_groups == [1, 2, 7, 8]
 
 
 def test_a_sandbox_is_put_below_the_pods_cgroup() -> None:

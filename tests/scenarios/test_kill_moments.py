@@ -254,7 +254,7 @@ async def check_nothing_is_left(stage: Stage, places: list[Place]) -> None:
     machine, workers = stage.sim.machine, stage.agent.workers
     await until(lambda: not stage.admin.list("pods"), "not all pods are gone", within=SOON)
     await until(lambda: not machine.containers and not machine.sandboxes, "something is left", within=2 * SOON)
-    assert await stage.agent.mounts.pod_uids() == set()
+    assert await stage.agent.volumes.pod_uids() == set()
     assert not [pod for pod in stage.admin.list("pods") if workers.states.phase(pod["metadata"]["uid"])]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trikubelet.api import EmptyDirVolumeSource, Quantity, pod_from_dict
+from trikubelet.api import Quantity, pod_from_dict
 from trikubelet.volumes.tmpfs_size import tmpfs_size
 
 MI = 2**20
@@ -45,5 +45,24 @@ def container(name: str, memory: str = "", **more: Any) -> dict[str, Any]:
 )
 def test_the_least_limit_is_the_size(spec: dict[str, Any], size_limit: str | None, size: int | None) -> None:
     pod = pod_from_dict({"metadata": {"name": "p"}, "spec": spec})
-    source = EmptyDirVolumeSource(medium="Memory", size_limit=None if size_limit is None else Quantity(size_limit))
-    assert tmpfs_size(pod, source) == size
+    assert tmpfs_size(pod, None if size_limit is None else Quantity(size_limit)) == size
+
+
+@pytest.mark.parametrize(
+    ("memory_limit", "size_limit", "size"),
+    [
+        ("", None, 32 * MI),
+        ("10Mi", None, 10 * MI),
+        ("", "20Mi", 20 * MI),
+        ("10Mi", "20Mi", 10 * MI),
+        ("20Mi", "10Mi", 10 * MI),
+        ("64Mi", "128Mi", 32 * MI),
+        ("0", "0", 32 * MI),
+    ],
+)
+def test_nothing_is_larger_than_what_the_node_gives_to_pods(
+    memory_limit: str, size_limit: str | None, size: int
+) -> None:
+    pod = pod_from_dict({"metadata": {"name": "p"}, "spec": {"containers": [container("a", memory_limit)]}})
+    wanted = None if size_limit is None else Quantity(size_limit)
+    assert tmpfs_size(pod, wanted, allocatable={"memory": Quantity("32Mi"), "cpu": Quantity("1")}) == size

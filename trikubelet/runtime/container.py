@@ -28,7 +28,6 @@ from trikubelet.runtime.labels import CONTAINER_NAME, read_identity
 from trikubelet.runtime.log_paths import legacy_symlink_name
 from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
 from trikubelet.runtime.mounts import (
-    NoBlockDevices,
     container_devices,
     container_mounts,
     hosts_file_mount,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from trikubelet.runtime.hooks import HookRunner
     from trikubelet.runtime.images import ImageManager
     from trikubelet.runtime.kill import Killer
-    from trikubelet.runtime.mounts import BlockDevices, PodMounts
+    from trikubelet.runtime.mounts import PodMounts
     from trikubelet.runtime.objects import ObjectGetter
     from trikubelet.runtime.options import NodeValues, RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
@@ -97,9 +96,8 @@ class ContainerStarter:
     """Starts and removes containers.
 
     `objects`: whom to ask for what the environment names. `hooks` runs postStart hooks and `killer` ends containers
-    whose hook failed; without them, no postStart hook is run. `devices`: the volumes that are devices of the node.
-    `node`: what containers are told of it, without one what the options say. `seen_end` spares the question where a
-    container that is to be removed keeps its log.
+    whose hook failed; without them, no postStart hook is run. `node`: what containers are told of it, without one what
+    the options say. `seen_end` spares the question where a container that is to be removed keeps its log.
     """
 
     def __init__(
@@ -115,7 +113,6 @@ class ContainerStarter:
         objects: ObjectGetter | None = None,
         hooks: HookRunner | None = None,
         killer: Killer | None = None,
-        devices: BlockDevices | None = None,
         node: NodeValues | None = None,
         seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
     ) -> None:
@@ -129,7 +126,6 @@ class ContainerStarter:
         self._objects = objects or NoObjects()
         self._hooks = hooks
         self._killer = killer
-        self._devices = devices or NoBlockDevices()
         self._node = node or options.fixed_node
         self._seen_end = seen_end
 
@@ -205,9 +201,9 @@ class ContainerStarter:
         """Raises ContainerConfigError, SandboxConfigError and OSError."""
         pod, container = request.pod, request.container
         target_id = self._target_id(request)
-        devices = container_devices(pod, container, self._devices)
+        devices = container_devices(pod, container, self._mounts)
         environment = await self._environment(request)
-        mounts = container_mounts(
+        mounts = await container_mounts(
             pod,
             container,
             environment,
@@ -230,6 +226,7 @@ class ContainerStarter:
             devices=devices,
             target_id=target_id,
             user_namespace=request.user_namespace,
+            volume_groups=self._mounts.supplemental_groups(pod),
             extras=request.extras,
         )
         return container_config(pod, container, inputs, self._options)

@@ -52,6 +52,8 @@ class ContainerInputs:
     """For an ephemeral container: the container whose processes it sees."""
     user_namespace: v1.UserNamespace | None = None
     """The pod's, as its sandbox got it."""
+    volume_groups: Sequence[int] = ()
+    """Groups that the pod's volumes want its containers in."""
     extras: ContainerExtras = attrs.field(factory=ContainerExtras)
 
 
@@ -83,7 +85,13 @@ def container_config(
         linux=v1.LinuxContainerConfig(
             resources=container_resources(pod, container, options),
             security_context=container_security_context(
-                pod, container, inputs.image_user, options, inputs.target_id, userns=inputs.user_namespace
+                pod,
+                container,
+                inputs.image_user,
+                options,
+                inputs.target_id,
+                userns=inputs.user_namespace,
+                volume_groups=inputs.volume_groups,
             ),
         ),
     )

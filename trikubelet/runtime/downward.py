@@ -11,7 +11,7 @@ import attrs
 
 from trikubelet.api import Quantity
 from trikubelet.runtime.errors import ContainerConfigError
-from trikubelet.runtime.hashing import go_json_string
+from trikubelet.runtime.go_quote import go_quote
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod, ResourceFieldSelector
@@ -48,7 +48,7 @@ def field_value(pod: Pod, path: str, addresses: Addresses) -> str:
     """The text of a field (kubelet: `podFieldSelectorRuntimeValue`). Raises ContainerConfigError for unknown paths."""
     if path in ("metadata.annotations", "metadata.labels"):
         values = pod.metadata.annotations if path == "metadata.annotations" else pod.metadata.labels
-        return "\n".join(f"{key}={go_json_string(value)}" for key, value in sorted(values.items()))
+        return "\n".join(f"{key}={go_quote(value)}" for key, value in sorted(values.items()))
     if (subscript := _SUBSCRIPT.fullmatch(path)) is not None:
         values = pod.metadata.annotations if subscript[1] == "annotations" else pod.metadata.labels
         return values.get(subscript[2], "")
@@ -87,6 +87,15 @@ def resource_value(
         if found is None:
             raise ContainerConfigError(f"container {selector.container_name} not found")
         container, limited = found, found in pod.spec.containers
+    defaults = _default_limits(pod, allocatable) if limited else {}
+    return amount_text(selector, container, defaults)
+
+
+def amount_text(selector: ResourceFieldSelector, container: Container, default_limits: Mapping[str, Quantity]) -> str:
+    """An amount of a container, divided and rounded up (kubelet: `ExtractContainerResourceValue`).
+
+    `default_limits`: what holds where the container has no limit; huge pages have none. Raises ContainerConfigError.
+    """
     kind, _, name = selector.resource.partition(".")
     if kind not in ("limits", "requests") or not (name in _LIMITED_BY_NODE or name.startswith("hugepages-")):
         raise ContainerConfigError(f"unsupported container resource : {selector.resource}")
@@ -94,18 +103,17 @@ def resource_value(
         amount = container.resources.requests.get(name, _ZERO)
     else:
         amount = container.resources.limits.get(name, _ZERO)
-        if not amount and limited:
-            amount = _default_limit(pod, name, allocatable)
+        if not amount and name in _LIMITED_BY_NODE:
+            amount = default_limits.get(name, _ZERO)
     divisor = selector.divisor or Quantity(1)
     if name == "cpu":
         return str(-(-amount.milli_value() // divisor.milli_value()))
     return str(-(-amount.value() // divisor.value()))
 
 
-def _default_limit(pod: Pod, name: str, allocatable: Mapping[str, Quantity]) -> Quantity:
-    if name in _LIMITED_BY_POD and pod.spec.resources is not None and (limit := pod.spec.resources.limits.get(name)):
-        return limit
-    return allocatable.get(name, _ZERO) if name in _LIMITED_BY_NODE else _ZERO
+def _default_limits(pod: Pod, allocatable: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+    of_pod = {} if pod.spec.resources is None else pod.spec.resources.limits
+    return {**allocatable, **{name: of_pod[name] for name in _LIMITED_BY_POD if of_pod.get(name)}}
 
 
 def _canonical(ip: str) -> str:

@@ -17,6 +17,7 @@ from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
 from trikubelet.runtime.ended import Ended, until_ended
+from trikubelet.runtime.go_quote import go_quote_bytes
 from trikubelet.runtime.http_request import HTTPRequestError, http_get_request
 from trikubelet.runtime.wording import describe_error, describe_pod
 
@@ -112,7 +113,7 @@ class HookRunner:
         stdout, stderr = reply.stdout[:MOST_OUTPUT], reply.stderr[:MOST_OUTPUT]
         command = " ".join(action.command)
         problem = f"command '{command}' exited with {reply.exit_code}: {stderr.decode(errors='replace')}"
-        return f"{problem}, message: {quoted(stdout + stderr)}"
+        return f"{problem}, message: {go_quote_bytes(stdout + stderr)}"
 
     async def _http_get(self, pod: Pod, container: Container, action: HTTPGetAction) -> str:
         """The problem, empty for none. Whatever a server answers is success."""
@@ -161,26 +162,3 @@ def _described(action: ExecAction | HTTPGetAction | SleepAction) -> tuple[str, s
             return f"Sleep lifecycle hook ({action.seconds})", "sleep"
         case _:
             assert_never(action)
-
-
-_ESCAPES: Final = {
-    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
-}  # fmt: skip
-
-
-def quoted(data: bytes) -> str:
-    """Bytes as text in one line: quoted, with escapes for what is not printable, as Go's `%q` writes them."""
-    return '"' + "".join(map(_escaped, data.decode(errors="surrogateescape"))) + '"'
-
-
-def _escaped(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
-        return f"\\x{code - 0xDC00:02x}"
-    if code < 0x20 or code == 0x7F:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

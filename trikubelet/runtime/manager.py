@@ -144,6 +144,7 @@ class RuntimeManager:
             abilities=abilities,
             turns=turns,
             node=self._node,
+            volume_groups=mounts.supplemental_groups,
         )
         self._parts = SyncParts(
             runtime=runtime,

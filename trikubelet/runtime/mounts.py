@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-import attrs
-
 from trikubelet.cri import v1
 from trikubelet.logs import get_logger
 from trikubelet.runtime.errors import ContainerConfigError
@@ -15,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from trikubelet.api import Container, Pod, Volume, VolumeMount
+    from trikubelet.api import Container, Pod, VolumeMount
+    from trikubelet.volumes.model import MountedVolume
 
 log = get_logger("runtime")
 
@@ -25,53 +24,39 @@ ETC_HOSTS: Final = "/etc/hosts"
 class PodMounts(Protocol):
     """Where the volumes of pods are on this machine."""
 
+    def mounted(self, pod: Pod, volume_name: str) -> MountedVolume | None:
+        """None when the pod has no such volume or it is not there."""
+        ...
+
     def host_path(self, pod: Pod, volume_name: str) -> Path | None:
-        """The prepared volume's path; None when the pod has no such volume or it is not ready."""
+        """The path of `mounted`."""
         ...
 
-    def resolve_subpath(self, volume: Path, sub_path: str) -> Path:
-        """A path in a volume, made when it is missing, that cannot lead out of it. Raises OSError or ValueError."""
+    async def bind_subpath(self, pod: Pod, container: str, index: int, volume_name: str, sub_path: str) -> Path:
+        """What a container gets for its volume mount number `index`: something in the volume, made when it is missing,
+        by a path that cannot lead out of it. Raises OSError or ValueError."""
         ...
 
-
-@attrs.frozen
-class BlockDevice:
-    """A volume that is a device of the node."""
-
-    path: str
-    read_only: bool = False
-
-
-class BlockDevices(Protocol):
-    """Which volumes of pods are devices of this machine."""
-
-    def block_device(self, pod: Pod, volume_name: str) -> BlockDevice | None:
-        """The prepared volume's device; None when the pod has no such volume or it is none."""
+    def supplemental_groups(self, pod: Pod) -> tuple[int, ...]:
+        """Groups that the pod's volumes want its containers in."""
         ...
 
 
-class NoBlockDevices:
-    """A node whose volumes are all folders."""
-
-    def block_device(self, pod: Pod, volume_name: str) -> BlockDevice | None:
-        return None
-
-
-def container_devices(pod: Pod, container: Container, devices: BlockDevices) -> list[v1.Device]:
+def container_devices(pod: Pod, container: Container, mounts: PodMounts) -> list[v1.Device]:
     """The messages for a container's volumeDevices (kubelet: `makeBlockVolumes`). Raises ContainerConfigError."""
     made = []
     for wanted in container.volume_devices:
         if not wanted.device_path.startswith("/"):
             raise ContainerConfigError(f"error DevicePath `{wanted.device_path}` must be an absolute path")
-        device = devices.block_device(pod, wanted.name)
-        if device is None:
+        volume = mounts.mounted(pod, wanted.name)
+        if volume is None or volume.device is None:
             raise ContainerConfigError(f'cannot find volume "{wanted.name}" to pass into container "{container.name}"')
-        permissions = "r" if device.read_only else "mrw"
-        made.append(v1.Device(wanted.device_path, host_path=device.path, permissions=permissions))
+        permissions = "r" if volume.read_only else "mrw"
+        made.append(v1.Device(wanted.device_path, host_path=volume.device, permissions=permissions))
     return made
 
 
-def container_mounts(
+async def container_mounts(
     pod: Pod,
     container: Container,
     environment: Mapping[str, str],
@@ -86,23 +71,30 @@ def container_mounts(
     can mount a volume read-only with everything that is mounted in it. Raises ContainerConfigError.
     """
     made = []
-    for mount in container.volume_mounts:
+    for index, mount in enumerate(container.volume_mounts):
         sub_path = sub_path_of(mount, environment)
-        message = volume_mount(pod, mount, recursive_read_only=recursive_read_only)
+        message = volume_mount(mount, recursive_read_only=recursive_read_only)
         if mount.name in image_volumes:
             message.image, message.image_sub_path = image_volumes[mount.name], sub_path
+            message.readonly = True
         else:
-            message.host_path = str(_source(pod, container, mount, sub_path, mounts))
+            volume = mounts.mounted(pod, mount.name)
+            if volume is None or volume.path is None:
+                raise ContainerConfigError(
+                    f'cannot find volume "{mount.name}" to mount into container "{container.name}"'
+                )
+            message.readonly = mount.read_only or volume.read_only
+            source = await _bound(pod, container, index, sub_path, mounts) if sub_path else volume.path
+            message.host_path = str(source)
         made.append(message)
     return made
 
 
-def volume_mount(pod: Pod, mount: VolumeMount, *, recursive_read_only: bool = False) -> v1.Mount:
+def volume_mount(mount: VolumeMount, *, recursive_read_only: bool = False) -> v1.Mount:
     """The message for one mount of a volume, but for what is mounted. Raises ContainerConfigError."""
-    volume = next((volume for volume in pod.spec.volumes if volume.name == mount.name), None)
     return v1.Mount(
         container_path=mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}",
-        readonly=mount.read_only or (volume is not None and _always_read_only(volume)),
+        readonly=mount.read_only,
         propagation=_propagation(mount),
         recursive_read_only=_recursive_read_only(mount, supported=recursive_read_only),
     )
@@ -138,25 +130,16 @@ def wants_hosts_file(pod: Pod, container: Container, pod_ips: Sequence[str]) -> 
     return pod.spec.host_network or bool(pod_ips)
 
 
-def _source(pod: Pod, container: Container, mount: VolumeMount, sub_path: str, mounts: PodMounts) -> Path:
-    volume = mounts.host_path(pod, mount.name)
-    if volume is None:
-        raise ContainerConfigError(f'cannot find volume "{mount.name}" to mount into container "{container.name}"')
-    if not sub_path:
-        return volume
+async def _bound(pod: Pod, container: Container, index: int, sub_path: str, mounts: PodMounts) -> Path:
+    name = container.volume_mounts[index].name
     try:
-        return mounts.resolve_subpath(volume, sub_path)
+        return await mounts.bind_subpath(pod, container.name, index, name, sub_path)
     except (OSError, ValueError) as error:
         # The details are about the node's files, which are not the pod's to know.
-        log.warning("subPath is not usable", pod=pod.full_name, volume=mount.name, problem=str(error))
+        log.warning("subPath is not usable", pod=pod.full_name, volume=name, problem=str(error))
         raise ContainerConfigError(
-            f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
+            f'failed to prepare subPath for volumeMount "{name}" of container "{container.name}"'
         ) from error
-
-
-def _always_read_only(volume: Volume) -> bool:
-    sources = (volume.config_map, volume.secret, volume.downward_api, volume.projected, volume.image)
-    return any(source is not None for source in sources)
 
 
 def _recursive_read_only(mount: VolumeMount, *, supported: bool) -> bool:

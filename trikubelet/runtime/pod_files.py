@@ -30,6 +30,7 @@ from trikubelet.runtime.log_paths import (
     pod_logs_directory,
     restart_count_from_log_names,
 )
+from trikubelet.volumes.safe_path import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,10 +44,6 @@ NODE_HOSTS_FILE: Final = Path("/etc/hosts")
 OWNER_FILE: Final = ".trikubelet"
 """In a pod's log directory: the root directory of the agent that it belongs to."""
 _THREADS: Final = 4
-_MAX_LINKS: Final = 40
-_MAX_DEPTH: Final = 128
-"""A descriptor is held for each folder on the way into a volume."""
-_LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PodFiles:
@@ -215,50 +212,19 @@ def _siblings(directory: Path) -> list[str]:
 
 
 def _read_inside(volume: Path, path: str, limit: int) -> bytes:
-    way = [os.open(volume, os.O_PATH | os.O_CLOEXEC)]  # the volume itself may be behind a link of the node
+    top = os.open(volume, os.O_PATH | os.O_CLOEXEC)  # the volume itself may be behind a link of the node
     try:
-        _walk(way, path)
-        if not stat.S_ISREG(os.fstat(way[-1]).st_mode):
+        found = walk(top, path, make=False)
+    finally:
+        os.close(top)
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
             raise OSError(errno.EINVAL, "is no regular file", path)
         # Through its descriptor: what was looked at is what is read, whatever the path leads to by now.
-        with open(f"/proc/self/fd/{way[-1]}", "rb") as file:  # noqa: PTH123 - a Path would say nothing more
+        with open(f"/proc/self/fd/{found}", "rb") as file:  # noqa: PTH123 - a Path would say nothing more
             content = file.read(limit + 1)
     finally:
-        for descriptor in way:
-            os.close(descriptor)
+        os.close(found)
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"is larger than {limit} bytes", path)
     return content
-
-
-def _walk(way: list[int], path: str) -> None:
-    """Extend `way`, the descriptors from the volume on, up to what `path` names.
-
-    One component at a time and never through a link that the kernel follows, since containers may swap a folder for one
-    at any moment. Links are followed here while they stay inside; absolute ones mean another root than ours.
-    """
-    pending = list(reversed(path.split("/")))  # the next one last
-    links = 0
-    if path.startswith("/"):
-        raise ValueError(f"{path!r} leads out of its volume")
-    while pending:
-        part = pending.pop()
-        if part in ("", "."):
-            continue
-        if part == "..":
-            if len(way) == 1:
-                raise ValueError(f"{path!r} leads out of its volume")
-            os.close(way.pop())
-            continue
-        if len(way) > _MAX_DEPTH:
-            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
-        way.append(os.open(part, _LOOK, dir_fd=way[-1]))
-        if stat.S_ISLNK(os.fstat(way[-1]).st_mode):
-            target = os.readlink("", dir_fd=way[-1])
-            os.close(way.pop())
-            links += 1
-            if target.startswith("/"):
-                raise ValueError(f"{path!r} leads out of its volume, over a link to {target!r}")
-            if links > _MAX_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            pending.extend(reversed(target.split("/")))

@@ -24,7 +24,7 @@ from trikubelet.runtime.turns import Making, Turns
 from trikubelet.runtime.wording import describe_error, describe_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from trikubelet.api import Pod
     from trikubelet.cri.client import RuntimeClient
@@ -120,10 +120,13 @@ class SandboxMaker:
         abilities: Callable[[], RuntimeAbilities],
         turns: Turns,
         node: NodeValues,
+        volume_groups: Callable[[Pod], Sequence[int]] = lambda _: (),
     ) -> None:
+        """`volume_groups`: those that a pod's volumes want its containers in."""
         self._runtime = runtime
         self._turns = turns
         self._node = node
+        self._volume_groups = volume_groups
         self._recorder = recorder
         self._files = files
         self._options = options
@@ -201,7 +204,14 @@ class SandboxMaker:
             cluster_domain=self._options.cluster_domain,
             node_ips=self._node.host_ips(),
         )
-        config = sandbox_config(pod, attempt, dns.settings, self._options, userns=user_namespace)
+        config = sandbox_config(
+            pod,
+            attempt,
+            dns.settings,
+            self._options,
+            userns=user_namespace,
+            volume_groups=self._volume_groups(pod),
+        )
         return _Settings(handler, user_namespace, config, dns.warnings, dns.node_warnings)
 
     async def _addresses(self, pod: Pod, sandbox_id: str) -> tuple[str, ...]:

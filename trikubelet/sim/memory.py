@@ -12,49 +12,105 @@ import trio
 
 from trikubelet.runtime.log_paths import pod_logs_directory
 from trikubelet.runtime.pod_files import PodFiles
-from trikubelet.volumes import PodMounts, VolumeError
+from trikubelet.volumes.errors import VolumesNotReadyError
+from trikubelet.volumes.model import MountedVolume, VolumeSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from trikubelet.api import Container, Pod
+    from trio_typing import TaskStatus
+
+    from trikubelet.api import Container, Pod, Volume
     from trikubelet.runtime.dns import DNSSettings
     from trikubelet.runtime.options import RuntimeOptions
+    from trikubelet.volumes.model import VolumeUsage
 
 
-class MemoryMounts(PodMounts):
-    """Volumes that are only names. `broken` holds volume names whose preparation fails."""
+class MemoryMounts:
+    """Implements `volumes.interface.PodVolumes`: volumes that are only names, there as soon as they are asked for.
+
+    `broken` holds volume names whose preparation fails.
+    """
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root)
         self.root = root
         self.broken: set[str] = set()
-        self._paths: dict[str, dict[str, Path]] = {}
+        self._mounted: dict[str, dict[str, MountedVolume]] = {}
+        """By UID and name."""
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        await trio.sleep_forever()
 
     async def prepare(self, pod: Pod) -> None:
         await trio.lowlevel.checkpoint()
-        for volume in pod.spec.volumes:
-            if volume.name in self.broken:
-                raise VolumeError(volume.name, "simulated: the volume cannot be prepared")
-        uid = pod.metadata.uid
-        self._paths[uid] = {
-            volume.name: self.root / "pods" / uid / volume.name for volume in pod.spec.volumes if volume.image is None
+        if broken := [volume.name for volume in pod.spec.volumes if volume.name in self.broken]:
+            raise VolumesNotReadyError(broken, cause="simulated: it cannot be prepared", timed_out=False)
+        devices = {
+            device.name
+            for container in (*pod.spec.init_containers, *pod.spec.containers, *pod.spec.ephemeral_containers)
+            for device in container.volume_devices
+        }
+        self._mounted[pod.metadata.uid] = {
+            volume.name: self._volume(pod, volume, block=volume.name in devices)
+            for volume in pod.spec.volumes
+            if volume.image is None
         }
 
-    def host_path(self, pod: Pod, volume_name: str) -> Path | None:
-        return self._paths.get(pod.metadata.uid, {}).get(volume_name)
+    def refresh(self, pod: Pod) -> None:
+        """What is only a name does not grow old."""
 
-    def resolve_subpath(self, volume: Path, sub_path: str) -> Path:
-        return volume / sub_path
+    async def release(self, uid: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self._mounted.pop(uid, None)
 
     async def remove(self, uid: str) -> None:
-        await trio.lowlevel.checkpoint()
-        self._paths.pop(uid, None)
+        await self.release(uid)
 
     async def pod_uids(self) -> set[str]:
         await trio.lowlevel.checkpoint()
-        return set(self._paths)
+        return set(self._mounted)
+
+    def mounted(self, pod: Pod, volume_name: str) -> MountedVolume | None:
+        return self._mounted.get(pod.metadata.uid, {}).get(volume_name)
+
+    def host_path(self, pod: Pod, volume_name: str) -> Path | None:
+        volume = self.mounted(pod, volume_name)
+        return None if volume is None else volume.path
+
+    async def bind_subpath(self, pod: Pod, container: str, index: int, volume_name: str, sub_path: str) -> Path:
+        await trio.lowlevel.checkpoint()
+        volume = self.host_path(pod, volume_name)
+        if volume is None:
+            raise FileNotFoundError(f"simulated: there is no volume {volume_name!r}")
+        return volume / sub_path
+
+    def supplemental_groups(self, pod: Pod) -> tuple[int, ...]:
+        return ()
+
+    def in_use(self) -> tuple[str, ...] | None:
+        return ()
+
+    def reported_in_use(self, names: tuple[str, ...]) -> None:
+        """Nothing is attached to a simulated node."""
+
+    def on_pod_changed(self, listener: Callable[[str], None]) -> None:
+        """Nobody ever waits for a volume here."""
+
+    async def usage(self, uid: str) -> Mapping[str, VolumeUsage]:
+        await trio.lowlevel.checkpoint()
+        return {}
+
+    def _volume(self, pod: Pod, volume: Volume, *, block: bool) -> MountedVolume:
+        path = self.root / "pods" / pod.metadata.uid / volume.name
+        sources = (volume.config_map, volume.secret, volume.downward_api, volume.projected)
+        return MountedVolume(
+            VolumeSpec(volume.name, volume.name, "simulated", volume, block=block),
+            path=None if block else path,
+            device=str(path) if block else None,
+            read_only=any(source is not None for source in sources),
+        )
 
 
 class MemoryPodFiles(PodFiles):

@@ -190,7 +190,7 @@ async def simulated_node(
         runtime = RuntimeClient(channel)
         stand_ins = StandIns(
             sources=list(sources.values()),
-            mounts=MemoryMounts(options.root_dir) if folder is None else None,
+            volumes=MemoryMounts(options.root_dir) if folder is None else None,
             pod_files=MemoryPodFiles(runtime_options(options)) if folder is None else None,
             diskless=True,
             make_pidfds=partial(SimulatedExits, sim) if sees_exits else PidfdWatchers,

@@ -1,7 +1,6 @@
 """How large an emptyDir in memory may become. Pure (kubelet: `calculateEmptyDirMemorySize`).
 
-What the node as a whole can give to pods is no limit here: where nothing limits the volume, the kernel's default holds,
-which is half of the machine's memory.
+Where nothing limits the volume, not even the node, the kernel's default holds, which is half of the machine's memory.
 """
 
 from __future__ import annotations
@@ -11,13 +10,21 @@ from typing import TYPE_CHECKING
 from trikubelet.api import pod_limits
 
 if TYPE_CHECKING:
-    from trikubelet.api import EmptyDirVolumeSource, Pod
+    from collections.abc import Mapping
+
+    from trikubelet.api import Pod, Quantity
 
 
-def tmpfs_size(pod: Pod, source: EmptyDirVolumeSource) -> int | None:
-    """The size in bytes: the lesser of the volume's limit and the pod's memory limit; None when neither is set."""
-    limits = [0 if source.size_limit is None else source.size_limit.value(), pod_memory_limit(pod)]
-    return min((limit for limit in limits if limit > 0), default=None)
+def tmpfs_size(
+    pod: Pod, size_limit: Quantity | None = None, *, allocatable: Mapping[str, Quantity] | None = None
+) -> int | None:
+    """The size in bytes: the least of the volume's limit, the pod's memory limit, and what the node can give to pods.
+
+    `allocatable`: the node's resources by name, as far as they are known. None when nothing limits the volume.
+    """
+    node = (allocatable or {}).get("memory")
+    limits = [0 if limit is None else limit.value() for limit in (size_limit, node)]
+    return min((limit for limit in (*limits, pod_memory_limit(pod)) if limit > 0), default=None)
 
 
 def pod_memory_limit(pod: Pod) -> int:

@@ -1,0 +1,204 @@
+"""The part of an agent that cares for pods' volumes: every kind of volume that it has, and the manager that uses them.
+
+Without a cluster there are no claims and no CSI drivers to be had, so those kinds are not even imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from trikubelet.api import Quantity
+from trikubelet.clock import WallClock
+from trikubelet.events import EventRecorder
+from trikubelet.volumes import layout
+from trikubelet.volumes.attaching import Attaching
+from trikubelet.volumes.disk import Disk
+from trikubelet.volumes.kinds.content import ConfigMapKind, DownwardAPIKind, ProjectedKind, SecretKind
+from trikubelet.volumes.kinds.empty_dir import EmptyDirKind
+from trikubelet.volumes.kinds.host_path import HostPathKind
+from trikubelet.volumes.kinds.nfs import NFSKind
+from trikubelet.volumes.kinds.protocol import Kinds
+from trikubelet.volumes.linux_mounter import LinuxMounter
+from trikubelet.volumes.manager import VolumeManager
+from trikubelet.volumes.mounter import Mounter
+from trikubelet.volumes.no_cluster import NoClusterCredentials, NoClusterObjects, NoClusterStorage
+from trikubelet.volumes.objects import PodCredentials, StorageObjects, WatchedObjects
+from trikubelet.volumes.stats import VolumeMeter
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+    from trikubelet.agent_cluster import ClusterParts
+    from trikubelet.plugins.registration import PluginRegistrar
+    from trikubelet.plugins.watcher import SocketWatch
+    from trikubelet.volumes.csi.drivers import Drivers
+    from trikubelet.volumes.csi.registration import CSIRegistration
+    from trikubelet.volumes.kinds.protocol import VolumeKind
+
+
+@attrs.frozen(kw_only=True)
+class _Tools:
+    """What all kinds are made with."""
+
+    root: Path
+    allocatable: Callable[[], Mapping[str, Quantity]]
+    recorder: EventRecorder
+    clock: WallClock
+    rng: Random
+    objects: WatchedObjects
+    storage: StorageObjects
+    credentials: PodCredentials
+    mounter: Mounter = attrs.field(factory=LinuxMounter)
+    disk: Disk = attrs.field(factory=Disk)
+    meter: VolumeMeter
+
+
+class PluginParts:
+    """Plugins that come to the agent by themselves, over sockets in a folder: CSI drivers."""
+
+    def __init__(self, sockets: SocketWatch, registrar: PluginRegistrar, csi: CSIRegistration) -> None:
+        self.sockets = sockets
+        self.registrar = registrar
+        self.csi = csi
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        with self.sockets:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.csi.run)
+                nursery.start_soon(self.registrar.run)
+
+
+class VolumeParts:
+    """`manager` implements `volumes.interface.PodVolumes`."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        cluster: ClusterParts | None,
+        allocatable: Callable[[], Mapping[str, Quantity]],
+        recorder: EventRecorder,
+        clock: WallClock,
+        rng: Random,
+        containers_gone: Callable[[str], bool],
+        usage_period: float,
+    ) -> None:
+        """`usage_period`: seconds between two looks at how much a volume holds."""
+        storage = NoClusterStorage() if cluster is None else cluster.cluster.storage
+        tools = _Tools(
+            root=root.resolve(),  # the mount table knows no links
+            allocatable=allocatable,
+            recorder=recorder,
+            clock=clock,
+            rng=rng,
+            objects=NoClusterObjects() if cluster is None else cluster.cluster.watched,
+            storage=storage,
+            credentials=NoClusterCredentials() if cluster is None else cluster.cluster.credentials,
+            meter=VolumeMeter(clock),
+        )
+        kinds = _node_kinds(tools)
+        drivers: Drivers | None = None
+        self.plugins: PluginParts | None = None
+        if cluster is not None:
+            from trikubelet.volumes.csi.drivers import Drivers
+
+            drivers = Drivers()
+            kinds += _cluster_kinds(tools, cluster, drivers)
+            self.plugins = _plugins(tools, cluster, drivers)
+        self.manager = VolumeManager(
+            root=tools.root,
+            kinds=Kinds.of(kinds),
+            mounter=tools.mounter,
+            disk=tools.disk,
+            objects=tools.objects,
+            storage=storage,
+            credentials=tools.credentials,
+            attaching=Attaching(storage, node_name="" if cluster is None else cluster.node_name),
+            recorder=recorder,
+            clock=clock,
+            rng=rng,
+            containers_gone=containers_gone,
+            usage_period=usage_period,
+        )
+        if drivers is not None:
+            drivers.subscribe(self.manager.driver_changed)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled. Started when the volumes that an earlier agent left are known."""
+        async with trio.open_nursery() as nursery:
+            if self.plugins is not None:
+                nursery.start_soon(self.plugins.run)
+            await nursery.start(self.manager.run)
+            task_status.started()
+
+
+def _node_kinds(tools: _Tools) -> list[VolumeKind]:
+    root, mounter, disk, meter = tools.root, tools.mounter, tools.disk, tools.meter
+    clock, allocatable, objects = tools.clock, tools.allocatable, tools.objects
+    return [
+        HostPathKind(root=root, disk=disk),
+        NFSKind(root=root, mounter=mounter, disk=disk, meter=meter),
+        EmptyDirKind(root=root, mounter=mounter, disk=disk, meter=meter, allocatable=allocatable),
+        DownwardAPIKind(root=root, mounter=mounter, disk=disk, meter=meter, clock=clock, allocatable=allocatable),
+        *(
+            kind(
+                root=root,
+                mounter=mounter,
+                disk=disk,
+                meter=meter,
+                clock=clock,
+                allocatable=allocatable,
+                objects=objects,
+            )
+            for kind in (ConfigMapKind, SecretKind)
+        ),
+        ProjectedKind(
+            root=root,
+            mounter=mounter,
+            disk=disk,
+            meter=meter,
+            clock=clock,
+            allocatable=allocatable,
+            objects=objects,
+            credentials=tools.credentials,
+        ),
+    ]
+
+
+def _cluster_kinds(tools: _Tools, cluster: ClusterParts, drivers: Drivers) -> list[VolumeKind]:
+    from trikubelet.volumes.csi.kind import CSIKind
+    from trikubelet.volumes.kinds.local import LocalKind
+
+    return [
+        LocalKind(root=tools.root, mounter=tools.mounter, disk=tools.disk, meter=tools.meter, recorder=tools.recorder),
+        CSIKind(
+            root=tools.root,
+            node=cluster.node_name,
+            drivers=drivers,
+            disk=tools.disk,
+            mounter=tools.mounter,
+            storage=tools.storage,
+            secrets=cluster.cluster.storage,
+            credentials=tools.credentials,
+            recorder=tools.recorder,
+            clock=tools.clock,
+            rng=tools.rng,
+        ),
+    ]
+
+
+def _plugins(tools: _Tools, cluster: ClusterParts, drivers: Drivers) -> PluginParts:
+    from trikubelet.plugins.registration import PluginRegistrar
+    from trikubelet.plugins.watcher import SocketWatch
+    from trikubelet.volumes.csi.registration import PLUGIN_TYPE, CSIRegistration
+
+    csi = CSIRegistration(drivers, entries=cluster.node.drivers, storage=tools.storage)
+    sockets = SocketWatch(layout.registration_directory(tools.root))
+    return PluginParts(sockets, PluginRegistrar(sockets, {PLUGIN_TYPE: csi}, rng=tools.rng), csi)

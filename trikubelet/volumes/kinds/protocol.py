@@ -1,0 +1,106 @@
+"""What the volume manager asks of a kind of volume (kubelet: `VolumePlugin` and its relatives).
+
+A kind keeps nothing of a volume: what it set up, it can take down from the disk alone, also after a restart of the
+agent. It never asks for what takes long on the event loop (`disk.Disk`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from trikubelet.volumes.errors import VolumeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from trikubelet.api import Quantity
+    from trikubelet.volumes.model import MountedVolume, SetUpRequest, VolumeSpec, VolumeUsage
+
+
+class VolumeKind(Protocol):
+    """A kind. Its calls may be cancelled; then what they were at is uncertain."""
+
+    @property
+    def plugin(self) -> str:
+        """For example `kubernetes.io/secret`."""
+        ...
+
+    @property
+    def staged(self) -> bool:
+        """Whether a volume is made ready for the node once (`stage`), before it is set up for each pod."""
+        ...
+
+    @property
+    def takes_mount_options(self) -> bool:
+        """Whether a persistent volume of the kind may have `mountOptions`."""
+        ...
+
+    def refreshes(self, spec: VolumeSpec) -> bool:
+        """Whether what it shows may change while a pod uses it: then it is set up again with each sync of the pod."""
+        ...
+
+    def unique_name(self, spec: VolumeSpec, uid: str) -> str:
+        """The same for two pods only if they share the volume, and what is done for one waits for the other."""
+        ...
+
+    def path(self, uid: str, inner_name: str, *, block: bool = False) -> Path:
+        """Where the volume is for a pod; for hostPath-like kinds where its folder would be. Raises ValueError."""
+        ...
+
+    def attachable(self, spec: VolumeSpec) -> bool:
+        """Whether a controller has to attach it to the node first. Raises VolumeError when that cannot be told yet."""
+        ...
+
+    async def stage(self, request: SetUpRequest) -> Path | None:
+        """Make the volume ready for the node; idempotent. Returns where. Raises VolumeError."""
+        ...
+
+    async def set_up(self, request: SetUpRequest) -> MountedVolume:
+        """Make it ready for the pod; idempotent. Raises VolumeError."""
+        ...
+
+    async def tear_down(self, uid: str, inner_name: str, *, block: bool = False) -> None:
+        """Undo `set_up`; idempotent, from what is on disk. Raises VolumeError."""
+        ...
+
+    async def unstage(self, unique_name: str, spec: VolumeSpec) -> None:
+        """Undo `stage`, after the last pod; idempotent. Raises VolumeError."""
+        ...
+
+    async def reconstruct(self, uid: str, inner_name: str, *, block: bool = False) -> VolumeSpec | None:
+        """What an earlier agent set up there; None when nothing is. Raises VolumeError when it cannot be told."""
+        ...
+
+    async def usage(self, mounted: MountedVolume) -> VolumeUsage | None:
+        """None when the kind cannot tell. Raises VolumeError."""
+        ...
+
+    async def expand(self, request: SetUpRequest, new_size: Quantity) -> Quantity:
+        """Let the file system of a volume that has grown take its size. Returns the size it has. Raises VolumeError."""
+        ...
+
+
+@attrs.frozen
+class Kinds:
+    """All kinds of this agent."""
+
+    by_plugin: Mapping[str, VolumeKind]
+
+    @classmethod
+    def of(cls, kinds: Iterable[VolumeKind]) -> Kinds:
+        return cls({kind.plugin: kind for kind in kinds})
+
+    def find(self, spec: VolumeSpec) -> VolumeKind:
+        """Raises VolumeError for a kind that this agent does not have."""
+        kind = self.by_plugin.get(spec.plugin)
+        if kind is None:
+            raise VolumeError(
+                spec.name,
+                f"expected a kind of volume that this agent has ({', '.join(sorted(self.by_plugin))}), "
+                f"got {spec.plugin}: no volume plugin matched; use a CSI driver for it",
+            )
+        return kind

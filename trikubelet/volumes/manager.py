@@ -1,0 +1,403 @@
+"""The owner of pods' volumes: makes those that are wanted be there, and takes down those of pods that have ended.
+
+The story of a volume: a pod worker has `prepare` find out what the pod wants (`desired`, `pod_wishes`), which goes into
+the book (`book`). From there on each volume goes its own way: `decisions` says what comes next, `runner` has it done by
+`operations`, and what came of it is written down again, until there is nothing to do. When the pod has ended, `release`
+takes its wishes out of the book, and the same decisions take down what it had. After a restart the book is filled from
+the disk (`reconstruct`).
+
+Nothing here looks again after a while whether something has changed. A volume is looked at when a pod wants something
+else of it, when an operation on it has ended, when an object that it shows changed, when the node's status or a driver
+changed, and at the time that a backoff or a renewal was set for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trikubelet.volumes import layout, wording
+from trikubelet.volumes.book import VolumeBook
+from trikubelet.volumes.decisions import Action, Operation
+from trikubelet.volumes.desired import asks_api_server, wanted_names
+from trikubelet.volumes.errors import AttachLimitError, VolumeError, VolumesNotReadyError
+from trikubelet.volumes.operations import Operations
+from trikubelet.volumes.pod_wishes import PodWishes
+from trikubelet.volumes.reconstruct import reconstruct
+from trikubelet.volumes.removal import remove_pod_folder
+from trikubelet.volumes.runner import Runner
+from trikubelet.volumes.sources import EMPTY_DIR, HOST_PATH
+from trikubelet.volumes.stats import UsageRecords
+from trikubelet.volumes.subpath import bind_subpath, clean_subpaths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+    from random import Random
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.api import Pod
+    from trikubelet.clock import WallClock
+    from trikubelet.events import EventRecorder
+    from trikubelet.volumes.disk import Disk
+    from trikubelet.volumes.kinds.protocol import Kinds
+    from trikubelet.volumes.model import MountedVolume, VolumeUsage
+    from trikubelet.volumes.mounter import Mounter
+    from trikubelet.volumes.objects import PodCredentials, StorageObjects, WatchedObjects
+    from trikubelet.volumes.operations import Attaching
+    from trikubelet.volumes.pod_wishes import PodRecord
+
+WAIT: Final = 123.0
+"""Seconds that a pod's sync waits for volumes to be there, or gone. Odd, so that it is recognised (kubelet:
+`podAttachAndMountTimeout`)."""
+FRESH: Final = 10.0
+"""Seconds in which a pod that is synced again, and has not changed, finds its volumes new enough."""
+_QUICK: Final = frozenset({EMPTY_DIR, HOST_PATH})
+"""Kinds whose volumes are set up by a few calls: not worth a task of their own."""
+
+
+class VolumeManager:
+    """Implements `interface.PodVolumes`. Nobody else sets up or takes down volumes, or removes pods' folders.
+
+    `containers_gone` tells by a pod's UID that no container of it runs, or will (`should_pod_runtime_be_removed`): it
+    is asked before anything is taken down. `usage_period`: seconds, zero for never (`volumeStatsAggPeriod`).
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        kinds: Kinds,
+        mounter: Mounter,
+        disk: Disk,
+        objects: WatchedObjects,
+        storage: StorageObjects,
+        credentials: PodCredentials,
+        attaching: Attaching,
+        recorder: EventRecorder,
+        clock: WallClock,
+        rng: Random,
+        containers_gone: Callable[[str], bool],
+        usage_period: float = 60.0,
+    ) -> None:
+        self._root = root
+        self._kinds = kinds
+        self._mounter = mounter
+        self._disk = disk
+        self._storage = storage
+        self._credentials = credentials
+        self._attaching = attaching
+        self._containers_gone = containers_gone
+        operations = Operations(
+            kinds=kinds,
+            storage=storage,
+            attaching=attaching,
+            recorder=recorder,
+            clock=clock,
+            rng=rng,
+            clean_subpaths=self._clean_subpaths,
+        )
+        self._book = VolumeBook()
+        self._wishes = PodWishes(self._book, kinds, storage)
+        self._runner = Runner(self._book, operations, on_end=self._operation_ended, may_unstage=lambda: self._compared)
+        self._usage = UsageRecords(self._measure, self._wishes.all_mounted, period=usage_period, rng=rng)
+        self._releases: dict[str, trio.Event] = {}
+        """By UID: the next change of a volume that a release waits for."""
+        self._removals: dict[str, trio.Event] = {}
+        """By UID: the end of a release."""
+        self._listeners: list[Callable[[str], None]] = []
+        self._nursery: trio.Nursery | None = None
+        self._started = trio.Event()
+        self._compared = False
+        """What an earlier agent left was compared with the node's status."""
+        objects.subscribe(self._object_changed)
+        credentials.on_change(self._credentials_changed)
+        storage.on_csi_driver(self.driver_changed)
+        storage.on_attached(self._attached_changed)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Started when what is on disk is known. Cancelled, operations are left where they are; the next agent finds
+        them on disk. Raises OSError when the root folder cannot be read."""
+        self._book.adopt(await reconstruct(self._root, self._kinds, self._disk))
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._runner.run, nursery)
+            nursery.start_soon(self._usage.run)
+            self._started.set()
+            self._attached_changed()
+            task_status.started()
+
+    async def prepare(self, pod: Pod) -> None:
+        """As `PodVolumes.prepare`; raises AttachLimitError for a pod that the node has no room for."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._wishes.are_there(pod):
+            self.refresh(pod)
+            return
+        with trio.move_on_after(WAIT):
+            await self._started.wait()
+            await self._removed(pod.metadata.uid)
+            self._make_folders(pod)
+            record = self._wishes.note(pod)
+            record.waiting += 1
+            try:
+                await self._make_ready(record)
+            finally:
+                record.waiting -= 1
+            return
+        raise await self._too_late(pod)
+
+    def refresh(self, pod: Pod) -> None:
+        """As `PodVolumes.refresh`."""
+        if self._wishes.get(pod.metadata.uid) is None:
+            return
+        record = self._wishes.note(pod)
+        self._ask_refresh(record)
+        self._runner.look_at(record.unique_names)
+        old = trio.current_time() - record.resolved_at >= FRESH
+        if old and not record.resolving and not record.waiting and asks_api_server(pod) and self._nursery is not None:
+            record.resolving = True
+            self._nursery.start_soon(self._resolve_again, record)
+
+    async def release(self, uid: str) -> None:
+        """As `PodVolumes.release`. When it is cancelled, or took too long, taking down goes on."""
+        await trio.lowlevel.checkpoint()
+        await self._removed(uid)
+        try:
+            folder = layout.pod_directory(self._root, uid)
+        except ValueError:
+            return  # `prepare` refused it
+        if self._wishes.get(uid) is None and not self._book.names_of(uid) and not folder.exists():
+            return
+        if not self._containers_gone(uid):
+            raise VolumeError("*", "expected that the pod's containers have ended: its volumes are not touched")
+        done = self._removals[uid] = trio.Event()
+        try:
+            await self._take_down(uid)
+            remove = partial(remove_pod_folder, folder, self._mounter, trio.from_thread.check_cancelled)
+            await self._disk.run(remove)
+            self._credentials.forget(uid)
+        finally:
+            del self._removals[uid]
+            done.set()
+
+    async def remove(self, uid: str) -> None:
+        """As `PodVolumes.remove`: what the disk tells is known since `run` has started."""
+        await self.release(uid)
+
+    async def pod_uids(self) -> set[str]:
+        """As `PodVolumes.pod_uids`."""
+        await trio.lowlevel.checkpoint()
+        try:
+            with os.scandir(layout.pods_directory(self._root)) as entries:
+                return {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
+        except FileNotFoundError:
+            return set()
+
+    def mounted(self, pod: Pod, volume_name: str) -> MountedVolume | None:
+        """As `PodVolumes.mounted`."""
+        record = self._wishes.get(pod.metadata.uid)
+        return None if record is None else self._wishes.mounted(record, volume_name)
+
+    def host_path(self, pod: Pod, volume_name: str) -> Path | None:
+        """As `PodVolumes.host_path`."""
+        mounted = self.mounted(pod, volume_name)
+        return None if mounted is None else mounted.path
+
+    async def bind_subpath(self, pod: Pod, container: str, index: int, volume_name: str, sub_path: str) -> Path:
+        """As `PodVolumes.bind_subpath`."""
+        mounted = self.mounted(pod, volume_name)
+        if mounted is None or mounted.path is None:
+            raise FileNotFoundError(errno.ENOENT, "the volume is not mounted", volume_name)
+        uid, path = pod.metadata.uid, mounted.path
+        target = layout.subpath_target(self._root, uid, mounted.spec.inner_name, container, index)
+        bind = partial(bind_subpath, self._mounter, path, sub_path, target)
+        own = mounted.spec.persistent is None and path.is_relative_to(layout.pod_directory(self._root, uid))
+        try:
+            return await (self._disk.run(bind) if own else self._disk.run_foreign(bind))
+        except trio.TooSlowError:
+            raise TimeoutError(errno.ETIMEDOUT, "the volume's file system does not answer", volume_name) from None
+
+    def supplemental_groups(self, pod: Pod) -> tuple[int, ...]:
+        """As `PodVolumes.supplemental_groups`: without those that the pod has anyway."""
+        mounted = self._wishes.all_mounted_of(pod.metadata.uid).values()
+        security = pod.spec.security_context
+        own = () if security is None else security.supplemental_groups
+        groups = {_group(volume.spec.group) for volume in mounted}
+        return tuple(sorted(group for group in groups if group is not None and group not in own))
+
+    def in_use(self) -> tuple[str, ...] | None:
+        """As `PodVolumes.in_use`."""
+        return self._book.in_use() if self._compared else None
+
+    def reported_in_use(self, names: tuple[str, ...]) -> None:
+        """As `PodVolumes.reported_in_use`."""
+        self._attaching.reported_in_use(names)
+
+    def on_pod_changed(self, listener: Callable[[str], None]) -> None:
+        """As `PodVolumes.on_pod_changed`: only of pods for which nobody waits in `prepare` any more."""
+        self._listeners.append(listener)
+
+    async def usage(self, uid: str) -> Mapping[str, VolumeUsage]:
+        """As `PodVolumes.usage`."""
+        await trio.lowlevel.checkpoint()
+        return self._usage.of(uid)
+
+    def driver_changed(self, driver: str) -> None:
+        """A CSI driver, or the object that describes it, came, changed or went."""
+        self._runner.try_again(self._wishes.update_driver(driver))
+        for record in self._wishes.all():
+            if record.problems and not record.waiting:
+                self._tell(record.uid)
+
+    def statistics(self) -> Mapping[str, int]:
+        """What a debugger wants to see."""
+        return {**self._book.statistics(), "pods": len(self._wishes.all()), "removals": len(self._removals)}
+
+    def _make_folders(self, pod: Pod) -> None:
+        try:
+            for folder in ("volumes", "plugins", "containers"):
+                path = layout.pod_directory(self._root, pod.metadata.uid) / folder
+                path.mkdir(mode=layout.DIRECTORY_MODE, parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            raise wording.not_ready((), (), (), [f"cannot make the pod's folders: {error}"]) from error
+
+    async def _make_ready(self, record: PodRecord) -> None:
+        """Raises VolumesNotReadyError at once for volumes of which it cannot be told what they are."""
+        await self._wishes.resolve(record)
+        self._ask_refresh(record)
+        await self._start(record)
+        while self._wishes.get(record.uid) is record:
+            if self._wishes.is_ready(record):
+                return
+            if record.problems:
+                raise self._wishes.not_ready(record, record.problems.values())
+            await record.changed.wait()
+        raise wording.not_ready(record.expected, (), (), ["the pod is being removed"])
+
+    async def _start(self, record: PodRecord) -> None:
+        """Have all of the pod's volumes be worked on: what is quickly done, in the task of who waits for it."""
+        quick = {name for volume, name in record.names.items() if self._is_quick(record, name)}
+        self._runner.look_at(record.unique_names - quick)
+        for name in sorted(quick):
+            await self._runner.do_now(name)
+
+    def _is_quick(self, record: PodRecord, name: str) -> bool:
+        volume = self._book.get(name)
+        wanted = None if volume is None else volume.wanted.get(record.uid)
+        return wanted is not None and wanted.spec.plugin in _QUICK
+
+    def _ask_refresh(self, record: PodRecord) -> None:
+        old = max(trio.current_time() - FRESH, record.stale_since)
+        for name in record.unique_names:
+            self._wishes.ask_refresh(name, record.uid, older_than=old, pod=record.pod)
+
+    async def _resolve_again(self, record: PodRecord) -> None:
+        """For a pod that has its volumes: they may have grown. What goes wrong does not matter to it."""
+        try:
+            with trio.move_on_after(WAIT):
+                await self._wishes.resolve(record)
+        finally:
+            record.resolving = False
+        self._runner.look_at(record.unique_names)
+
+    async def _too_late(self, pod: Pod) -> VolumesNotReadyError:
+        """The time is over: what is missing, and can it come?"""
+        record = self._wishes.get(pod.metadata.uid)
+        if record is None:
+            names = wanted_names(pod)
+            return wording.not_ready(names, (), names, ())
+        error = self._wishes.not_ready(record)
+        with trio.move_on_after(FRESH):
+            for spec in self._wishes.unattached(record).values():
+                if await self._attaching.exhausted(spec):
+                    return AttachLimitError(
+                        error.unmounted, error.unattached, error.unprocessed, cause=error.cause, timed_out=True
+                    )
+        return error
+
+    async def _removed(self, uid: str) -> None:
+        """Wait until nobody removes what the pod has: another pod may have come with its UID."""
+        while uid in self._removals:
+            await self._removals[uid].wait()
+
+    async def _take_down(self, uid: str) -> None:
+        """Raises VolumeError when something is still there after two minutes."""
+        with trio.move_on_after(WAIT):
+            await self._started.wait()
+        names = left = self._book.release(uid)
+        self._wishes.forget(uid)
+        self._runner.cancel_useless(names)
+        self._runner.look_at(names)
+        try:
+            with trio.move_on_after(WAIT):
+                while left := self._left(names, uid):
+                    await self._releases.setdefault(uid, trio.Event()).wait()
+        finally:
+            self._releases.pop(uid, None)
+            if not left:
+                self._book.forget(uid, names)
+        if left:
+            raise VolumeError("*", wording.still_mounted(left, self._book.problems(left) or wording.TIMED_OUT))
+
+    def _left(self, names: Iterable[str], uid: str) -> frozenset[str]:
+        return frozenset(name for name in names if self._book.is_left(name, uid, may_unstage=self._compared))
+
+    async def _clean_subpaths(self, uid: str, inner_name: str) -> None:
+        try:
+            folder = layout.subpaths_directory(self._root, uid)
+            if folder.exists():
+                await self._disk.run(partial(clean_subpaths, self._mounter, folder, inner_name))
+        except (OSError, ValueError) as error:
+            raise VolumeError(inner_name, f"error cleaning subPath mounts: {error}") from error
+
+    def _operation_ended(self, operation: Operation, uids: frozenset[str]) -> None:
+        for uid in uids:
+            if (release := self._releases.pop(uid, None)) is not None:
+                release.set()
+            record = self._wishes.get(uid)
+            if record is not None:
+                record.tell()
+                if operation.action is Action.SET_UP and not record.waiting and self._wishes.is_ready(record):
+                    self._tell(uid)
+
+    def _tell(self, uid: str) -> None:
+        for listener in self._listeners:
+            listener(uid)
+
+    def _object_changed(self, plural: str, namespace: str, name: str) -> None:
+        self._show_again(self._book.referrers((plural, namespace, name)))
+
+    def _credentials_changed(self, uid: str) -> None:
+        self._show_again(self._book.with_credentials(uid))
+
+    def _show_again(self, volumes: tuple[tuple[str, str], ...]) -> None:
+        """What volumes show has changed: by the pod's UID and the unique name."""
+        for uid, name in volumes:
+            self._wishes.ask_refresh(name, uid, older_than=trio.current_time())
+        self._runner.try_again(name for _, name in volumes)
+
+    def _attached_changed(self) -> None:
+        """The node's status tells something else of attached volumes, or tells it for the first time."""
+        if not self._started.is_set():
+            return
+        attached = self._storage.attached()
+        if not self._compared and (attached is not None or not self._book.has_inherited_staging):
+            self._compared = True
+            self._book.compare(attached or {})
+            self._runner.look_at(self._book.names())
+        elif attached is not None:
+            self._book.forget_detached(attached)
+
+    async def _measure(self, mounted: MountedVolume) -> VolumeUsage | None:
+        return await self._kinds.find(mounted.spec).usage(mounted)
+
+
+def _group(text: str) -> int | None:
+    """A group id as Go reads one; None for what is none."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return int(text) if digits.isascii() and digits.isdigit() else None
