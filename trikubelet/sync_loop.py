@@ -1,8 +1,8 @@
 """The one select loop of the agent, and the handlers that it calls (kubelet: `syncLoopIteration`).
 
 Everything that can make a pod's worker move arrives here as one value on one channel: a change of the desired pods,
-lifecycle events, a tick, the time for housekeeping, a probe result. Whoever finds out sends; this loop alone decides
-what it means, hands it to a pod worker and returns to the channel at once: it never waits for a pod's work.
+lifecycle events, a tick, the time for housekeeping, a probe result (`loop_inputs`). This loop alone decides what it
+means, hands it to a pod worker and returns to the channel at once: it never waits for a pod's work.
 """
 
 from __future__ import annotations
@@ -11,12 +11,21 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
-import attrs
 import trio
 
+from trikubelet import loop_inputs
 from trikubelet.config.sources.types import PodOperation, PodUpdate
-from trikubelet.housekeeping import NodeContents
 from trikubelet.logs import get_logger
+from trikubelet.loop_inputs import (
+    CleanUp,
+    CompareWorkers,
+    HousekeepingRounds,
+    LoopEvent,
+    LoopInputs,
+    PodNews,
+    RuntimeBack,
+    SyncTick,
+)
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pods.admitting import AdmitAgain
 from trikubelet.pods.classify import is_terminal
@@ -31,74 +40,24 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.api import Pod
+    from trikubelet.housekeeping import NodeContents
     from trikubelet.pods.admitting import Admitting
     from trikubelet.pods.manager import PodManager
     from trikubelet.pods.workers import PodWorkers
 
 log = get_logger("sync-loop")
 
-SYNC_TICK: Final = 1.0
-HOUSEKEEPING_PERIOD: Final = 2.0
-QUIET_HOUSEKEEPING_PERIOD: Final = 30.0
-"""Seconds between rounds while nothing changes that the agent knows of: only the disk can hold a surprise."""
-HOUSEKEEPING_PAUSE_PER_POD: Final = 50e-6
-"""Seconds: of a hundred pods, the end of one waits 5 ms for others."""
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
-HOUSEKEEPING_WARNING: Final = 1.0
 FIRST_LOOK_AT_HEALTH: Final = 0.1
 LONGEST_LOOK_AT_HEALTH: Final = 5.0
 """Seconds, as the kubelet's constants."""
 
 
-@attrs.frozen
-class SyncTick:
-    """A second has passed: pods with deadlines of their own, and those that wait for the runtime, are looked at."""
-
-
-@attrs.frozen(eq=False)
-class CompareWorkers:
-    """Housekeeping begins: workers of pods that nobody wants are ended."""
-
-    done: trio.Event = attrs.field(factory=trio.Event)
-
-
-@attrs.frozen
-class CleanUp:
-    """Housekeeping goes on with what was found since on the node."""
-
-    found: NodeContents
-
-
-@attrs.frozen
-class RuntimeBack:
-    """A runtime that was away answers again."""
-
-
-@attrs.frozen
-class PodNews:
-    """Something that this pod waits for may be there."""
-
-    uid: str
-
-
-LoopEvent = (
-    PodUpdate | list[PodLifecycleEvent] | SyncTick | CompareWorkers | CleanUp | PodNews | RuntimeBack | AdmitAgain
-)
-
-
-class Housekeeper(Protocol):
+class Housekeeper(loop_inputs.Housekeeper, Protocol):
     """What the loop hands its rarer duties to (kubelet: `HandlePodCleanups`)."""
-
-    def has_work(self) -> bool:
-        """Whether what a round goes by may have changed since the last one that found nothing to do."""
-        ...
 
     def compare_workers(self) -> None:
         """End the workers of pods that nobody wants, forget those that have finished."""
-        ...
-
-    async def look(self) -> NodeContents:
-        """What the node holds now. It may take long, so the loop does not wait for it."""
         ...
 
     def clean_up(self, found: NodeContents) -> None:
@@ -159,17 +118,16 @@ class SyncLoop:
         self._active: list[Pod] | None = None
         """The active pods while many arrive at once."""
         self._handled_sources: set[str] = set()
-        self._send, self._receive = trio.open_memory_channel[LoopEvent](0)
+        self._inputs = LoopInputs()
         self._admitting = doorkeeper.make_admitting(
-            self._active_pods, lambda pod: self._dispatch(pod, SyncPodType.CREATE), self._send.send
+            self._active_pods, lambda pod: self._dispatch(pod, SyncPodType.CREATE), self._inputs.send.send
         )
-        self._housekeeping_wanted = trio.Event()
-        self._kept_house_at = -float("inf")
-        self._ticking = trio.Event()
-        """Set while some pod waits for a time that only ticks tell of."""
-        self._runtime_back = trio.Event()
-        self._news: dict[str, None] = {}
-        self._has_news = trio.Event()
+        self._rounds = HousekeepingRounds(
+            housekeeper,
+            self._inputs.send,
+            may_begin=lambda: self.sources_ready and not self._draining,
+            pod_count=lambda: len(pods.pods()),
+        )
         self._healthy_perhaps = trio.Event()
         self._draining = False
         self.settled = trio.Event()
@@ -194,11 +152,11 @@ class SyncLoop:
 
     def housekeeping_soon(self) -> None:
         """A worker has finished: do not wait for the period."""
-        self._housekeeping_wanted.set()
+        self._rounds.soon()
 
     def runtime_is_back(self) -> None:
         """A runtime that was away answers again: pods that wait for their next attempt need not wait."""
-        self._runtime_back.set()
+        self._inputs.runtime_is_back()
         self._healthy_perhaps.set()
 
     async def run(
@@ -210,23 +168,19 @@ class SyncLoop:
     ) -> None:
         """Handle events until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._forward_config, config)
-            nursery.start_soon(self._forward_lifecycle, lifecycle)
-            nursery.start_soon(self._tick)
-            nursery.start_soon(self._tick_housekeeping)
-            nursery.start_soon(self._forward_recovery)
-            nursery.start_soon(self._forward_news)
+            nursery.start_soon(self._inputs.run, config, lifecycle)
+            nursery.start_soon(self._rounds.run)
             nursery.start_soon(self._admitting.run)
             task_status.started()
-            async for event in self._receive:
+            async for event in self._inputs.receive:
                 await self._until_healthy()
                 self.entered_at = trio.current_time()
                 try:
                     self._handle(event)
                 except Exception as error:
                     log.error("an event could not be handled", kind=type(event).__name__, exc_info=error)
-                if self._needs_ticks:
-                    self._ticking.set()
+                if self._pods.limited_in_time or self._admitting.held:
+                    self._inputs.tick_soon()
 
     async def _until_healthy(self) -> None:
         """Nothing is synced while the runtime cannot be relied on, as in the kubelet; but pods are drained."""
@@ -243,76 +197,7 @@ class SyncLoop:
 
     def sync_soon(self, uid: str) -> None:
         """Something that the pod waits for may be there: do not wait for its next attempt."""
-        if not self._news:
-            self._has_news.set()
-        self._news[uid] = None
-
-    async def _forward_config(self, config: trio.MemoryReceiveChannel[PodUpdate]) -> None:
-        async for update in config:
-            await self._send.send(update)
-
-    async def _forward_lifecycle(self, lifecycle: trio.MemoryReceiveChannel[list[PodLifecycleEvent]]) -> None:
-        async for events in lifecycle:
-            await self._send.send(events)
-
-    @property
-    def _needs_ticks(self) -> bool:
-        return bool(self._pods.limited_in_time or self._admitting.held)
-
-    async def _tick(self) -> None:
-        while True:
-            await self._ticking.wait()
-            self._ticking = trio.Event()
-            await trio.sleep(SYNC_TICK)
-            await self._send.send(SyncTick())
-
-    async def _forward_recovery(self) -> None:
-        while True:
-            await self._runtime_back.wait()
-            self._runtime_back = trio.Event()
-            await self._send.send(RuntimeBack())
-
-    async def _forward_news(self) -> None:
-        while True:
-            await self._has_news.wait()
-            self._has_news = trio.Event()
-            news, self._news = self._news, {}
-            for uid in news:
-                await self._send.send(PodNews(uid))
-
-    async def _tick_housekeeping(self) -> None:
-        while True:
-            with trio.move_on_after(HOUSEKEEPING_PERIOD):
-                await self._housekeeping_wanted.wait()
-                # A round looks at every pod. When many end one after the other, one round is for several of them.
-                await trio.sleep(len(self._pods.pods()) * HOUSEKEEPING_PAUSE_PER_POD)
-            self._housekeeping_wanted = trio.Event()
-            if self.sources_ready and not self._draining and self._may_find_something():
-                await self._keep_house()
-
-    def _may_find_something(self) -> bool:
-        now = trio.current_time()
-        if self._housekeeper.has_work() or now - self._kept_house_at >= QUIET_HOUSEKEEPING_PERIOD:
-            self._kept_house_at = now
-            return True
-        return False
-
-    async def _keep_house(self) -> None:
-        """One round. A runtime that hangs delays this, never the loop."""
-        compare = CompareWorkers()
-        await self._send.send(compare)
-        await compare.done.wait()
-        began = trio.current_time()
-        try:
-            found = await self._housekeeper.look()
-        except Exception as error:  # noqa: BLE001 - housekeeping comes again in two seconds
-            log.warning("housekeeping cannot look at the node", error=str(error))
-            return
-        elapsed = trio.current_time() - began
-        if elapsed > HOUSEKEEPING_WARNING:
-            took = round(elapsed, 3)
-            log.warning("housekeeping took longer than expected", expected=HOUSEKEEPING_WARNING, actual=took)
-        await self._send.send(CleanUp(found))
+        self._inputs.sync_soon(uid)
 
     def _handle(self, event: LoopEvent) -> None:
         match event:
