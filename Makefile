@@ -8,7 +8,8 @@ STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubel
 # this machine to have.
 DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static docker-registry iproute2 \
   iptables procps
-PYTEST_ARGS ?=
+# Two processes: one for the tests that use the machine, one after the other, and one for all others.
+PYTEST_ARGS ?= -n 2 --dist loadgroup
 
 .PHONY: run test lint types protos check-protos mutants nightly packages clean
 

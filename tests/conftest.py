@@ -49,7 +49,11 @@ def _missing(item: pytest.Item) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that use the machine run one after the other, in one process: they look whether they left something. The
+    others run beside them."""
     for item in items:
+        if item.get_closest_marker("root") or item.get_closest_marker("containerd"):
+            item.add_marker(pytest.mark.xdist_group("machine"))
         reason = _missing(item)
         if reason is None:
             continue
