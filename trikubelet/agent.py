@@ -14,8 +14,7 @@ loop. Statuses leave through the status manager; people ask through the local AP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,10 +23,10 @@ import trio
 
 from trikubelet.admission.admit import NodeAdmission
 from trikubelet.admission.types import Admission
-from trikubelet.agent_node import MachineView, local_view, make_observer, node_settings
-from trikubelet.agent_options import AgentOptions, image_gc_policy, log_rotation_policy, runtime_options
-from trikubelet.config.sources.file import FileSource
-from trikubelet.config.sources.manifests import display_path
+from trikubelet.agent_disk import disk_caretakers
+from trikubelet.agent_node import MachineView, local_view, look_at_node, make_observer, node_settings
+from trikubelet.agent_options import AgentOptions, runtime_options
+from trikubelet.agent_sources import configured_sources, warn_of_duplicate
 from trikubelet.config.sources.mux import PodSource, SourceMux
 from trikubelet.cri.client import RuntimeClient
 from trikubelet.cri.errors import CRIError
@@ -49,14 +48,10 @@ from trikubelet.pods.worker_registry import PodWorkerRegistry
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.registry_access import RegistryAccess
 from trikubelet.runtime.container import CREATE_CONTAINER_CONFIG_ERROR
-from trikubelet.runtime.dns import cluster_servers, limits_exceeded
-from trikubelet.runtime.errors import GarbageCollectionError, KillPodError, SandboxConfigError
-from trikubelet.runtime.image_gc import ImageCollector
-from trikubelet.runtime.log_rotation import LogRotator
+from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.sysctls import SysctlAllowList
-from trikubelet.runtime.user_namespaces import UserNamespaceError
 from trikubelet.status.manager import StatusManager
 from trikubelet.sync_loop import SyncLoop
 from trikubelet.volumes.interface import PodVolumes
@@ -70,7 +65,6 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.cluster.types import ApiClient
-    from trikubelet.config.sources.manifests import ManifestProblem
     from trikubelet.cri.client import ImageClient
     from trikubelet.cri.v1 import VersionResponse
     from trikubelet.node.view import NodeView
@@ -183,7 +177,20 @@ class Agent:
             pull_records=None if registry_access is None else registry_access.pull_records,
             ended=self.ends.until_ended,
         )
-        self._caretakers = () if registry_access is None else self._disk_caretakers(registry_access)
+        self._caretakers = (
+            ()
+            if registry_access is None
+            else disk_caretakers(
+                options.configuration,
+                runtime_client,
+                image_client,
+                self.runtime,
+                self._pod_files,
+                recorder=self.recorder,
+                clock=clock,
+                on_collected=registry_access.pull_records.prune,
+            )
+        )
         self.pleg = Pleg(self.runtime)
         runtime_client.on_removed = self.pleg.removed_by_agent
         self.pleg_sources = PlegSources(
@@ -226,7 +233,7 @@ class Agent:
         self.sources = SourceMux(
             self._sources(stand_ins.sources),
             clock=clock,
-            on_duplicate=_warn_of_duplicate,
+            on_duplicate=warn_of_duplicate,
             recorder=self.recorder,
         )
         self.housekeeping = Housekeeping(
@@ -262,6 +269,7 @@ class Agent:
         self.volumes.on_pod_changed(self.sync_loop.sync_soon)
         if self.cluster is not None:
             self.cluster.on_volumes_reported(self.volumes.reported_in_use)
+            self.volumes.on_in_use_changed(self.cluster.node.changed_soon)
             self.cluster.cluster.watched.subscribe(self._object_changed)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -273,7 +281,9 @@ class Agent:
             await nursery.start(self.runtime_state.run)
             await nursery.start(self.runtime.run)
             await nursery.start(self.observer.run)
-            self._look_at_node()
+            look_at_node(
+                self.runtime.user_namespaces, self._pod_files, self._runtime_options, self.options, self.recorder
+            )
             await nursery.start(self._run_volumes)
             await nursery.start(self.pleg.run)
             await nursery.start(self.workers.run)
@@ -382,28 +392,8 @@ class Agent:
                 self.sync_loop.sync_soon(uid)
 
     def _sources(self, given: Sequence[PodSource] | None) -> list[PodSource]:
-        sources = [*self._configured_sources()] if given is None else [*given]
+        sources = [*configured_sources(self.options, self.clock)] if given is None else [*given]
         return sources if self.cluster is None else [*sources, self.cluster.source]
-
-    def _configured_sources(self) -> Iterator[PodSource]:
-        configuration = self.options.configuration
-        if self.options.manifests is not None:
-            yield FileSource(
-                self.options.manifests,
-                node_name=self.options.node_name,
-                clock=self.clock,
-                period=configuration.file_check_frequency.total_seconds(),
-                on_problems=_report_manifest_problems,
-            )
-        if configuration.static_pod_url:
-            from trikubelet.config.sources.http import HttpSource
-
-            yield HttpSource(
-                configuration.static_pod_url,
-                node_name=self.options.node_name,
-                period=configuration.http_check_frequency.total_seconds(),
-                headers=configuration.static_pod_url_header,
-            )
 
     def _held(self) -> frozenset[str]:
         """UIDs of pods that housekeeping leaves alone: they wait for admission, or are wanted but cannot be read."""
@@ -415,49 +405,6 @@ class Agent:
         self.housekeeping.collect_soon()
         for listener in self._finish_listeners:
             listener(uid)
-
-    def _disk_caretakers(self, registry_access: RegistryAccess) -> tuple[ImageCollector, LogRotator]:
-        """What keeps images and logs from filling the disk."""
-        configuration = self.options.configuration
-        images = ImageCollector(
-            self.image_client,
-            self.runtime_client,
-            recorder=self.recorder,
-            clock=self.clock,
-            policy=image_gc_policy(configuration),
-            holds=self.runtime.image_holds,
-            on_collected=registry_access.pull_records.prune,
-        )
-        logs = LogRotator(
-            self.runtime_client,
-            self._pod_files,
-            logs_dir=Path(configuration.pod_logs_dir),
-            clock=self.clock,
-            locks=self._pod_files.log_locks,
-            policy=log_rotation_policy(configuration),
-        )
-        return images, logs
-
-    def _look_at_node(self) -> None:
-        """Take up what an earlier agent left, and say what is not as it should be."""
-        try:
-            self.runtime.user_namespaces.adopt()
-        except (UserNamespaceError, OSError) as error:
-            log.warning("the user ids that pods have cannot be read", error=str(error))
-        for server in cluster_servers(self.options.configuration.cluster_dns)[1]:
-            log.warning("Invalid clusterDNS IP", address=server)
-        path = self._runtime_options.resolver_config
-        if path is None:
-            return
-        try:
-            settings = self._pod_files.resolver_settings()
-        except (OSError, SandboxConfigError) as error:
-            problem: str | None = str(error)
-        else:
-            domain = self._runtime_options.cluster_domain
-            problem = None if settings is None else limits_exceeded(str(path), settings, domain)
-        if problem:
-            self.recorder.node_event(EventType.WARNING, "CheckLimitsForResolvConf", problem)
 
     def _admission(self) -> NodeAdmission:
         state = self.runtime_state
@@ -482,14 +429,3 @@ def _log_event(event: PodEvent | NodeEvent) -> None:
     emit = log.warning if event.type is EventType.WARNING else log.info
     about = {"pod": f"{event.namespace}/{event.name}"} if isinstance(event, PodEvent) else {"node": True}
     emit(event.message, **about, reason=event.reason)
-
-
-def _warn_of_duplicate(source: str, pod: Pod) -> None:
-    log.warning("pod dropped: another one of this source has its name", source=source, pod=pod.full_name)
-
-
-def _report_manifest_problems(path: Path, problems: tuple[ManifestProblem, ...]) -> None:
-    if not problems:
-        log.info("manifest is well again", file=display_path(path))
-    for problem in problems:
-        log.warning(str(problem))

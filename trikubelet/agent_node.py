@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from trikubelet.api import Taint
+from trikubelet.events import EventRecorder, EventType
 from trikubelet.logs import get_logger
 from trikubelet.node.address_choice import AddressSettings, HostAddresses, IPAddress
 from trikubelet.node.addresses import read_host_addresses
@@ -25,6 +26,9 @@ from trikubelet.node.machine import Machine, processors_in
 from trikubelet.node.observer import NodeObserver, look_up
 from trikubelet.node.registration import initial_node
 from trikubelet.node.view import LocalNodeView
+from trikubelet.runtime.dns import cluster_servers, limits_exceeded
+from trikubelet.runtime.errors import SandboxConfigError
+from trikubelet.runtime.user_namespaces import UserNamespaceError, UserNamespaces
 
 if TYPE_CHECKING:
     from trikubelet.agent_options import AgentOptions
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from trikubelet.cri.client import ImageClient
     from trikubelet.cri.v1 import VersionResponse
     from trikubelet.node.runtime_state import RuntimeState
+    from trikubelet.runtime.options import RuntimeOptions
+    from trikubelet.runtime.pod_files import PodFiles
 
 log = get_logger("node")
 
@@ -163,3 +169,30 @@ def local_view(settings: NodeSettings, observer: NodeObserver, clock: WallClock)
 
     observer.on_change(forget)
     return LocalNodeView(node)
+
+
+def look_at_node(
+    user_namespaces: UserNamespaces,
+    files: PodFiles,
+    runtime: RuntimeOptions,
+    options: AgentOptions,
+    recorder: EventRecorder,
+) -> None:
+    """Take up what an earlier agent left, and say what is not as it should be."""
+    try:
+        user_namespaces.adopt()
+    except (UserNamespaceError, OSError) as error:
+        log.warning("the user ids that pods have cannot be read", error=str(error))
+    for server in cluster_servers(options.configuration.cluster_dns)[1]:
+        log.warning("Invalid clusterDNS IP", address=server)
+    path = runtime.resolver_config
+    if path is None:
+        return
+    try:
+        settings = files.resolver_settings()
+    except (OSError, SandboxConfigError) as error:
+        problem: str | None = str(error)
+    else:
+        problem = None if settings is None else limits_exceeded(str(path), settings, runtime.cluster_domain)
+    if problem:
+        recorder.node_event(EventType.WARNING, "CheckLimitsForResolvConf", problem)
