@@ -1,6 +1,7 @@
 """`python -m tests.nightly [EXAMPLES]`: many new examples of both state machines, 10,000 each, on all cores.
 
-Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it.
+Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it. After that,
+volumes are attacked for longer, and agents killed at more steps, than by day.
 """
 
 from __future__ import annotations
@@ -22,19 +23,31 @@ if TYPE_CHECKING:
 PROJECT: Final = Path(__file__).parents[1]
 MACHINES: Final = ("tests/pods/test_worker_properties.py", "tests/pods/test_workers_on_simulated_node.py")
 
+ATTACKS: Final = ("tests/volumes/test_subpath_attack.py", "tests/volumes/test_killed_mount.py")
+
 
 async def play(examples: int, seed: int) -> bool:
     """Play so many examples of each machine in a process of its own, print what came of it. Whether they passed."""
-    command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=2", "--durations-min=0"),
-        *(f"--hypothesis-seed={seed}", *MACHINES),
-    ]
+    passed, output = await run(f"--hypothesis-seed={seed}", *MACHINES, examples=examples)
+    print(f"{examples} examples with seed {seed}:\n{output}", flush=True)
+    return passed
+
+
+async def attack() -> bool:
+    """Run what takes longer at night. Whether it passed."""
+    passed, output = await run(*ATTACKS)
+    print(f"attacks and kills:\n{output}", flush=True)
+    return passed
+
+
+async def run(*arguments: str, examples: int = NIGHTLY_EXAMPLES) -> tuple[bool, str]:
+    """Run tests in a process of their own. Whether they passed, and what was printed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=2", "--durations-min=0"]
     environment = {**os.environ, "HYPOTHESIS_PROFILE": NIGHTLY, EXAMPLES: str(examples)}
     ended = await trio.run_process(
-        command, cwd=PROJECT, env=environment, check=False, capture_stdout=True, stderr=subprocess.STDOUT
+        [*command, *arguments], cwd=PROJECT, env=environment, check=False, capture_stdout=True, stderr=subprocess.STDOUT
     )
-    print(f"{examples} examples with seed {seed}:\n{ended.stdout.decode(errors='replace')}", flush=True)
-    return ended.returncode == 0
+    return ended.returncode == 0, ended.stdout.decode(errors="replace")
 
 
 async def play_all(examples: int) -> bool:
@@ -47,6 +60,7 @@ async def play_all(examples: int) -> bool:
     async with trio.open_nursery() as nursery:
         for _ in range(shares):
             nursery.start_soon(share)
+    passed.append(await attack())
     return all(passed)
 
 

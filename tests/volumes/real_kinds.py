@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -32,6 +31,7 @@ from trikubelet.volumes.stats import VolumeMeter
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from datetime import datetime
+    from pathlib import Path
 
     from trikubelet.volumes.mounter import Mounter
     from trikubelet.volumes.objects import PodCredentials, WatchedObjects

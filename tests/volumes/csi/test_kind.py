@@ -452,6 +452,18 @@ async def test_what_was_staged_is_found_without_a_pod(tmp_path: Path, autojump_c
         assert await stage.kind.staged_volumes() == []
 
 
+async def test_what_was_made_before_anything_was_written_down_goes(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with csi_stage(tmp_path) as stage:
+        csi = stage.root / "plugins" / "kubernetes.io" / "csi"
+        for folder in (csi / NAME / "0123", csi / NAME / "4567", csi / "volumeDevices" / "pv-1" / "data"):
+            folder.mkdir(parents=True)
+        (csi / NAME / "4567" / ".vol_data.json.new").write_text("{")
+        others = csi / NAME / "89ab" / "globalmount"
+        others.mkdir(parents=True)
+        assert await stage.kind.staged_volumes() == []
+        assert sorted(csi.rglob("*")) == [csi / NAME, others.parent, others, csi / "volumeDevices"]
+
+
 # Groups
 
 

@@ -8,7 +8,7 @@ from trikubelet.api import CSIPersistentVolumeSource, ObjectMeta, PersistentVolu
 from trikubelet.api.persistent_volumes import VOLUME_MODE_BLOCK, VOLUME_MODE_FILESYSTEM
 from trikubelet.logs import get_logger
 from trikubelet.volumes.csi import vol_data
-from trikubelet.volumes.csi.paths import PLUGIN, VOL_DATA, devices_directory, plugin_directory
+from trikubelet.volumes.csi.paths import PLUGIN, devices_directory, plugin_directory
 from trikubelet.volumes.csi.vol_data import VolumeData, VolumeDataError
 from trikubelet.volumes.model import VolumeSpec
 
@@ -33,26 +33,35 @@ def persistent_spec(data: VolumeData, inner_name: str, *, block: bool = False) -
 
 
 def staged_volumes(root: Path) -> list[VolumeSpec]:
-    """All volumes that are staged, or that were about to be. Raises OSError."""
+    """All volumes that are staged, or that were about to be. Raises OSError.
+
+    Before vol_data.json nothing is begun: where an agent was killed before it wrote that, empty folders are removed.
+    """
     return [*_file_systems(root), *_devices(root)]
 
 
 def _file_systems(root: Path) -> Iterator[VolumeSpec]:
-    for file in sorted(plugin_directory(root).glob(f"*/*/{VOL_DATA}")):
-        if (data := _load(file.parent)) is not None:
+    devices = devices_directory(root)
+    for folder in sorted(folder for folder in plugin_directory(root).glob("*/*") if folder.parent != devices):
+        if (data := _load(folder)) is not None:
             # Nothing tells the persistent volume's name here.
             yield persistent_spec(data, data.handle)
 
 
 def _devices(root: Path) -> Iterator[VolumeSpec]:
-    for file in sorted(devices_directory(root).glob(f"*/data/{VOL_DATA}")):
-        if (data := _load(file.parent)) is not None:
-            yield persistent_spec(data, file.parent.parent.name, block=True)
+    for folder in sorted(devices_directory(root).glob("*/data")):
+        if (data := _load(folder)) is not None:
+            yield persistent_spec(data, folder.parent.name, block=True)
+        else:
+            vol_data.remove_if_empty(folder.parent)
 
 
 def _load(folder: Path) -> VolumeData | None:
     try:
-        return vol_data.load(folder)
+        data = vol_data.load(folder)
     except VolumeDataError as error:
         log.warning("staged CSI volume is not known any more", error=str(error))
         return None
+    if data is None:
+        vol_data.clear_unwritten(folder)
+    return data

@@ -124,6 +124,14 @@ def forget(folder: Path) -> None:
     remove_folder(folder)
 
 
+def clear_unwritten(folder: Path) -> None:
+    """Remove a folder where vol_data.json was still to be written, unless something else is in it. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        (folder / _NEW).unlink()
+    with contextlib.suppress(NotADirectoryError):
+        remove_if_empty(folder)
+
+
 def remove_folder(folder: Path) -> None:
     """Remove an empty folder that may be gone already. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
