@@ -88,7 +88,30 @@ async def test_changes_are_told(world: World, autojump_clock: MockClock) -> None
     world.client.put(config_map("two"))
     world.client.remove(CONFIG_MAPS, "settings", "ns")
     await trio.sleep(0.01)
-    assert world.told == [("configmaps", "ns", "settings")] * 3
+    assert world.told == [("configmaps", "ns", "settings")] * 2
+
+
+async def test_what_a_read_waits_for_is_not_told_beside(world: World, autojump_clock: MockClock) -> None:
+    gate = world.client.hold("watch", CONFIG_MAPS)
+    world.objects.register(pod())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.text)
+        await trio.sleep(0.5)
+        gate.set()
+    assert world.told == []
+    world.client.put(config_map("two"))
+    await trio.sleep(0.01)
+    assert world.told == [("configmaps", "ns", "settings")]
+
+
+async def test_a_read_that_did_not_wait_long_enough_is_told(world: World, autojump_clock: MockClock) -> None:
+    gate = world.client.hold("watch", CONFIG_MAPS)
+    world.objects.register(pod())
+    with pytest.raises(ObjectError):
+        await world.text()
+    gate.set()
+    await trio.sleep(0.01)
+    assert world.told == [("configmaps", "ns", "settings")]
 
 
 async def test_pods_share_a_watch_which_ends_with_the_last(world: World, autojump_clock: MockClock) -> None:

@@ -299,6 +299,22 @@ async def test_a_caller_can_wait_until_the_status_is_told(autojump_clock: MockCl
         assert stage.reported_volumes[-1] == ("v",)
 
 
+async def test_what_somebody_waits_for_ends_the_pause_between_changes(autojump_clock: MockClock) -> None:
+    async with kept_node() as stage:
+        await trio.sleep(5)
+        stage.facts = attrs.evolve(FACTS, volumes_in_use=("v",))
+        await stage.keeper.report_now()
+        begin = trio.current_time()
+        stage.facts = attrs.evolve(FACTS, volumes_in_use=("v", "w"))
+        stage.keeper.changed_soon()
+        await trio.sleep(0.1)
+        assert "w" not in stage.node.status.volumes_in_use, "one change a second"
+        stage.keeper.report_soon()
+        await trio.sleep(0.1)
+        assert "w" in stage.node.status.volumes_in_use
+        assert trio.current_time() - begin < BETWEEN_CHANGES
+
+
 async def test_a_caller_is_not_kept_by_an_outage(autojump_clock: MockClock) -> None:
     async with kept_node() as stage:
         await trio.sleep(5)

@@ -145,12 +145,15 @@ async def test_a_volume_that_has_to_be_attached_is_reported_in_use_first(
     stage.storage.volumes["pv-1"] = _without_csi(stage, "pv-1")
     name = "kubernetes.io/local-volume/pv-1"
     kind = stage.kind("kubernetes.io/local-volume", staged=True, attaching=True)
+    told: list[tuple[str, ...] | None] = []
     async with stage.running() as manager:
         assert manager.in_use() == ()
+        manager.on_in_use_changed(lambda: told.append(manager.in_use()))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(manager.prepare, pod("web", claimed()))
             await trio.sleep(1)
             assert manager.in_use() == (name,)
+            assert told == [(name,)]
             stage.storage.attach({name: "/dev/sdb"})
             await trio.sleep(1)
             assert not kind.calls
@@ -158,6 +161,7 @@ async def test_a_volume_that_has_to_be_attached_is_reported_in_use_first(
         assert kind.requests[0].device_path == "/dev/sdb"
         await manager.release("uid-web")
         assert manager.in_use() == ()
+        assert told == [(name,), ()]
 
 
 async def test_what_is_not_attached_is_named_and_no_longer_waited_for_when_the_pod_goes(

@@ -8,7 +8,8 @@ Who reads it then begins a new one.
 
 The first read waits a moment for the first answer (kubelet: `watch_based_manager`). When none comes, the last known
 version is used if there is one: a container that crashes starts again as it was. The server refuses a watch until it
-has seen that the pod is this node's; the watch tries again by itself, and whoever waits for the object is told.
+has seen that the pod is this node's; the watch tries again by itself, and whoever waits for the object is told. What
+every reader gets from its own read is not told beside: a volume would be written, and at once looked at again.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class _Watched:
     """Of the present watch, None when there is none."""
     final: bool = False
     """The object is immutable: nothing more will be told."""
+    outdated: bool = False
+    """Somebody may have had an answer, or none, that is older than what the present watch tells first."""
 
 
 class ObjectWatches:
@@ -129,6 +132,7 @@ class ObjectWatches:
         if not watched.store.synced:
             with trio.move_on_after(FIRST_ANSWER_SECONDS):
                 await watched.store.wait_synced()
+            watched.outdated |= not watched.store.synced
         return _known(key, watched)
 
     def _begin(self, key: Key, watched: _Watched) -> None:
@@ -136,6 +140,7 @@ class ObjectWatches:
             return
         plural, namespace, name = key
         if watched.store.synced:
+            watched.outdated = True
             watched.last = watched.store.get(name, namespace)
             watched.store = self._new_store(key)
         watched.store.subscribe(partial(self._told, key, watched))
@@ -168,6 +173,8 @@ class ObjectWatches:
         if new is not None and new.immutable:
             watched.final = True
             self._end(watched)
+        if not (watched.store.synced or watched.outdated):
+            return  # whoever has asked so far waits for this very answer
         for listener in self._listeners:
             listener(key)
 

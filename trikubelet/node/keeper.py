@@ -115,6 +115,7 @@ class NodeKeeper:
         self._accepted: Accepted | None = None
         self._registered = trio.Event()
         self._change = trio.Event()
+        self._ask = trio.Event()
         self._asked = 0
         self._done = 0
         self._told_change_at = -BETWEEN_CHANGES
@@ -161,14 +162,19 @@ class NodeKeeper:
         """Something that the node's status tells may have changed: look at once, and report it if so."""
         self._change.set()
 
+    def report_soon(self) -> None:
+        """The same, and the API server is to be told without the pause between changes: somebody waits for it."""
+        self._asked += 1
+        self._ask.set()
+        self.changed_soon()
+
     async def report_now(self, within: float = REPORT_WITHIN) -> bool:
         """Return True once the API server has the status as it is now, or a newer one; False after `within` seconds.
 
         The report is not taken back then, nor when this is cancelled: it is made when the API server answers.
         """
-        self._asked += 1
+        self.report_soon()
         wanted = self._asked
-        self.changed_soon()
         with trio.move_on_after(within):
             while self._done < wanted:
                 await self._progress.wait()
@@ -219,7 +225,7 @@ class NodeKeeper:
         with trio.move_on_after(START_PATIENCE):
             await self.csi_node.wait_done()
         while True:
-            self._change = trio.Event()
+            self._change, self._ask = trio.Event(), trio.Event()
             asked = self._asked
             facts = self._facts()
             if await self._report():
@@ -236,7 +242,8 @@ class NodeKeeper:
                 await self._problems_change(facts.problems)
             await self._change.wait()
         if self._change.is_set() and self._asked == self._done:
-            await trio.sleep_until(max(self._told_change_at + BETWEEN_CHANGES, trio.current_time() + SETTLE))
+            with trio.move_on_at(max(self._told_change_at + BETWEEN_CHANGES, trio.current_time() + SETTLE)):
+                await self._ask.wait()
 
     async def _problems_change(self, before: tuple[str, ...]) -> None:
         """Return when something changes, or when it is no longer likely to without anybody saying so."""

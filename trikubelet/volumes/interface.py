@@ -71,6 +71,10 @@ class PodVolumes(Protocol):
         """`node.status.volumesInUse`, sorted; None while it is not known."""
         ...
 
+    def on_in_use_changed(self, listener: Callable[[], object]) -> None:
+        """`listener` is called synchronously when `in_use` has changed: pods wait until the API server is told."""
+        ...
+
     def reported_in_use(self, names: tuple[str, ...]) -> None:
         """The API server has been told of these."""
         ...

@@ -111,6 +111,8 @@ class VolumeManager:
         self._removals: dict[str, trio.Event] = {}
         """By UID: the end of a release."""
         self._listeners: list[Callable[[str], None]] = []
+        self._use_listeners: list[Callable[[], object]] = []
+        self._told_in_use: tuple[str, ...] = ()
         self._nursery: trio.Nursery | None = None
         self._started = trio.Event()
         self._compared = False
@@ -234,6 +236,10 @@ class VolumeManager:
         """As `PodVolumes.in_use`."""
         return self._book.in_use() if self._compared else None
 
+    def on_in_use_changed(self, listener: Callable[[], object]) -> None:
+        """As `PodVolumes.on_in_use_changed`."""
+        self._use_listeners.append(listener)
+
     def reported_in_use(self, names: tuple[str, ...]) -> None:
         """As `PodVolumes.reported_in_use`."""
         self._attaching.reported_in_use(names)
@@ -269,6 +275,8 @@ class VolumeManager:
     async def _make_ready(self, record: PodRecord) -> None:
         """Raises VolumesNotReadyError at once for volumes of which it cannot be told what they are."""
         await self._wishes.resolve(record)
+        if self._wishes.unattached(record):
+            self._note_use()
         self._ask_refresh(record)
         await self._start(record)
         while self._wishes.get(record.uid) is record:
@@ -341,6 +349,8 @@ class VolumeManager:
             self._releases.pop(uid, None)
             if not left:
                 self._book.forget(uid, names)
+            if not names.isdisjoint(self._told_in_use):
+                self._note_use()
         if left:
             raise VolumeError("*", wording.still_mounted(left, self._book.problems(left) or wording.TIMED_OUT))
 
@@ -355,7 +365,17 @@ class VolumeManager:
         except (OSError, ValueError) as error:
             raise VolumeError(inner_name, f"error cleaning subPath mounts: {error}") from error
 
+    def _note_use(self) -> None:
+        """Have the API server told which volumes are in use now, if that is news."""
+        used = self.in_use()
+        if used is not None and used != self._told_in_use:
+            self._told_in_use = used
+            for listener in self._use_listeners:
+                listener()
+
     def _operation_ended(self, operation: Operation, uids: frozenset[str]) -> None:
+        if operation.name in self._told_in_use:
+            self._note_use()
         for uid in uids:
             if (release := self._releases.pop(uid, None)) is not None:
                 release.set()
@@ -389,6 +409,7 @@ class VolumeManager:
         if not self._compared and (attached is not None or not self._book.has_inherited_staging):
             self._compared = True
             self._book.compare(attached or {})
+            self._note_use()
             self._runner.look_at(self._book.names())
         elif attached is not None:
             self._book.forget_detached(attached)

@@ -24,6 +24,7 @@ from trikubelet.api import Quantity
 from trikubelet.clock import WallClock
 from trikubelet.logs import get_logger
 from trikubelet.runtime.objects import ObjectError
+from trikubelet.volumes import layout
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.wrapped_folder import WrappedFolder
@@ -87,7 +88,7 @@ class ContentKind:
         return f"{self.plugin}/{uid}-{spec.inner_name}"
 
     def path(self, uid: str, inner_name: str, *, block: bool = False) -> Path:
-        return self._folder(uid, inner_name).path
+        return layout.volume_directory(self.root, uid, self.plugin, inner_name)
 
     def attachable(self, spec: VolumeSpec) -> bool:
         return False

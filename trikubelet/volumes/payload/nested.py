@@ -7,6 +7,7 @@ is made before.
 from __future__ import annotations
 
 import posixpath
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.volumes.payload.files import PayloadError
@@ -56,7 +57,11 @@ def _of_container(container: Container | EphemeralContainer, volume: str) -> Ite
                 yield place[len(own) + 1 :]
 
 
+@lru_cache(maxsize=1024)
 def _clean(path: str) -> str:
-    """As Go's `filepath.Clean`: two slashes in front mean nothing more than one."""
+    """As Go's `filepath.Clean`: two slashes in front mean nothing more than one.
+
+    Remembered, since each volume of a pod asks about the mounts of all others.
+    """
     clean = posixpath.normpath(path)
     return clean[1:] if clean.startswith("//") else clean
