@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,6 +68,21 @@ def write_configuration(folder: Path, **settings: Any) -> Path:
     path = folder / "config.json"
     path.write_text(json.dumps(configuration, indent=2))
     return path
+
+
+@contextmanager
+def interruptible_once() -> Iterator[ExitStack]:
+    """A stack of what runs. Ctrl-C ends the benchmark, and a second one does not end its tidying up: whoever is
+    impatient must not leave containers, mounts and bridges behind."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with ExitStack() as stack:
+            try:
+                yield stack
+            finally:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

@@ -12,14 +12,14 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from benchmarks.agent_process import NODE_NAME, PATIENCE, running_agent
+from benchmarks.agent_process import NODE_NAME, PATIENCE, interruptible_once, running_agent
 from benchmarks.cluster.api_server import ADMIN_KUBECONFIG, NODE_KUBECONFIG
 from benchmarks.cluster.contestants import BEHAVIOUR, BareClient, ClusterNode
 from benchmarks.cluster.steps import Measurements
@@ -36,6 +36,7 @@ from trikubelet.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import ExitStack
 
     from benchmarks.cluster.contestants import Contestant
     from benchmarks.termination.watch import Eyes
@@ -77,16 +78,8 @@ class Arena:
 @contextmanager
 def arena(kind: str, folder: Path) -> Iterator[Arena]:
     """Start everything. Nothing is left of it."""
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        with ExitStack() as stack:
-            try:
-                yield _start(kind, folder, stack)
-            finally:
-                # Whoever is impatient must not leave containers, mounts and bridges behind.
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    with interruptible_once() as stack:
+        yield _start(kind, folder, stack)
 
 
 def _start(kind: str, folder: Path, stack: ExitStack) -> Arena:

@@ -16,9 +16,8 @@ pods at a time (`--floor-at-once`).
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +27,7 @@ import click
 import structlog
 import trio
 
+from benchmarks.agent_process import interruptible_once
 from benchmarks.manifest_agents import Runtime
 from benchmarks.report import print_table, report
 from benchmarks.termination.floor import bare_clients, record
@@ -41,6 +41,7 @@ from benchmarks.termination.watch import FEW_PODS, PERIOD_OF_FEW, PERIOD_OF_MANY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import ExitStack
 
     from benchmarks.termination.kubelets import Contestant
     from benchmarks.termination.watch import Eyes
@@ -66,16 +67,8 @@ class Arena:
 @contextmanager
 def arena(kind: str, folder: Path, kubelet: Path | None) -> Iterator[Arena]:
     """Start everything. Nothing is left of it."""
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        with ExitStack() as stack:
-            try:
-                yield Arena(kind, folder, *_start(kind, folder, kubelet, stack))
-            finally:
-                # Whoever is impatient must not leave containers, mounts and bridges behind.
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    with interruptible_once() as stack:
+        yield Arena(kind, folder, *_start(kind, folder, kubelet, stack))
 
 
 def _start(

@@ -22,7 +22,6 @@ def resolve_in_volume(volume: Path, sub_path: str) -> Path:
         os.close(found)
 
 
-
 def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 

@@ -19,9 +19,15 @@ def check(root_dir: Path, runtime_endpoint: str) -> int:
     """Check whether the agent can run here. Exits 1 when something it needs is missing."""
     from trikubelet.cli.machine_checks import Level, check_machine
     from trikubelet.cli.runtime_checks import check_runtime
+    from trikubelet.cli.volume_checks import check_volumes
 
     colours = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
-    results = [*check_machine(root_dir, embedded=runtime_endpoint == "embedded"), *check_runtime(runtime_endpoint)]
+    embedded = runtime_endpoint == "embedded"
+    results = [
+        *check_machine(root_dir, embedded=embedded),
+        *check_volumes(root_dir, embedded=embedded),
+        *check_runtime(runtime_endpoint),
+    ]
     for result in results:
         word = click.style(f"{result.level.value:<5}", fg=colours[result.level])
         click.echo(f"{word} {result.subject}: {result.finding}")

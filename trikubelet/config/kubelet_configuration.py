@@ -333,6 +333,8 @@ SUPPORTED: Final = frozenset(
         "localStorageCapacityIsolation",
         "rotateCertificates",
         "enableControllerAttachDetach",
+        "configMapAndSecretChangeDetectionStrategy",
+        "volumeStatsAggPeriod",
         "port",
         "userNamespaces",
         "memorySwap",
