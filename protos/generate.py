@@ -64,6 +64,7 @@ SOURCES = (
     Source("runtime_v1.proto", "runtime.v1", "trikubelet/cri/v1", fast=True),
     Source("csi_v1.proto", "csi.v1", "trikubelet/csi/v1"),
     Source("plugin_registration_v1.proto", "pluginregistration", "trikubelet/plugins/v1"),
+    Source("health_v1.proto", "grpc.health.v1", "trikubelet/probes/health_v1"),
 )
 
 

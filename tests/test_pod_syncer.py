@@ -16,7 +16,10 @@ from trikubelet.events import EventRecorder
 from trikubelet.pod_syncer import AgentPodSyncer
 from trikubelet.pods.manager import PodManager
 from trikubelet.pods.types import PodSyncReport, SyncPodType
-from trikubelet.runtime.model import PodRuntimeStatus
+from trikubelet.probes.results import ProbeResultBook
+from trikubelet.probes.types import ProbeKind
+from trikubelet.runtime.model import ContainerID, PodRuntimeStatus
+from trikubelet.runtime.plan import ProbeResult
 from trikubelet.runtime.results import PodSyncResult
 from trikubelet.status.manager import StatusManager
 from trikubelet.volumes.errors import AttachLimitError, VolumesNotReadyError
@@ -90,6 +93,21 @@ class FakeObjects:
         self.registered.pop(uid, None)
 
 
+class FakeProbes:
+    def __init__(self) -> None:
+        self.results = ProbeResultBook()
+        self.calls: list[str] = []
+
+    def add_pod(self, of: Pod) -> None:
+        self.calls.append("add")
+
+    def stop_liveness_and_startup(self, of: Pod) -> None:
+        self.calls.append("stop")
+
+    def remove_pod(self, uid: str) -> None:
+        self.calls.append("remove")
+
+
 class Stage:
     def __init__(self, of: Pod) -> None:
         clock = TrioClock()
@@ -99,12 +117,13 @@ class Stage:
         self.mirrored: list[tuple[Pod, Pod | None]] = []
         self.host_ips: tuple[str, ...] = ("10.0.0.1",)
         self.problem: str | None = None
-        self.volumes, self.objects = FakeVolumes(), FakeObjects()
+        self.volumes, self.objects, self.probes = FakeVolumes(), FakeObjects(), FakeProbes()
         self.syncer = AgentPodSyncer(
             runtime=cast("Any", self.runtime),
             statuses=self.statuses,
             volumes=cast("Any", self.volumes),
             objects=cast("Any", self.objects),
+            probes=cast("Any", self.probes),
             recorder=self.recorder,
             clock=clock,
             pleg=cast("Any", FakePleg()),
@@ -271,3 +290,25 @@ async def test_a_pod_for_whose_volumes_the_node_has_no_room_is_rejected() -> Non
     assert reported is not None
     assert (reported.phase, reported.reason) == ("Failed", "VolumeAttachmentLimitExceeded")
     assert stage.events() == ["VolumeAttachmentLimitExceeded"]
+
+
+@pytest.mark.parametrize("kind", list(ProbeKind))
+async def test_a_probe_that_changed_its_mind_is_not_lost_in_a_sync_without_news(kind: ProbeKind) -> None:
+    of = pod()
+    stage = Stage(of)
+    await stage.sync(of)
+    await stage.sync(of)
+    assert stage.runtime.syncs == 1
+    stage.probes.results.set("u", kind, ContainerID("test", "some"), ProbeResult.FAILURE)
+    await stage.sync(of)
+    assert stage.runtime.syncs == 2
+    await stage.sync(of)
+    assert stage.runtime.syncs == 2
+
+
+async def test_probes_begin_with_a_sync_and_end_with_the_pod() -> None:
+    of = pod()
+    stage = Stage(of)
+    await stage.sync(of)
+    await stage.syncer.sync_terminated_pod(of, RUNNING)
+    assert stage.probes.calls == ["add", "remove"]

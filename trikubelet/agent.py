@@ -5,7 +5,7 @@ The tree of scopes, from the outside in:
     run_agent                  the lock on the root folder, signals
     └─ embedded runtime        only with `--runtime-endpoint embedded`; outlives everything that calls it
        └─ channel              gRPC to the runtime
-          └─ Agent.run         PLEG and its sources, pod workers, pod sources, sync loop, housekeeping, local API
+          └─ Agent.run         PLEG and its sources, probes, pod workers and sources, sync loop, housekeeping, local API
              └─ pod workers    a task per pod, in it one scope per sync
 
 Information flows one way round: sources → sync loop → pod workers → runtime manager → runtime → PLEG → cache and sync
@@ -26,6 +26,7 @@ from trikubelet.admission.types import Admission
 from trikubelet.agent_disk import disk_caretakers
 from trikubelet.agent_node import MachineView, local_view, look_at_node, make_observer, node_settings
 from trikubelet.agent_options import AgentOptions, runtime_options
+from trikubelet.agent_probes import ProbeParts
 from trikubelet.agent_sources import configured_sources, warn_of_duplicate
 from trikubelet.config.sources.mux import PodSource, SourceMux
 from trikubelet.cri.client import RuntimeClient
@@ -46,6 +47,7 @@ from trikubelet.pods.manager import PodManager
 from trikubelet.pods.preempting import Preempting
 from trikubelet.pods.worker_registry import PodWorkerRegistry
 from trikubelet.pods.workers import PodWorkers
+from trikubelet.probes.types import Asker
 from trikubelet.registry_access import RegistryAccess
 from trikubelet.runtime.container import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
@@ -97,6 +99,8 @@ class StandIns:
     machine: MachineView = attrs.field(factory=MachineView)
     admission: Admission | None = None
     """None: the kubelet's rules."""
+    asker: Asker | None = None
+    """Who asks containers when they are probed."""
     registry: PodWorkerRegistry | None = None
     """The pod workers' phases, empty."""
     rng: Random | None = None
@@ -176,6 +180,16 @@ class Agent:
             credentials=None if registry_access is None else registry_access.credentials,
             pull_records=None if registry_access is None else registry_access.pull_records,
             ended=self.ends.until_ended,
+            on_turn=lambda uid, container: self.probes.manager.stop_container(uid, container),
+        )
+        self.probes = ProbeParts(
+            runtime_client,
+            self.statuses,
+            recorder=self.recorder,
+            clock=clock,
+            rng=rng,
+            newest=self.pods.pod_by_uid,
+            asker=stand_ins.asker,
         )
         self._caretakers = (
             ()
@@ -210,6 +224,7 @@ class Agent:
             statuses=self.statuses,
             volumes=self.volumes,
             objects=NoClusterObjects() if self.cluster is None else self.cluster.cluster.watched,
+            probes=self.probes.manager,
             recorder=self.recorder,
             clock=clock,
             pleg=self.pleg,
@@ -247,6 +262,7 @@ class Agent:
             recorder=self.recorder,
             container_gc=options.container_gc,
             held=self._held,
+            clean_probes=self.probes.manager.cleanup,
             delete_mirror=None if self.reporters is None else self.reporters.mirrors.delete,
         )
         doorkeeper = NodeDoorkeeper(
@@ -262,6 +278,7 @@ class Agent:
             self.workers,
             self.housekeeping,
             doorkeeper,
+            self.probes,
             past_deadline=self._past_active_deadline,
             sources_ready=self.sources.sources_ready,
             runtime_errors=self.runtime_state.errors,
@@ -269,7 +286,7 @@ class Agent:
         self.volumes.on_pod_changed(self.sync_loop.sync_soon)
         if self.cluster is not None:
             self.cluster.on_volumes_reported(self.volumes.reported_in_use)
-            self.volumes.on_in_use_changed(self.cluster.node.changed_soon)
+            self.volumes.on_in_use_changed(self.cluster.node.report_soon)
             self.cluster.cluster.watched.subscribe(self._object_changed)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -286,6 +303,7 @@ class Agent:
             )
             await nursery.start(self._run_volumes)
             await nursery.start(self.pleg.run)
+            await nursery.start(self.probes.run)
             await nursery.start(self.workers.run)
             await nursery.start(self.housekeeping.run)
             send_config, config = trio.open_memory_channel[Any](0)

@@ -156,6 +156,7 @@ class LocalView:
             "relists": agent.pleg_sources.relist.lists,
             "problems_of_sources": agent.pleg_sources.health(),
             "statuses": agent.statuses.statistics(),
+            "probes": agent.probes.manager.statistics(),
         }
 
     def _marked_as_ending(self, pod: Pod, ending: Ending) -> Pod:

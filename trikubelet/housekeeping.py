@@ -84,9 +84,10 @@ class Housekeeping:
         container_gc: ContainerGCPolicy = ContainerGCPolicy(),  # noqa: B008 - frozen
         delete_mirror: Callable[[str], None] | None = None,
         held: Callable[[], Collection[str]] = tuple,
+        clean_probes: Callable[[Collection[str]], None] = lambda keep: None,
     ) -> None:
         """`delete_mirror` takes the full name of a mirror pod that shows nothing any more. `held` gives the UIDs of
-        pods that wait for admission."""
+        pods that wait for admission. `clean_probes` ends the probes of all pods but those with these UIDs."""
         self._pods = pods
         self._workers = workers
         self._runtime = runtime
@@ -98,6 +99,7 @@ class Housekeeping:
         self._container_gc = container_gc
         self._delete_mirror = delete_mirror or _no_mirrors
         self._held = held
+        self._clean_probes = clean_probes
         self._send_died, self._died = trio.open_memory_channel[tuple[str, str]](math.inf)
         self._send_gone, self._gone = trio.open_memory_channel[str](math.inf)
         self._going: set[str] = set()
@@ -178,6 +180,7 @@ class Housekeeping:
         before = set(self._workers.states.phases())
         desired = self._pods.pods_and_mirror_pods()
         workers = self._workers.sync_known_pods(desired.pods)
+        self._clean_probes(workers.keys())
         # A forgotten pod that is still wanted begins anew: what was reported of its last life is not about this one.
         wanted = {pod.metadata.uid for pod in (*desired.pods, *desired.mirror_pods)} - (before - workers.keys())
         self._statuses.remove_orphaned(wanted | workers.keys())

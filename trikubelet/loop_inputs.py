@@ -16,9 +16,10 @@ from trikubelet.housekeeping import NodeContents
 from trikubelet.logs import get_logger
 from trikubelet.pleg.lifecycle import PodLifecycleEvent
 from trikubelet.pods.admitting import AdmitAgain
+from trikubelet.probes.types import ProbeUpdate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 log = get_logger("sync-loop")
 
@@ -63,7 +64,15 @@ class PodNews:
 
 
 LoopEvent = (
-    PodUpdate | list[PodLifecycleEvent] | SyncTick | CompareWorkers | CleanUp | PodNews | RuntimeBack | AdmitAgain
+    PodUpdate
+    | list[PodLifecycleEvent]
+    | SyncTick
+    | CompareWorkers
+    | CleanUp
+    | ProbeUpdate
+    | PodNews
+    | RuntimeBack
+    | AdmitAgain
 )
 
 
@@ -107,11 +116,13 @@ class LoopInputs:
         self,
         config: trio.MemoryReceiveChannel[PodUpdate],
         lifecycle: trio.MemoryReceiveChannel[list[PodLifecycleEvent]],
+        probed: Callable[[], Awaitable[ProbeUpdate]],
     ) -> None:
-        """Until cancelled."""
+        """Until cancelled. `probed` waits for the next result of a probe."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._forward_config, config)
             nursery.start_soon(self._forward_lifecycle, lifecycle)
+            nursery.start_soon(self._forward_probes, probed)
             nursery.start_soon(self._tick)
             nursery.start_soon(self._forward_recovery)
             nursery.start_soon(self._forward_news)
@@ -123,6 +134,10 @@ class LoopInputs:
     async def _forward_lifecycle(self, lifecycle: trio.MemoryReceiveChannel[list[PodLifecycleEvent]]) -> None:
         async for events in lifecycle:
             await self.send.send(events)
+
+    async def _forward_probes(self, probed: Callable[[], Awaitable[ProbeUpdate]]) -> None:
+        while True:
+            await self.send.send(await probed())
 
     async def _tick(self) -> None:
         while True:

@@ -37,6 +37,8 @@ from trikubelet.pods.classify import has_ended
 from trikubelet.pods.cleanup import ORPHAN_GRACE_PERIOD
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
 from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport
+from trikubelet.probes.manager import ProbeManager
+from trikubelet.probes.results import PodResults
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.runtime.results import SyncAction
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from trikubelet.api import ObjectMeta
     from trikubelet.pods.types import PodStatusFn, SyncPodType
     from trikubelet.runtime.model import RunningPod
+    from trikubelet.runtime.plan import ProbeResults
     from trikubelet.runtime.results import PodSyncResult
 
 log = get_logger("pod-syncer")
@@ -78,10 +81,11 @@ class _Settled:
     pod: Pod
     observed: PodRuntimeStatus
     reported: PodStatus | None
+    probed: PodResults
 
-    def still_holds(self, pod: Pod, observed: PodRuntimeStatus, reported: PodStatus | None) -> bool:
+    def still_holds(self, pod: Pod, observed: PodRuntimeStatus, reported: PodStatus | None, probed: PodResults) -> bool:
         """Whether another sync would have the same to go by."""
-        if self.reported is not reported or not _asks_the_same(self.pod, pod):
+        if self.reported is not reported or self.probed is not probed or not _asks_the_same(self.pod, pod):
             return False
         same_time = attrs.evolve(observed, observed_at=self.observed.observed_at)
         return same_time == self.observed
@@ -120,6 +124,7 @@ class AgentPodSyncer:
     statuses: StatusManager
     volumes: PodVolumes
     objects: WatchedObjects
+    probes: ProbeManager
     recorder: EventRecorder
     clock: WallClock
     pleg: Pleg
@@ -144,7 +149,7 @@ class AgentPodSyncer:
         if (
             settled is not None
             and self.network_problem() is None
-            and settled.still_holds(pod, status, self.statuses.get_pod_status(uid))
+            and settled.still_holds(pod, status, self.statuses.get_pod_status(uid), self.probes.results.of_pod(uid))
         ):
             self._settled[uid] = settled
             self.mirrors(pod, mirror_pod)
@@ -176,7 +181,9 @@ class AgentPodSyncer:
                 text = f"Unable to attach or mount volumes: {error}"
                 self.recorder.pod_event(pod, EventType.WARNING, "FailedMount", text)
             raise
-        result = await self._act(pod, status, api_status)
+        self.probes.add_pod(pod)
+        probed = self.probes.results.of_pod(uid)
+        result = await self._act(pod, status, api_status, probed.plan)
         if result.backoffs or result.error is not None:
             # The reasons why containers wait belong into the status at once.
             self._report(pod, status)
@@ -190,10 +197,12 @@ class AgentPodSyncer:
         if result.results:
             return PodSyncReport(trio.current_time())
         if pod.spec.active_deadline_seconds is None:  # a deadline passes without anything having changed
-            self._settled[uid] = _Settled(pod, status, self.statuses.get_pod_status(uid))
+            self._settled[uid] = _Settled(pod, status, self.statuses.get_pod_status(uid), probed)
         return PodSyncReport(None)
 
-    async def _act(self, pod: Pod, status: PodRuntimeStatus, api_status: PodStatus) -> PodSyncResult:
+    async def _act(
+        self, pod: Pod, status: PodRuntimeStatus, api_status: PodStatus, probed: ProbeResults
+    ) -> PodSyncResult:
         """Let the runtime manager do its part."""
         result = None
         # A pod in the node's network has the node's addresses, of which its sandbox knows nothing.
@@ -204,6 +213,7 @@ class AgentPodSyncer:
                     pod,
                     addressed,
                     restart_all_containers=_restarts_all(api_status),
+                    probes=probed,
                     on_sandbox_ready=self._sandbox_ready,
                 )
             return result
@@ -237,6 +247,7 @@ class AgentPodSyncer:
         uid = pod.metadata.uid
         self._settled.pop(uid, None)
         self._report(pod, status, change=pod_status_fn)
+        self.probes.stop_liveness_and_startup(pod)
         try:
             with self.pleg.acting(uid):
                 await self.runtime.kill_pod(status.as_running_pod(self.runtime.runtime_name), pod, grace_period)
@@ -245,6 +256,7 @@ class AgentPodSyncer:
             raise
         finally:
             self.pleg.inspect_soon(uid)
+        self.probes.remove_pod(uid)
         killed_at = trio.current_time()
         with trio.fail_after(STATUS_TIMEOUT):
             stopped = await self.pleg.cache.get_newer_than(uid, killed_at)
@@ -264,6 +276,7 @@ class AgentPodSyncer:
 
     async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
         """Release what the pod held (volumes) after its containers ended, and report the pod as ended."""
+        self.probes.remove_pod(pod.metadata.uid)
         self._report(pod, status, ended=True)
         await self.volumes.release(pod.metadata.uid)
         self.objects.unregister(pod.metadata.uid)
@@ -280,7 +293,7 @@ class AgentPodSyncer:
     ) -> PodStatus:
         """Generate the pod's status from what was observed, and make it the reported one."""
         uid = pod.metadata.uid
-        previous = self.statuses.get_pod_status(uid) or pod.status
+        previous = self.statuses.get_pod_status(uid) or self.statuses.status_before(pod)
         if ended and _never_began(previous, observed):
             return self.statuses.set_pod_status(pod, previous if change is None else change(previous))
         verdict = None
@@ -302,6 +315,7 @@ class AgentPodSyncer:
             terminal=ended,
             host_ips=host_ips,
             eviction=verdict,
+            outcomes=self.probes.results.of_pod(uid).outcomes,
             recursive_read_only=self.runtime.mounts_read_only_recursively(pod),
         )
         # An agent that finds a pod running counts from the pod's start, not from its own.

@@ -31,6 +31,7 @@ from trikubelet.pods.admitting import AdmitAgain
 from trikubelet.pods.classify import is_terminal
 from trikubelet.pods.cleanup import is_inactive
 from trikubelet.pods.types import SyncPodType, UpdatePodOptions
+from trikubelet.probes.types import ProbeUpdate
 from trikubelet.status.conditions import readiness_differs
 
 if TYPE_CHECKING:
@@ -94,6 +95,18 @@ class Doorkeeper(Protocol):
         ...
 
 
+class Probes(Protocol):
+    """What the loop knows of probes."""
+
+    async def receive(self) -> ProbeUpdate:
+        """The next result that may matter."""
+        ...
+
+    def report(self, update: ProbeUpdate) -> bool:
+        """Have a result of a pod that is wanted be in its status at once. Returns whether the pod has to be synced."""
+        ...
+
+
 class SyncLoop:
     """Owns the event channel; `sources_ready` guards everything that removes."""
 
@@ -103,6 +116,7 @@ class SyncLoop:
         workers: PodWorkers,
         housekeeper: Housekeeper,
         doorkeeper: Doorkeeper,
+        probes: Probes,
         past_deadline: Callable[[Pod], bool],
         sources_ready: Callable[[AbstractSet[str]], bool],
         runtime_errors: Callable[[], str | None] = lambda: None,
@@ -112,6 +126,7 @@ class SyncLoop:
         self._pods = pods
         self._workers = workers
         self._housekeeper = housekeeper
+        self._probes = probes
         self._past_deadline = past_deadline
         self._configured_sources_ready = sources_ready
         self._runtime_errors = runtime_errors
@@ -168,7 +183,7 @@ class SyncLoop:
     ) -> None:
         """Handle events until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._inputs.run, config, lifecycle)
+            nursery.start_soon(self._inputs.run, config, lifecycle, self._probes.receive)
             nursery.start_soon(self._rounds.run)
             nursery.start_soon(self._admitting.run)
             task_status.started()
@@ -225,6 +240,10 @@ class SyncLoop:
             case AdmitAgain():
                 if not self._draining:
                     self._admitting.again(event)
+            case ProbeUpdate():
+                pod = self._pods.pod_by_uid(event.pod_uid)
+                if pod is not None and self._probes.report(event):
+                    self._sync_pods([pod])
             case PodNews():
                 pod = self._pods.pod_by_uid(event.uid)
                 if pod is not None:

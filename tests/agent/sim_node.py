@@ -14,6 +14,7 @@ from trikubelet.api import Pod, PodStatus, pod_from_dict, set_pod_defaults
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource, simulated_node
+from trikubelet.sim.probing import SimulatedTargets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -41,6 +42,8 @@ class SimNode:
     agent: Agent
     sim: SimulatedRuntime
     source: ScriptedSource
+    targets: SimulatedTargets
+    """Whom the agent's probes ask."""
 
     def status(self, pod: Pod) -> PodStatus:
         status = self.agent.statuses.get_pod_status(pod.metadata.uid)
@@ -116,4 +119,4 @@ async def sim_node(
         sees_exits=folder is None,
         configuration=KubeletConfiguration(feature_gates=feature_gates or {}),
     ) as node:
-        yield SimNode(node.agent, sim, source)
+        yield SimNode(node.agent, sim, source, node.targets)

@@ -8,8 +8,8 @@ import pytest
 import trio
 from grpclib.const import Status
 
+from tests.probes.servers import OK, a_server, an_encrypted_server, listening
 from tests.runtime.conftest import Node, make_container, make_pod
-from tests.runtime.test_http_get import OK, a_server, an_encrypted_server, listening
 from trikubelet.api import (
     ContainerPort,
     ExecAction,

@@ -4,82 +4,15 @@ from __future__ import annotations
 
 import re
 import ssl
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
 import trustme
 
+from tests.probes.servers import OK, a_server, a_silent_port, an_encrypted_server, listening
 from trikubelet.runtime.http_get import MOST_BODY, HTTPGetError, http_get
 from trikubelet.runtime.http_request import HTTPRequest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-
-
-@attrs.define
-class Server:
-    """Answers each connection's request with the next answer, the last one for ever."""
-
-    port: int
-    answers: list[bytes]
-    requests: list[str] = attrs.field(factory=list)
-    stays_open: bool = False
-    """It does not close after its answer."""
-
-    def request(self, path: str = "/", scheme: str = "http", host: str = "127.0.0.1") -> HTTPRequest:
-        return HTTPRequest(scheme, host, self.port, path)
-
-    async def serve(self, stream: trio.abc.Stream) -> None:
-        received = b""
-        try:
-            async with stream:
-                while b"\r\n\r\n" not in received:
-                    data = await stream.receive_some()
-                    if not data:
-                        return
-                    received += bytes(data)
-                self.requests.append(received.decode())
-                await stream.send_all(self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
-                if self.stays_open:
-                    await trio.sleep_forever()
-        except trio.BrokenResourceError:
-            pass  # the client has seen enough
-
-
-@asynccontextmanager
-async def listening(handler: Callable[[trio.SocketStream], Awaitable[None]]) -> AsyncIterator[int]:
-    """A port that connections to are handled."""
-    async with trio.open_nursery() as nursery:
-        with trio.fail_after(20):
-            [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-            nursery.start_soon(trio.serve_listeners, handler, [listener])
-            yield listener.socket.getsockname()[1]
-            nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def a_server(*answers: bytes, stays_open: bool = False) -> AsyncIterator[Server]:
-    server = Server(0, list(answers or [OK]), stays_open=stays_open)
-    async with listening(server.serve) as server.port:
-        yield server
-
-
-@asynccontextmanager
-async def an_encrypted_server(*answers: bytes) -> AsyncIterator[Server]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA().issue_cert("somebody.else").configure_cert(context)
-    server = Server(0, list(answers or [OK]))
-
-    async def serve(stream: trio.SocketStream) -> None:
-        await server.serve(trio.SSLStream(stream, context, server_side=True, https_compatible=True))
-
-    async with listening(serve) as server.port:
-        yield server
 
 
 async def problem_of(request: HTTPRequest, *, timeout: float = 10) -> HTTPGetError:
@@ -149,7 +82,7 @@ async def test_nobody_listening_is_said_as_go_says_it() -> None:
 async def test_a_name_that_is_none_is_an_error() -> None:
     for host in ("bad..name", "x" * 300):
         error = await problem_of(HTTPRequest("http", host, 80))
-        assert error.problem.startswith(f"dial tcp {host}:80: ")
+        assert error.problem == f"dial tcp: lookup {host}: no such host"
 
 
 async def test_redirects_to_the_same_host_are_followed() -> None:
@@ -184,6 +117,37 @@ async def test_a_body_announced_as_long_is_not_read() -> None:
     async with a_server(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\nxx", stays_open=True) as server:
         response = await http_get(server.request())
         assert (response.status, response.body, response.body_problem) == (200, b"", "")
+
+
+async def test_a_body_announced_as_long_may_be_wanted_all_the_same() -> None:
+    async with a_server(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n" + b"x" * 99_999) as server:
+        response = await http_get(server.request(), skip_long_body=False)
+        assert (response.status, response.body, response.body_problem) == (200, b"x" * MOST_BODY, "")
+
+
+async def test_a_connection_that_takes_too_long_is_told_from_an_answer_that_does() -> None:
+    with a_silent_port() as port:
+        request = HTTPRequest("http", "127.0.0.1", port)
+        with pytest.raises(HTTPGetError) as caught:
+            await http_get(request, connect_timeout=0.1)
+        assert caught.value.problem == f"dial tcp {request.address}: i/o timeout"
+        error = await problem_of(request, timeout=0.1)
+        assert error.problem == "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+
+
+async def test_encryption_that_breaks_later_is_told_as_such() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("somebody.else").configure_cert(context)
+
+    async def forgets_to_encrypt(stream: trio.SocketStream) -> None:
+        encrypted = trio.SSLStream(stream, context, server_side=True)
+        await encrypted.receive_some()
+        await stream.send_all(OK)
+        await stream.aclose()
+
+    async with listening(forgets_to_encrypt) as port:
+        error = await problem_of(HTTPRequest("https", "127.0.0.1", port))
+    assert error.problem == "tls: WRONG_VERSION_NUMBER"
 
 
 async def test_a_body_that_breaks_off_is_an_answer_with_a_problem() -> None:

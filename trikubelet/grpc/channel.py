@@ -25,7 +25,7 @@ from trikubelet.grpc.connection import Connection
 from trikubelet.grpc.deadline import earliest
 from trikubelet.grpc.framing import DEFAULT_MAX_MESSAGE_SIZE
 from trikubelet.grpc.http2 import Http2
-from trikubelet.grpc.metadata import Headers, encode_metadata, request_headers
+from trikubelet.grpc.metadata import USER_AGENT, Headers, encode_metadata, request_headers
 from trikubelet.grpc.status import Failure, failure_of_response
 from trikubelet.grpc.unix import connect_unix
 from trikubelet.grpc.wire import WireStream
@@ -153,6 +153,7 @@ class Channel(_StubChannel):
         connect_timeout: float = 5.0,
         backoff: Backoff = DEFAULT_BACKOFF,
         target: str = "the server",
+        user_agent: str = USER_AGENT,
     ) -> None:
         self.max_message_size = max_message_size
         self._connect = connect
@@ -160,6 +161,7 @@ class Channel(_StubChannel):
         self._connect_timeout = connect_timeout
         self._backoff = backoff
         self._target = target
+        self._user_agent = user_agent
         self._headers: dict[str, Headers] = {}
         self._connection: ClientConnection | None = None
         self._attempt: _Attempt | None = None
@@ -263,7 +265,7 @@ class Channel(_StubChannel):
         """The headers that each call of this method starts with, as a new list."""
         headers = self._headers.get(path)
         if headers is None:
-            headers = self._headers[path] = request_headers(path, self._authority_bytes)
+            headers = self._headers[path] = request_headers(path, self._authority_bytes, self._user_agent)
         return headers.copy()
 
     async def _wait_for_attempt(self) -> None:

@@ -43,7 +43,7 @@ def encode_timeout(seconds: float) -> bytes:
     return b"%dH" % min(math.ceil(seconds / 3600), _MOST_UNITS)
 
 
-def request_headers(path: str, authority: bytes) -> Headers:
+def request_headers(path: str, authority: bytes, user_agent: str = USER_AGENT) -> Headers:
     """What every call of the method `path` starts with."""
     return [
         (b":method", b"POST"),
@@ -52,7 +52,7 @@ def request_headers(path: str, authority: bytes) -> Headers:
         (b":authority", authority),
         (b"te", b"trailers"),
         (b"content-type", b"application/grpc"),
-        (b"user-agent", USER_AGENT.encode("ascii")),
+        (b"user-agent", user_agent.encode("ascii")),
     ]
 
 

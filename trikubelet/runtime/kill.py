@@ -33,7 +33,7 @@ from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.runtime.wording import describe_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from trikubelet.cri.client import RuntimeClient
     from trikubelet.events import EventRecorder
@@ -92,9 +92,13 @@ class Killer:
         hooks: HookRunner | None = None,
         *,
         ended: Ended | None = None,
+        on_turn: Callable[[str, str], None] = lambda uid, container: None,
     ) -> None:
+        """`on_turn` is called with the pod's UID and the container's name when a container of a pod that ends is about
+        to get its signal: sidecars have to wait for that."""
         self._runtime = runtime
         self._recorder = recorder
+        self._on_turn = on_turn
         self._ended = ended
         self._pre_stop = None if hooks is None else PreStopHooks(hooks, recorder)
         self.stopped_sandboxes: set[str] = set()
@@ -191,6 +195,8 @@ class Killer:
             began = trio.current_time()
             await order.wait_for_turn(container.name, grace)
             grace -= int(trio.current_time() - began)
+        if order is not None:
+            self._on_turn(pod.metadata.uid, container.name)
         return await self._stop(container_id, max(grace, MINIMUM_GRACE_PERIOD))
 
     async def _stop(self, container_id: str, grace: int) -> CRIError | None:

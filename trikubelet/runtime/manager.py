@@ -91,8 +91,12 @@ class RuntimeManager:
         credentials: Credentials | None = None,
         pull_records: PullRecords | None = None,
         ended: Ended | None = None,
+        on_turn: Callable[[str, str], None] = lambda uid, container: None,
     ) -> None:
-        """Raises UserNamespaceError when the node's user ids cannot be shared out as the options say."""
+        """`on_turn`: see `Killer`.
+
+        Raises UserNamespaceError when the node's user ids cannot be shared out as the options say.
+        """
         files = files or PodFiles(options)
         objects = objects or NoObjects()
         self._node = node or options.fixed_node
@@ -114,7 +118,7 @@ class RuntimeManager:
             records=pull_records,
         )
         hooks = HookRunner(runtime, recorder, self._pod_ips, ended=ended)
-        self._killer = Killer(runtime, recorder, hooks, ended=ended)
+        self._killer = Killer(runtime, recorder, hooks, ended=ended, on_turn=on_turn)
         turns = Turns(options.starts_at_once)
         self._starter = ContainerStarter(
             runtime,

@@ -95,6 +95,9 @@ class MemoryMounts:
     def reported_in_use(self, names: tuple[str, ...]) -> None:
         """Nothing is attached to a simulated node."""
 
+    def on_in_use_changed(self, listener: Callable[[], object]) -> None:
+        """Nothing ever is."""
+
     def on_pod_changed(self, listener: Callable[[str], None]) -> None:
         """Nobody ever waits for a volume here."""
 

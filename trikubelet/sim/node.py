@@ -35,8 +35,10 @@ from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.node.address_choice import HostAddresses
 from trikubelet.node.machine import Machine
 from trikubelet.pleg.pidfd import PidfdWatchers, ProcessEnd, WatchedProcess
+from trikubelet.probes.asking import NetworkAndExec
 from trikubelet.sim import machine as simulated
 from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles
+from trikubelet.sim.probing import SimulatedTargets
 from trikubelet.sim.runtime import SimulatedRuntime
 
 if TYPE_CHECKING:
@@ -151,6 +153,8 @@ class SimulatedNode:
     agent: Agent
     sim: SimulatedRuntime
     sources: dict[str, ScriptedSource]
+    targets: SimulatedTargets
+    """Whom the agent's probes ask."""
 
     def source(self, name: str = "file") -> ScriptedSource:
         return self.sources[name]
@@ -188,6 +192,7 @@ async def simulated_node(
         options = change_options(options)
     async with sim.connect() as channel, trio.open_nursery() as nursery:
         runtime = RuntimeClient(channel)
+        targets = SimulatedTargets(sim.machine, NetworkAndExec(runtime))
         stand_ins = StandIns(
             sources=list(sources.values()),
             volumes=MemoryMounts(options.root_dir) if folder is None else None,
@@ -195,6 +200,7 @@ async def simulated_node(
             diskless=True,
             make_pidfds=partial(SimulatedExits, sim) if sees_exits else PidfdWatchers,
             machine=machine,
+            asker=targets,
             registry=registry,
             admission=admission,
             rng=rng or random.Random(sim.seed),
@@ -210,7 +216,7 @@ async def simulated_node(
         if prepare is not None:
             prepare(agent)
         await nursery.start(agent.run)
-        yield SimulatedNode(agent, sim, sources)
+        yield SimulatedNode(agent, sim, sources, targets)
         nursery.cancel_scope.cancel()
 
 

@@ -6,10 +6,13 @@ it is started. `ProgramBook` finds the program of a container by its name, its i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 import attrs
 
+from trikubelet.probes.types import Outcome, ProbeAnswer, ProbeKind
 from trikubelet.sim.images import normalize
 
 
@@ -50,6 +53,27 @@ def _exec_succeeds(command: Sequence[str]) -> ExecOutcome:
     return ExecOutcome()
 
 
+ANSWERS_WELL: Final = ProbeAnswer(Outcome.SUCCESS)
+
+
+@attrs.frozen
+class Late:
+    """An answer to a probe that takes its time; by default it never comes."""
+
+    seconds: float = math.inf
+    answer: ProbeAnswer = ANSWERS_WELL
+
+
+HANGS: Final = Late()
+
+AnswerHandler = Callable[[ProbeKind, float], "ProbeAnswer | Late"]
+"""Gets the kind of probe and the seconds since the container's start."""
+
+
+def _answers_well(kind: ProbeKind, age: float) -> ProbeAnswer:
+    return ANSWERS_WELL
+
+
 @attrs.frozen
 class Program:
     """The lives of a container, in the order of its starts within one pod. The last life repeats."""
@@ -57,6 +81,8 @@ class Program:
     lives: tuple[Life, ...] = attrs.field(default=(Life(),), validator=attrs.validators.min_len(1))
     exec: ExecHandler = _exec_succeeds
     """Called with the command of each ExecSync."""
+    answers: AnswerHandler = _answers_well
+    """Called for each probe over the network (`probing.SimulatedTargets`); probes by command use `exec`."""
     create_error: str = ""
     """If not empty, CreateContainer fails with this message."""
 

@@ -246,7 +246,7 @@ class StatusManager:
     def _update(self, pod: Pod, status: PodStatus, *, force: bool, finished: bool, rejected: bool = False) -> PodStatus:
         uid = pod.metadata.uid
         known = self._changes.get(uid)
-        old = self._status_before(pod) if known is None else known.status
+        old = self.status_before(pod) if known is None else known.status
         try:
             merged = next_status(pod, old, status, self._clock.now())
         except IllegalTransitionError as error:
@@ -273,7 +273,8 @@ class StatusManager:
             subscription.offer(change)
         return merged
 
-    def _status_before(self, pod: Pod) -> PodStatus:
+    def status_before(self, pod: Pod) -> PodStatus:
+        """What was reported of a pod before this agent began: by its mirror pod, for a static one that has one."""
         mirror = self._pods.mirror_pod_of(pod)
         return pod.status if mirror is None else mirror.status
 
