@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -243,3 +245,34 @@ async def test_a_task_that_waits_on_a_stream_is_told_that_it_was_closed() -> Non
 def test_a_problem_of_the_name_server_is_told_as_the_system_does() -> None:
     error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
     assert dial_problem("shop", 80, error) == "dial tcp: lookup shop: temporary failure in name resolution"
+
+
+ENDS_AT_ONCE = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    with listener.accept()[0] as connection:
+        connection.recv(1)
+"""
+
+
+@pytest.fixture
+def server_that_ends_at_once() -> Iterator[int]:
+    """Its port; a process of its own, which the kernel may prefer to ours whenever something comes for it."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", ENDS_AT_ONCE], stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        yield int(server.stdout.readline())
+        server.kill()
+
+
+async def test_no_port_is_kept_for_a_server_that_answers_the_end_at_once_by_its_own(
+    server_that_ends_at_once: int,
+) -> None:
+    for _ in range(60):
+        sock = await connect_socket(HOST, server_that_ends_at_once)
+        await trio.sleep(0.002)  # the server waits
+        close_quietly(sock)
+    assert ports_in_time_wait(server_that_ends_at_once) <= 1  # both sides may have ended in the same moment

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -27,8 +26,10 @@ _HEAD_START: Final = 0.3
 _MOST_ATTEMPTS: Final = 3
 _MOST_LOOKUPS: Final = 16
 """At a time. A lookup that nobody waits for any more still counts, until the system gives up."""
-_AT_ONCE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER: on, for no time."""
+_NOT_AT_ALL: Final = -1
+"""TCP_LINGER2, seconds to wait for the other side's end after our own: closing is one step for the kernel then. A
+shutdown and a close with SO_LINGER at zero are two, and a server that is woken by the first is faster than the second:
+its end finds us without a socket, and that keeps the port."""
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EALREADY)
 _NO_SUCH_NAME: Final = (socket.EAI_NONAME, socket.EAI_NODATA)
 
@@ -60,8 +61,7 @@ def close_quietly(connection: trio.SocketStream | socket.socket) -> None:
     # Where the other side has closed first, it is the one to keep its port.
     with suppress(OSError):
         if not _has_ended(sock.fileno()):
-            sock.shutdown(socket.SHUT_WR)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, _NOT_AT_ALL)
     sock.close()
 
 

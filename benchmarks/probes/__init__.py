@@ -1,0 +1,1 @@
+"""What probes cost, whether they come in time, and how soon a failing endpoint's container is killed."""
