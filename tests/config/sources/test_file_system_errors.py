@@ -181,8 +181,9 @@ except ConfigurationError as error:
 
 @pytest.mark.root
 def test_another_user_survives_folders_that_it_may_not_enter(tmp_path: Path) -> None:
-    for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        parent.chmod(0o755)
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
+            parent.chmod(0o755)
     listed = tmp_path / "listed"
     listed.mkdir(mode=0o755)
     put(listed / "a.yaml", manifest("a"), age=60)
