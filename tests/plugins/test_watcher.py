@@ -16,6 +16,7 @@ from trikubelet.grpc import Server
 from trikubelet.plugins import watcher
 from trikubelet.plugins.registration import PluginRegistrar
 from trikubelet.plugins.watcher import SocketWatch
+from trikubelet.socket_address import socket_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +28,8 @@ WITHIN = 10
 
 
 def make_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as sock, socket_address(str(path)) as address:
+        sock.bind(address)
 
 
 @pytest.fixture
