@@ -40,6 +40,8 @@ class PodStatusCache:
         self._entries: dict[str, _Entry] = {}
         self._waiters: dict[str, trio.Event] = {}
         self._listed_at: float | None = None
+        self._owners: dict[str, str] = {}
+        """By the id of a container or sandbox, the pod that was last seen with it."""
 
     def get(self, uid: str) -> PodRuntimeStatus:
         """What was last observed, an empty status for a pod never seen. Raises the last inspection's error."""
@@ -70,7 +72,9 @@ class PodStatusCache:
 
     def publish(self, uid: str, status: PodRuntimeStatus, observed_at: float) -> None:
         """An inspection that began at `observed_at` saw this."""
+        self._disown(uid)
         self._entries[uid] = _Entry(status, None, observed_at)
+        self._owners.update(dict.fromkeys(_ids(status), uid))
         self._wake(uid)
 
     def publish_error(self, uid: str, error: Exception, observed_at: float) -> None:
@@ -83,6 +87,7 @@ class PodStatusCache:
     def publish_removal(self, uid: str, container_id: str) -> None:
         """The runtime said that this container or sandbox is removed. Nothing else was looked at."""
         entry = self._entries[uid]
+        self._owners.pop(container_id, None)
         entry.status = attrs.evolve(
             entry.status,
             sandbox_statuses=tuple(one for one in entry.status.sandbox_statuses if one.id != container_id),
@@ -101,22 +106,23 @@ class PodStatusCache:
 
     def forget(self, uid: str) -> None:
         """A complete list did not hold this pod, and its last inspection found nothing."""
+        self._disown(uid)
         self._entries.pop(uid, None)
 
     def note_complete_list(self, began_at: float) -> None:
         """A list of all pods, begun at that time, is complete and its changes are being inspected."""
-        if self._listed_at is None:
-            self._listed_at = began_at
+        self._listed_at = began_at
 
     def pod_of(self, container_id: str) -> str | None:
         """The UID of the pod that was last seen with this container or sandbox."""
-        for uid, entry in self._entries.items():
-            status = entry.status
-            if any(sandbox.id == container_id for sandbox in status.sandbox_statuses) or any(
-                container.id.id == container_id for container in status.container_statuses
-            ):
-                return uid
-        return None
+        return self._owners.get(container_id)
+
+    def _disown(self, uid: str) -> None:
+        entry = self._entries.get(uid)
+        if entry is not None:
+            for container_id in _ids(entry.status):
+                if self._owners.get(container_id) == uid:
+                    del self._owners[container_id]
 
     def uids(self) -> set[str]:
         return set(self._entries)
@@ -133,3 +139,8 @@ class PodStatusCache:
         waiter = self._waiters.pop(uid, None)
         if waiter is not None:
             waiter.set()
+
+
+def _ids(status: PodRuntimeStatus) -> list[str]:
+    sandboxes = [sandbox.id for sandbox in status.sandbox_statuses]
+    return sandboxes + [container.id.id for container in status.container_statuses]

@@ -36,11 +36,14 @@ class Making(enum.IntEnum):
     RUN_SANDBOX = 2
 
 
-@attrs.define(order=True)
+@attrs.define(eq=False)
 class _Waiter:
     making: Making
     number: int
-    woken: trio.Event = attrs.field(factory=trio.Event, order=False)
+    woken: trio.Event = attrs.field(factory=trio.Event)
+
+    def __lt__(self, other: _Waiter) -> bool:
+        return (self.making, self.number) < (other.making, other.number)
 
 
 class Turns:
@@ -78,8 +81,11 @@ class Turns:
                     await waiter.woken.wait()
                 waiter.woken = trio.Event()
         finally:
-            self._waiting.remove(waiter)
-            heapq.heapify(self._waiting)
+            if self._waiting[0] is waiter:
+                heapq.heappop(self._waiting)
+            else:  # cancelled in the queue
+                self._waiting.remove(waiter)
+                heapq.heapify(self._waiting)
             self._wake_first()
 
     def _has_room(self) -> bool:
