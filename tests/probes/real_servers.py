@@ -36,7 +36,7 @@ NAME: Final = "probed"
 IDLE: Final = "trap 'exit 0' TERM; while :; do sleep 0.2; done"
 NEVER: Final = 1000
 """A failure threshold."""
-PATIENCE: Final = 20.0
+PATIENCE: Final = 90.0
 LIBRARY: Final = "/library"
 """Where the servers have this machine's Python packages."""
 PYTHON: Final = Path(sys.executable).resolve()
