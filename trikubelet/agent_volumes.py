@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(kw_only=True)
-class _Tools:
+class VolumeTools:
     """What all kinds are made with."""
 
     root: Path
@@ -92,7 +92,7 @@ class VolumeParts:
     ) -> None:
         """`usage_period`: seconds between two looks at how much a volume holds."""
         storage = NoClusterStorage() if cluster is None else cluster.cluster.storage
-        tools = _Tools(
+        tools = VolumeTools(
             root=root.resolve(),  # the mount table knows no links
             allocatable=allocatable,
             recorder=recorder,
@@ -103,7 +103,7 @@ class VolumeParts:
             credentials=NoClusterCredentials() if cluster is None else cluster.cluster.credentials,
             meter=VolumeMeter(clock),
         )
-        kinds = _node_kinds(tools)
+        kinds = node_kinds(tools)
         drivers: Drivers | None = None
         self.plugins: PluginParts | None = None
         if cluster is not None:
@@ -139,7 +139,8 @@ class VolumeParts:
             task_status.started()
 
 
-def _node_kinds(tools: _Tools) -> list[VolumeKind]:
+def node_kinds(tools: VolumeTools) -> list[VolumeKind]:
+    """The kinds that need no cluster to be had."""
     root, mounter, disk, meter = tools.root, tools.mounter, tools.disk, tools.meter
     clock, allocatable, objects = tools.clock, tools.allocatable, tools.objects
     return [
@@ -172,7 +173,7 @@ def _node_kinds(tools: _Tools) -> list[VolumeKind]:
     ]
 
 
-def _cluster_kinds(tools: _Tools, cluster: ClusterParts, drivers: Drivers) -> list[VolumeKind]:
+def _cluster_kinds(tools: VolumeTools, cluster: ClusterParts, drivers: Drivers) -> list[VolumeKind]:
     from trikubelet.volumes.csi.kind import CSIKind
     from trikubelet.volumes.kinds.local import LocalKind
 
@@ -194,7 +195,7 @@ def _cluster_kinds(tools: _Tools, cluster: ClusterParts, drivers: Drivers) -> li
     ]
 
 
-def _plugins(tools: _Tools, cluster: ClusterParts, drivers: Drivers) -> PluginParts:
+def _plugins(tools: VolumeTools, cluster: ClusterParts, drivers: Drivers) -> PluginParts:
     from trikubelet.plugins.registration import PluginRegistrar
     from trikubelet.plugins.watcher import SocketWatch
     from trikubelet.volumes.csi.registration import PLUGIN_TYPE, CSIRegistration

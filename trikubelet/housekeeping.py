@@ -106,8 +106,7 @@ class Housekeeping:
         """UIDs whose folders are to be removed."""
         self._collection_wanted = trio.Event()
         self._compared: tuple[int, int] | None = None
-        self._cleaned_up: object = None
-        """What the last round went by that found nothing to do."""
+        """What the last comparison went by, if it found nothing to do."""
         self._looked_at: object = None
         self._quiet: object = None
         """What the agent knew when a whole round last found nothing to do."""
@@ -170,13 +169,8 @@ class Housekeeping:
         return self._cache.is_complete, {uid: self._seen_running(uid) for uid in unknown}
 
     def compare_workers(self) -> None:
-        """End the workers of pods that nobody wants, and forget those that have finished.
-
-        Most rounds come when nothing has changed since the last one, and are over at once.
-        """
+        """End the workers of pods that nobody wants, and forget those that have finished."""
         seen = self._versions()[:2]
-        if seen == self._compared:
-            return
         before = set(self._workers.states.phases())
         desired = self._pods.pods_and_mirror_pods()
         workers = self._workers.sync_known_pods(desired.pods)
@@ -216,12 +210,8 @@ class Housekeeping:
         What takes long is left to `run`. `found` is newer than the last `compare_workers`, so that a pod that was
         forgotten then and runs all the same is an orphan; pods that became known since are none.
         """
-        versions = self._versions()
-        seen = (versions, found, frozenset(self._held()), self._sources_ready())
-        if seen != self._cleaned_up:
-            self._cleaned_up = seen if self._clean_up(found) else None
-        all_done = self._cleaned_up is not None and self._compared == versions[:2]
-        self._quiet = self._looked_at if all_done and self._looked_at == self._known() else None
+        nothing_to_do = self._clean_up(found) and self._compared == self._versions()[:2]
+        self._quiet = self._looked_at if nothing_to_do and self._looked_at == self._known() else None
 
     def _clean_up(self, found: NodeContents) -> bool:
         """Returns whether there was nothing to do."""

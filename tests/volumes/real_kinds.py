@@ -104,14 +104,14 @@ async def running_manager(
         "mounter": mounter or LinuxMounter(),
         "disk": InlineDisk(),
     }
-    tools = agent_volumes._Tools(**common, allocatable=dict, meter=VolumeMeter(clock))
+    tools = agent_volumes.VolumeTools(**common, allocatable=dict, meter=VolumeMeter(clock))
     csi = CSIKind(
         **{name: value for name, value in common.items() if name != "objects"},
         node=NODE,
         drivers=drivers or Drivers(),
         secrets=objects,
     )
-    kinds = Kinds.of([*agent_volumes._node_kinds(tools), csi])
+    kinds = Kinds.of([*agent_volumes.node_kinds(tools), csi])
     attaching = Attaching(storage, node_name=NODE)
     manager = VolumeManager(
         **common, kinds=kinds, attaching=attaching, containers_gone=containers_gone, usage_period=0.0

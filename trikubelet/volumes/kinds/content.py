@@ -46,7 +46,7 @@ from trikubelet.volumes.tmpfs_size import tmpfs_size
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from trikubelet.api import ClusterTrustBundleProjection, VolumeProjection
+    from trikubelet.api import ClusterTrustBundleProjection, Volume, VolumeProjection
     from trikubelet.volumes.model import SetUpRequest, VolumeUsage
 
 T = TypeVar("T")
@@ -167,9 +167,7 @@ class ConfigMapKind(ContentKind):
     objects: WatchedObjects
 
     async def _content(self, request: SetUpRequest) -> Content:
-        source = None if request.spec.volume is None else request.spec.volume.config_map
-        if source is None:
-            raise _no_source(request.spec)
+        source = _source(request.spec, lambda volume: volume.config_map)
         optional = bool(source.optional)
         asked = self.objects.config_map(request.pod.metadata.namespace, source.name)
         found = await _unless_missing(asked, optional=optional)
@@ -183,9 +181,7 @@ class SecretKind(ContentKind):
     objects: WatchedObjects
 
     async def _content(self, request: SetUpRequest) -> Content:
-        source = None if request.spec.volume is None else request.spec.volume.secret
-        if source is None:
-            raise _no_source(request.spec)
+        source = _source(request.spec, lambda volume: volume.secret)
         optional = bool(source.optional)
         asked = self.objects.secret(request.pod.metadata.namespace, source.secret_name)
         found = await _unless_missing(asked, optional=optional)
@@ -198,9 +194,7 @@ class DownwardAPIKind(ContentKind):
 
     async def _content(self, request: SetUpRequest) -> Content:
         await trio.lowlevel.checkpoint()
-        source = None if request.spec.volume is None else request.spec.volume.downward_api
-        if source is None:
-            raise _no_source(request.spec)
+        source = _source(request.spec, lambda volume: volume.downward_api)
         given, mode = self.allocatable(), source.default_mode
         return Content(downward_payload(source.items, request.pod, default_mode=mode, allocatable=given))
 
@@ -220,9 +214,7 @@ class ProjectedKind(ContentKind):
         self.credentials.forget(uid)
 
     async def _content(self, request: SetUpRequest) -> Content:
-        source = None if request.spec.volume is None else request.spec.volume.projected
-        if source is None:
-            raise _no_source(request.spec)
+        source = _source(request.spec, lambda volume: volume.projected)
         readers = Readers(source.default_mode, request.user, request.group)
         found: dict[int, Content] = {}
         problems: dict[int, str] = {}
@@ -298,8 +290,12 @@ def _in_projected(spec: VolumeSpec, error: ObjectError) -> str:
     return str(error)
 
 
-def _no_source(spec: VolumeSpec) -> PayloadError:
-    return PayloadError(f"expected the pod's volume with a source of {spec.plugin}, got none")
+def _source(spec: VolumeSpec, of: Callable[[Volume], T | None]) -> T:
+    """What the pod says of the volume. Raises PayloadError."""
+    source = None if spec.volume is None else of(spec.volume)
+    if source is None:
+        raise PayloadError(f"expected the pod's volume with a source of {spec.plugin}, got none")
+    return source
 
 
 def _give(folder: Path, group: int) -> None:
