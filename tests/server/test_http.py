@@ -17,7 +17,16 @@ from trio.testing import MockClock
 from trikubelet.grpc.unix import SocketInUseError
 from trikubelet.server.http import HttpServer
 from trikubelet.server.limits import Limits
-from trikubelet.server.messages import AnyResponse, HTTPError, Request, Response, StreamResponse, Writer
+from trikubelet.server.messages import (
+    AnyResponse,
+    HTTPError,
+    Request,
+    Response,
+    StreamResponse,
+    Takeover,
+    UpgradeResponse,
+    Writer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -464,3 +473,71 @@ async def test_a_socket_of_a_dead_agent_is_replaced_and_one_in_use_is_not(tmp_pa
             await HttpServer(echo).serve_unix(path)
         assert (await trio.to_thread.run_sync(fetch, path, "/"))[0] == 200
         nursery.cancel_scope.cancel()
+
+
+UPGRADE = b"POST /exec HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"
+ACCEPTED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+
+
+def upgrading(handle: Callable[[Takeover], Awaitable[None]]) -> HttpServer:
+    async def handler(_: Request) -> AnyResponse:
+        return UpgradeResponse(handle)
+
+    return HttpServer(handler)
+
+
+async def shout(takeover: Takeover) -> None:
+    stream = await takeover.accept([("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")])
+    async for data in stream:
+        await stream.send_all(bytes(data).upper())
+    await stream.send_all(b"EOF")
+    await stream.send_eof()
+
+
+async def test_a_handler_takes_the_connection_over_with_what_has_arrived_already() -> None:
+    async with connected(upgrading(shout)) as client:
+        await client.send_all(UPGRADE + b"early ")
+        assert await read_until(client, b"EARLY ") == ACCEPTED + b"EARLY "
+        await client.send_all(b"GET / HTTP/1.1\r\n\r\n")
+        assert await read_until(client, b"\r\n\r\n") == b"GET / HTTP/1.1\r\n\r\n"
+        await client.send_eof()
+        assert await read_all(client) == b"EOF"
+
+
+async def test_a_handler_that_does_not_accept_answers_as_ever() -> None:
+    async def refuse(takeover: Takeover) -> None:
+        await takeover.answer(Response(b"no", 403))
+
+    async def fail(_: Takeover) -> None:
+        raise HTTPError(502, "the runtime is away")
+
+    async with connected(upgrading(refuse)) as client:
+        await client.send_all(UPGRADE)
+        assert b"HTTP/1.1 403" in await read_until(client, b"no")
+        await client.send_all(UPGRADE)
+        assert b"HTTP/1.1 403" in await read_until(client, b"no")
+    async with connected(upgrading(fail)) as client:
+        await client.send_all(UPGRADE)
+        assert b"HTTP/1.1 502" in await read_until(client, b"the runtime is away\n")
+
+
+async def test_a_client_that_goes_before_the_takeover_cancels_it(autojump_clock: MockClock) -> None:
+    cancelled = trio.Event()
+
+    async def dial(_: Takeover) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    async with connected(upgrading(dial)) as client:
+        await client.send_all(UPGRADE)
+        await client.aclose()
+        with trio.fail_after(10):
+            await cancelled.wait()
+
+
+async def test_an_upgrade_that_nobody_asked_for_is_refused() -> None:
+    async with connected(upgrading(shout)) as client:
+        await client.send_all(GET)
+        assert b"HTTP/1.1 400" in await read_until(client, b"PROTOCOL\n")

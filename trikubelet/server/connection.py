@@ -4,7 +4,8 @@ The story of a connection: a request is read to its end, under deadlines and siz
 client costs one task and little memory. Its handler runs beside a second task that goes on reading: what it reads is
 the next request (pipelining), kept up to a limit, or the end of the stream, and then the client is gone and the
 handler is cancelled. Like Go's server we take a client that closes its sending side for gone. The answer goes out
-whole or chunk by chunk; then the next request's turn comes.
+whole or chunk by chunk; then the next request's turn comes. A handler may also take the connection over after a
+request that asks for it (`Connection: Upgrade`): from then on the bytes are its own.
 
 Whatever a client sends or a handler raises ends at most this connection.
 """
@@ -12,7 +13,7 @@ Whatever a client sends or a handler raises ends at most this connection.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qs
 
 import h11
@@ -23,14 +24,16 @@ from trikubelet.server.messages import (
     AnyResponse,
     Handler,
     HTTPError,
+    Peer,
     Request,
     Response,
     StreamResponse,
+    UpgradeResponse,
     error_response,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable, Iterator, Sequence
 
     from trikubelet.server.limits import Limits
 
@@ -40,6 +43,7 @@ _RECEIVE: Final = 16 * 2**10
 _LINGER_BYTES: Final = 2**20
 _MAX_QUERY_FIELDS: Final = 100
 _BODILESS: Final = frozenset({204, 304})
+_T = TypeVar("_T")
 
 
 class _Gone(Exception):  # noqa: N818 - no error, a fact
@@ -49,13 +53,15 @@ class _Gone(Exception):  # noqa: N818 - no error, a fact
 class HttpConnection:
     """Serves the requests of one connection. `run` it once."""
 
-    def __init__(self, stream: trio.abc.Stream, handler: Handler, limits: Limits) -> None:
+    def __init__(self, stream: trio.abc.Stream, handler: Handler, limits: Limits, peer: Peer) -> None:
         self._stream = stream
+        self._peer = peer
         self._handler = handler
         self._limits = limits
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.header_size)
         self._scope = trio.CancelScope()
         self._draining = False
+        self._watching, self._watched = trio.CancelScope(), trio.Event()
         self._ended = False
         """The client has closed its side, and h11 knows."""
         self.busy = False
@@ -123,7 +129,7 @@ class HttpConnection:
         if head is None:
             return None
         with trio.move_on_after(self._limits.body_timeout):
-            return _request(head, await self._read_body(head))
+            return _request(head, await self._read_body(head), self._peer)
         raise HTTPError(408, f"the request's body did not arrive within {self._limits.body_timeout:g} seconds")
 
     async def _read_head(self) -> h11.Request | None:
@@ -200,8 +206,22 @@ class HttpConnection:
         if gone or scope.cancelled_caught:
             raise _Gone
 
+    async def take_over(self, headers: Sequence[tuple[str, str]]) -> RawStream:
+        """Answer 101 and give the connection away."""
+        answer = h11.InformationalResponse(status_code=101, headers=list(headers), reason="Switching Protocols")
+        await self._send(self._http.send(answer))
+        self._watching.cancel()
+        await self._watched.wait()
+        return RawStream(self._stream, self._http.trailing_data[0])
+
     async def _watch_client(self, scope: trio.CancelScope) -> None:
         """Keep what arrives for later, and cancel `scope` when nothing can arrive any more."""
+        self._watching, self._watched = trio.CancelScope(), trio.Event()
+        with self._watching:
+            await self._watch(scope)
+        self._watched.set()
+
+    async def _watch(self, scope: trio.CancelScope) -> None:
         try:
             while len(self._http.trailing_data[0]) < self._limits.pipelined_size:
                 data = await self._receive_some()
@@ -243,7 +263,7 @@ class HttpConnection:
             data += self._http.send(h11.Data(data=response.body)) or b""
         await self._send(data + (self._http.send(h11.EndOfMessage()) or b""))
 
-    def _headers(self, response: AnyResponse) -> list[tuple[str, str]]:
+    def _headers(self, response: Response | StreamResponse) -> list[tuple[str, str]]:
         headers = [("Content-Type", response.content_type), ("X-Content-Type-Options", "nosniff"), *response.headers]
         if self._draining:
             headers.append(("Connection", "close"))
@@ -290,6 +310,7 @@ class _ResponseWriter:
     def __init__(self, connection: HttpConnection, request: Request, scope: trio.CancelScope) -> None:
         self._connection = connection
         self._head_only = request.method == "HEAD"
+        self._may_be_taken_over = "upgrade" in request.headers
         self._scope = scope
         self._response: StreamResponse | None = None
         self.begun = False
@@ -302,11 +323,25 @@ class _ResponseWriter:
             self.begun = True
             await self._try(self._connection.respond_whole(response, head=self._head_only))
             return
+        if isinstance(response, UpgradeResponse):
+            await response.handle(self)
+            if not self.begun:
+                raise TypeError("a handler neither took the connection over nor answered")
+            return
         self._response = response
         if not self._head_only:
             await response.produce(self)
         await self.write(b"")
         await self._try(self._connection.end_stream())
+
+    async def accept(self, headers: Sequence[tuple[str, str]]) -> RawStream:
+        if not self._may_be_taken_over:
+            raise HTTPError(400, "expected a request with the headers Connection: Upgrade and Upgrade: PROTOCOL")
+        self.begun = self.cut = True  # whatever happens, the connection ends with its handler
+        return await self._try(self._connection.take_over(headers))
+
+    async def answer(self, response: Response) -> None:
+        await self.send_response(response)
 
     async def write(self, data: bytes) -> None:
         assert self._response is not None
@@ -318,16 +353,48 @@ class _ResponseWriter:
         else:
             await trio.lowlevel.checkpoint()
 
-    async def _try(self, sending: Awaitable[None]) -> None:
+    async def _try(self, sending: Awaitable[_T]) -> _T:
         try:
-            await sending
+            return await sending
         except _Gone:
             self.cut = True
             self._scope.cancel()
             await trio.sleep_forever()
 
 
-def _request(head: h11.Request, body: bytes) -> Request:
+class RawStream(trio.abc.HalfCloseableStream):
+    """A connection that was taken over: first what had arrived already, then the stream itself."""
+
+    def __init__(self, stream: trio.abc.Stream, first: bytes) -> None:
+        self._stream = stream
+        self._first = bytes(first)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if not self._first:
+            return bytes(await self._stream.receive_some(max_bytes))
+        await trio.lowlevel.checkpoint()
+        most = len(self._first) if max_bytes is None else max_bytes
+        data, self._first = self._first[:most], self._first[most:]
+        return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        """Say that nothing more comes. A stream that cannot say it is left open: the other side learns at its end."""
+        if isinstance(self._stream, trio.abc.HalfCloseableStream):
+            await self._stream.send_eof()
+        else:
+            await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _request(head: h11.Request, body: bytes, peer: Peer) -> Request:
     target = head.target.decode("ascii", "replace")
     if not target.startswith("/"):
         # The absolute form, as sent to proxies.
@@ -338,12 +405,16 @@ def _request(head: h11.Request, body: bytes) -> Request:
         fields = parse_qs(query, keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS)
     except ValueError as error:
         raise HTTPError(400, f"expected at most {_MAX_QUERY_FIELDS} query parameters") from error
+    headers = tuple((name.decode("ascii"), value.decode("latin-1")) for name, value in head.headers)
     return Request(
         method=head.method.decode("ascii"),
         path=path,
         query=fields,
-        headers={name.decode("ascii"): value.decode("latin-1") for name, value in head.headers},
+        headers=dict(headers),
         body=body,
+        target=target,
+        raw_headers=headers,
+        peer=peer,
     )
 
 

@@ -23,7 +23,7 @@ from trikubelet.grpc.unix import listen_unix
 from trikubelet.logs import get_logger
 from trikubelet.server.connection import HttpConnection
 from trikubelet.server.limits import Limits
-from trikubelet.server.messages import Handler, HTTPError
+from trikubelet.server.messages import NOBODY, Handler, HTTPError, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,12 +59,12 @@ class HttpServer:
         busy = sum(connection.busy for connection in self._connections)
         return HttpStatistics(len(self._connections), busy, self._accepted, self._refused)
 
-    async def serve_stream(self, stream: trio.abc.Stream) -> None:
+    async def serve_stream(self, stream: trio.abc.Stream, peer: Peer = NOBODY) -> None:
         """Serve one connection until it ends, then close it. Raises nothing of the client's or a handler's doing.
 
         When cancelled, the handler is cancelled, and the connection is cut.
         """
-        connection = HttpConnection(stream, self._handler, self._limits)
+        connection = HttpConnection(stream, self._handler, self._limits, peer)
         self._accepted += 1
         if len(self._connections) >= self._limits.connections:
             self._refused += 1

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
+
+if TYPE_CHECKING:
+    import trio
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
@@ -23,6 +26,30 @@ class HTTPError(Exception):
 
 
 @attrs.frozen
+class Peer:
+    """Who is at the other end of a connection, as far as the connection tells."""
+
+    address: str = ""
+    """IP address and port, or "" where there is none (unix socket)."""
+    encrypted: bool = False
+    certificates: tuple[bytes, ...] = ()
+    """DER of what the client showed in the handshake, its own first. Nobody has verified them."""
+
+
+NOBODY: Final = Peer()
+
+
+@attrs.frozen
+class User:
+    """Who asks, once that is proven (`k8s.io/apiserver`'s `user.Info`)."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
 class Request:
     """One request, its body read to the end."""
 
@@ -35,6 +62,13 @@ class Request:
     body: bytes = b""
     params: Mapping[str, str] = attrs.field(factory=dict)
     """What the `{names}` of the route's pattern stand for, decoded: never empty, but a slash or `..` may be in it."""
+    target: str = ""
+    """Path and query as sent."""
+    raw_headers: tuple[tuple[str, str], ...] = ()
+    """Every header field as sent, in order; names in lower case."""
+    peer: Peer = NOBODY
+    user: User | None = None
+    """None where nobody had to prove anything (the agent's unix socket)."""
 
     def text(self, name: str) -> str | None:
         """The first value of a query parameter; None when it is absent."""
@@ -100,7 +134,36 @@ class StreamResponse:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-AnyResponse = Response | StreamResponse
+class Takeover(Protocol):
+    """A connection that its handler may take over, or still answer like any other."""
+
+    async def accept(self, headers: Sequence[tuple[str, str]]) -> trio.abc.HalfCloseableStream:
+        """Answer 101 with these header fields and nothing else, and get the raw connection. At most once.
+
+        Raises HTTPError 400 when the request did not ask for it.
+
+        The stream begins with what the client has sent already. It is closed when the handler returns. Its
+        `send_all` has no time limit: who uses it waits as long as both sides please.
+        """
+        ...
+
+    async def answer(self, response: Response) -> None:
+        """Answer with a whole response instead. At most once, and not after `accept`."""
+        ...
+
+
+@attrs.frozen
+class UpgradeResponse:
+    """An answer that may become a raw connection: `handle` decides.
+
+    `handle` is cancelled when the client goes before `accept`; afterwards it reads the stream itself. What it raises
+    before `accept` or `answer` is answered like what a handler raises.
+    """
+
+    handle: Callable[[Takeover], Awaitable[None]]
+
+
+AnyResponse = Response | StreamResponse | UpgradeResponse
 Handler = Callable[[Request], Awaitable[AnyResponse]]
 
 
