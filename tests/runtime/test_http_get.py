@@ -191,6 +191,12 @@ async def test_a_head_without_end_is_malformed() -> None:
         assert "malformed HTTP response" in (await problem_of(server.request())).problem
 
 
+async def test_what_is_no_answer_is_quoted_as_go_quotes_it() -> None:
+    async with a_server(b'220 "mail" ready\r\n\r\n') as server:
+        problem = (await problem_of(server.request())).problem
+        assert problem.endswith(r'transport connection broken: malformed HTTP response "220 \"mail\" ready"')
+
+
 async def test_a_header_is_sent_as_utf_8() -> None:
     async with a_server() as server:
         await http_get(attrs.evolve(server.request(), headers=(("X-Owner", "Jérôme"),)))

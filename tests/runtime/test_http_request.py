@@ -135,3 +135,23 @@ def test_a_chosen_host_name_survives_relative_redirects_only() -> None:
         following = redirected(request, 302, location)
         assert following is not None
         assert following.host_header == kept
+
+
+def test_a_redirect_tells_where_it_came_from() -> None:
+    following = redirected(request_for(path="/dir/page"), 302, "other")
+    assert following is not None
+    assert ("Referer", request_for(path="/dir/page").url) in following.header_lines()
+
+
+def test_a_redirect_from_https_to_http_does_not_tell_it() -> None:
+    request = attrs.evolve(request_for(), scheme="https")
+    following = redirected(request, 302, f"http://{request.address}/")
+    assert following is not None
+    assert "Referer" not in dict(following.header_lines())
+
+
+def test_the_specs_own_referer_stays() -> None:
+    request = attrs.evolve(request_for(), headers=(("Referer", "mine"),))
+    following = redirected(request, 302, "/other")
+    assert following is not None
+    assert [value for name, value in following.header_lines() if name == "Referer"] == ["mine"]

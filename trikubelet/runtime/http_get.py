@@ -22,6 +22,7 @@ import h11
 import trio
 
 from trikubelet.runtime.connect import close_quietly, connect_socket, dial_problem, dial_timeout, errno_text
+from trikubelet.runtime.go_quote import go_quote_bytes
 from trikubelet.runtime.http_answer import read_simple_answer
 from trikubelet.runtime.http_request import HTTPRequest, HTTPRequestError, redirected
 
@@ -36,6 +37,7 @@ _MOST_REDIRECTS: Final = 10
 _MOST_INTERIM_ANSWERS: Final = 5
 _HANDSHAKE_TIMEOUT: Final = 10.0
 _RECEIVE: Final = 16 * 1024
+_MOST_QUOTED: Final = 200
 _TELLING: Final = len(b"HTTP/")
 _BROKEN: Final = "net/http: HTTP/1.x transport connection broken"
 
@@ -175,7 +177,7 @@ class _Exchange:
         except EOFError as error:
             raise self._error("EOF") from error
         except h11.RemoteProtocolError as error:
-            raise self._error(f"{_BROKEN}: malformed HTTP response: {error}") from error
+            raise self._error(f"{_BROKEN}: {_malformed(received, error)}") from error
         except trio.BrokenResourceError as error:
             raise self._error(self._broken_by(error)) from error
         raise self._error(f"{_BROKEN}: too many 1xx informational responses")
@@ -241,6 +243,14 @@ def _trusting() -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_NONE
     context.set_ciphers("DEFAULT:@SECLEVEL=0")  # short keys are as good as unchecked ones
     return context
+
+
+def _malformed(received: bytes, error: h11.RemoteProtocolError) -> str:
+    """What is wrong with the answer that begins with `received`."""
+    if "status line" not in str(error):
+        return f"malformed HTTP response: {error}"
+    line, _, _ = received.partition(b"\n")
+    return f"malformed HTTP response {go_quote_bytes(line.rstrip()[:_MOST_QUOTED])}"
 
 
 def _header(head: h11.Response, wanted: bytes) -> str:

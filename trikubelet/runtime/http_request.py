@@ -49,6 +49,8 @@ class HTTPRequest:
     """All but Host."""
     host_header: str = ""
     """Instead of the host and port, for servers that choose by name."""
+    referer: str = ""
+    """Where a redirect came from; a header of the spec is stronger."""
 
     @property
     def address(self) -> str:
@@ -67,7 +69,10 @@ class HTTPRequest:
     def header_lines(self) -> list[tuple[str, str]]:
         """All headers in the order they are sent. The connection serves one request."""
         lines = [("Host", self.host_header or self.address), *self.headers]
-        if not any(name.lower() == "connection" for name, _ in self.headers):
+        named = {name.lower() for name, _ in self.headers}
+        if self.referer and "referer" not in named:
+            lines.append(("Referer", self.referer))
+        if "connection" not in named:
             lines.append(("Connection", "close"))
         return lines
 
@@ -145,6 +150,8 @@ def redirected(request: HTTPRequest, status: int, location: str) -> HTTPRequest 
         raise HTTPRequestError(f'unsupported protocol scheme "{parts.scheme}"')
     return attrs.evolve(
         request,
+        # As Go's client tells it: never what was encrypted on an open connection.
+        referer="" if (request.scheme, parts.scheme) == ("https", "http") else request.url,
         scheme=parts.scheme,
         port=_DEFAULT_PORTS[parts.scheme] if port is None else port,
         path=escaped_path(parts._replace(scheme="", netloc="", fragment="").geturl()),
