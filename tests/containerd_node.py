@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
@@ -47,6 +48,9 @@ state = "{root}/state"
       runtime_type = "io.containerd.runc.v2"
 """
 
+_NETWORKS: Final = 2**14
+"""Networks of 256 addresses from 10.64.0.0 on."""
+
 
 @attrs.define
 class ContainerdNode:
@@ -56,7 +60,11 @@ class ContainerdNode:
     bridge: str
     network: int = 0
     """For a second one at the same time: another number, so that their pods have other addresses."""
+    subnet: str = attrs.field(init=False)
     process: subprocess.Popen[bytes] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.subnet = _free_subnet(os.getpid() + _NETWORKS // 4 * self.network)
 
     @property
     def socket(self) -> Path:
@@ -144,7 +152,6 @@ class ContainerdNode:
         return done.stdout
 
     def _network(self) -> dict[str, object]:
-        subnet = f"10.{100 + os.getpid() % 100}.{self.network}.0/24"
         return {
             "cniVersion": "0.4.0",
             "name": self.bridge,
@@ -158,13 +165,23 @@ class ContainerdNode:
                     "ipam": {
                         "type": "host-local",
                         "dataDir": str(self.root / "ipam"),
-                        "ranges": [[{"subnet": subnet}]],
+                        "ranges": [[{"subnet": self.subnet}]],
                         "routes": [{"dst": "0.0.0.0/0"}],
                     },
                 },
                 {"type": "loopback"},
             ],
         }
+
+
+def _free_subnet(preferred: int) -> str:
+    """A network that no bridge of this machine has, not even one that a killed run left: pods would be unreachable."""
+    routes = subprocess.run(["ip", "-4", "route"], capture_output=True, check=True, text=True).stdout
+    for number in range(preferred, preferred + _NETWORKS):
+        prefix = f"10.{64 + number % _NETWORKS // 256}.{number % 256}"
+        if f"{prefix}." not in routes:
+            return f"{prefix}.0/24"
+    raise AssertionError("every network for tests is taken: remove the bridges that killed runs left")
 
 
 async def _remove_everything(socket: Path) -> None:
