@@ -8,6 +8,7 @@ the call, and the runtime is told (RST_STREAM).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
@@ -15,6 +16,7 @@ from grpclib.const import Cardinality, Status
 from grpclib.exceptions import GRPCError
 
 from trikubelet.cri.errors import CRIError
+from trikubelet.measures import Counts, Histograms, exponential_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT: Final = 120.0
 """Seconds that a runtime has for an ordinary call (KubeletConfiguration: runtimeRequestTimeout)."""
+
+DURATION_BOUNDS: Final = exponential_bounds(0.005, 2.5, 14)
+"""Seconds: upper bounds of the durations' buckets, as the kubelet's."""
 
 Reply = TypeVar("Reply")
 Reply_co = TypeVar("Reply_co", covariant=True)
@@ -49,18 +54,49 @@ class StubMethod(Protocol[Reply_co]):
     def __call__(self, request: Any, /, *, timeout: float | None) -> Awaitable[Reply_co]: ...
 
 
-async def call(rpc: str, method: StubMethod[Reply], request: object, *, timeout: float | None) -> Reply:
+class CallMeasures:
+    """What a client counts of its calls, by the call's name (kubelet: `instrumented_services.go`)."""
+
+    def __init__(self) -> None:
+        self.durations = Histograms(DURATION_BOUNDS)
+        """Seconds, of failures too."""
+        self.errors: Counts = Counter()
+        """Calls that failed or were given up."""
+
+    def ended(self, rpc: str, began: float, *, failed: bool) -> None:
+        """A call ended just now that began at that Trio time."""
+        self.durations.observe((rpc,), trio.current_time() - began)
+        if failed:
+            self.errors[(rpc,)] += 1
+
+
+async def call(
+    rpc: str, method: StubMethod[Reply], request: object, *, timeout: float | None, measures: CallMeasures
+) -> Reply:
     """Call `method`, at most `timeout` seconds long (None: as long as it takes). Raises CRIError."""
-    with trio.move_on_after(math.inf if timeout is None else timeout):
-        try:
-            return await method(request, timeout=timeout)
-        except GRPCError as error:
-            raise CRIError(rpc, error.status, error.message or "the runtime gave no message") from error
+    began, failed = trio.current_time(), True
+    try:
+        with trio.move_on_after(math.inf if timeout is None else timeout):
+            try:
+                reply = await method(request, timeout=timeout)
+                failed = False
+                return reply
+            except GRPCError as error:
+                raise CRIError(rpc, error.status, error.message or "the runtime gave no message") from error
+    finally:
+        measures.ended(rpc, began, failed=failed)
     raise CRIError(rpc, Status.DEADLINE_EXCEEDED, f"the runtime did not answer within {timeout:g} s")
 
 
 async def call_raw(
-    rpc: str, channel: CallChannel, route: str, request: object, reply_type: type[Reply], *, timeout: float
+    rpc: str,
+    channel: CallChannel,
+    route: str,
+    request: object,
+    reply_type: type[Reply],
+    *,
+    timeout: float,
+    measures: CallMeasures,
 ) -> Reply:
     """As `call`, but the reply is read as `reply_type` instead of the generated message."""
 
@@ -74,7 +110,7 @@ async def call_raw(
             raise GRPCError(Status.INTERNAL, "the runtime ended the call without a reply")
         return reply
 
-    return await call(rpc, exchange, request, timeout=timeout)
+    return await call(rpc, exchange, request, timeout=timeout, measures=measures)
 
 
 def malformed(rpc: str, expected: str) -> CRIError:

@@ -15,16 +15,19 @@ Every method is cancellable at any time; the runtime is then told to stop, but m
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
+import trio
 from grpclib.exceptions import GRPCError
 
 from trikubelet.cri import v1
-from trikubelet.cri.caller import DEFAULT_TIMEOUT, CallChannel, StubMethod, call, call_raw, malformed
+from trikubelet.cri.caller import DEFAULT_TIMEOUT, CallChannel, CallMeasures, StubMethod, call, call_raw, malformed
 from trikubelet.cri.errors import CRIError
 from trikubelet.cri.list_cache import CacheStatistics, EntryCache, RawReply, T
 from trikubelet.cri.required_fields import missing_in_container_status, missing_in_sandbox_status, missing_in_version
+from trikubelet.measures import Counts, Histograms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -39,6 +42,10 @@ class RuntimeClient:
         self._channel = channel
         self._timeout = timeout
         self._stub = v1.RuntimeServiceStub(cast(Any, channel))
+        self.measures = CallMeasures()
+        self.sandbox_durations = Histograms()
+        """Seconds that RunPodSandbox took, by runtime handler."""
+        self.sandbox_errors: Counts = Counter()
         self.on_removed: Callable[[str], object] = lambda _: None
         """Told of each container and sandbox that was removed through this client, by id."""
         self._containers: EntryCache[v1.Container] = EntryCache(v1.Container.FromString, map_fields=(8, 9))
@@ -72,7 +79,13 @@ class RuntimeClient:
     async def run_pod_sandbox(self, config: v1.PodSandboxConfig, runtime_handler: str = "") -> str:
         """Create and start a sandbox; returns its id. Has twice the ordinary time."""
         request = v1.RunPodSandboxRequest(config=config, runtime_handler=runtime_handler)
-        reply = await self._call("RunPodSandbox", self._stub.run_pod_sandbox, request, timeout=2 * self._timeout)
+        began, failed = trio.current_time(), True
+        try:
+            reply = await self._call("RunPodSandbox", self._stub.run_pod_sandbox, request, timeout=2 * self._timeout)
+            failed = False
+        finally:
+            self.sandbox_durations.observe((runtime_handler,), trio.current_time() - began)
+            self.sandbox_errors[(runtime_handler,)] += failed
         if not reply.pod_sandbox_id:
             raise malformed("RunPodSandbox", f"no id for the sandbox of pod {config.metadata.name!r}")
         return reply.pod_sandbox_id
@@ -198,12 +211,16 @@ class RuntimeClient:
         Read it within `contextlib.aclosing`, so that leaving the loop resets the call. A broken connection raises
         CRIError `unavailable`; a runtime without the call, `unimplemented`.
         """
+        rpc, began, failed = "GetContainerEvents", trio.current_time(), True
         async with aclosing(cast(Any, self._stub.get_container_events(v1.GetEventsRequest()))) as events:
             try:
                 async for event in events:
                     yield event
+                failed = False
             except GRPCError as error:
-                raise CRIError("GetContainerEvents", error.status, error.message or "") from error
+                raise CRIError(rpc, error.status, error.message or "") from error
+            finally:
+                self.measures.ended(rpc, began, failed=failed)
 
     # Statistics
 
@@ -229,6 +246,14 @@ class RuntimeClient:
         request = v1.ListPodSandboxStatsRequest() if filter is None else v1.ListPodSandboxStatsRequest(filter=filter)
         return (await self._call("ListPodSandboxStats", self._stub.list_pod_sandbox_stats, request)).stats
 
+    async def list_container_stats_data(self) -> bytes:
+        """The bytes of a `ListContainerStatsResponse` for all containers, for those who read them elsewhere."""
+        return (await self._raw("ListContainerStats", v1.ListContainerStatsRequest())).data
+
+    async def list_pod_sandbox_stats_data(self) -> bytes:
+        """The bytes of a `ListPodSandboxStatsResponse` for all sandboxes."""
+        return (await self._raw("ListPodSandboxStats", v1.ListPodSandboxStatsRequest())).data
+
     async def list_metric_descriptors(self) -> list[v1.MetricDescriptor]:
         request = v1.ListMetricDescriptorsRequest()
         return (await self._call("ListMetricDescriptors", self._stub.list_metric_descriptors, request)).descriptors
@@ -242,19 +267,25 @@ class RuntimeClient:
         return {"ListContainers": self._containers.statistics(), "ListPodSandbox": self._sandboxes.statistics()}
 
     async def _call(self, rpc: str, method: StubMethod[T], request: object, *, timeout: float | None = None) -> T:
-        return await call(rpc, method, request, timeout=self._timeout if timeout is None else timeout)
+        limit = self._timeout if timeout is None else timeout
+        return await call(rpc, method, request, timeout=limit, measures=self.measures)
 
     async def _call_within(self, rpc: str, method: StubMethod[T], request: object, limit: float | None) -> T:
         """As `_call`, where None means no limit."""
-        return await call(rpc, method, request, timeout=limit)
+        return await call(rpc, method, request, timeout=limit, measures=self.measures)
 
     async def _list(self, rpc: str, request: object, cache: EntryCache[T], *, complete: bool) -> list[T]:
-        route = f"/runtime.v1.RuntimeService/{rpc}"
-        reply = await call_raw(rpc, self._channel, route, request, RawReply, timeout=self._timeout)
+        reply = await self._raw(rpc, request)
         try:
             return cache.entries(reply.data, complete=complete)
         except ValueError as error:
             raise malformed(rpc, str(error)) from error
+
+    async def _raw(self, rpc: str, request: object) -> RawReply:
+        route = f"/runtime.v1.RuntimeService/{rpc}"
+        return await call_raw(
+            rpc, self._channel, route, request, RawReply, timeout=self._timeout, measures=self.measures
+        )
 
 
 class ImageClient:
@@ -263,10 +294,11 @@ class ImageClient:
     def __init__(self, channel: CallChannel, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         self._timeout = timeout
         self._stub = v1.ImageServiceStub(cast(Any, channel))
+        self.measures = CallMeasures()
 
     async def list_images(self, filter: v1.ImageFilter | None = None) -> list[v1.Image]:  # noqa: A002
         request = v1.ListImagesRequest() if filter is None else v1.ListImagesRequest(filter=filter)
-        return (await call("ListImages", self._stub.list_images, request, timeout=self._timeout)).images
+        return (await self._call("ListImages", self._stub.list_images, request, self._timeout)).images
 
     async def image_status(self, spec: v1.ImageSpec) -> v1.Image | None:
         """The image that a reference names, None where the runtime does not have it."""
@@ -276,7 +308,7 @@ class ImageClient:
     async def image_status_response(self, spec: v1.ImageSpec, verbose: bool = False) -> v1.ImageStatusResponse:
         """The whole reply. An image that is not there has an empty id."""
         request = v1.ImageStatusRequest(image=spec, verbose=verbose)
-        reply = await call("ImageStatus", self._stub.image_status, request, timeout=self._timeout)
+        reply = await self._call("ImageStatus", self._stub.image_status, request, self._timeout)
         if reply.image != v1.Image() and not (reply.image.id and reply.image.size):
             raise malformed("ImageStatus", f"image {spec.image!r} came without id or size")
         return reply
@@ -297,7 +329,7 @@ class ImageClient:
             request.auth = auth
         if sandbox_config is not None:
             request.sandbox_config = sandbox_config
-        reply = await call("PullImage", self._stub.pull_image, request, timeout=None)
+        reply = await self._call("PullImage", self._stub.pull_image, request, None)
         if not reply.image_ref:
             raise malformed("PullImage", f"no reference for image {spec.image!r}")
         return reply.image_ref
@@ -305,11 +337,14 @@ class ImageClient:
     async def remove_image(self, spec: v1.ImageSpec) -> None:
         """Remove an image with all its tags. An unknown one is no error."""
         request = v1.RemoveImageRequest(image=spec)
-        await call("RemoveImage", self._stub.remove_image, request, timeout=self._timeout)
+        await self._call("RemoveImage", self._stub.remove_image, request, self._timeout)
 
     async def image_fs_info(self) -> v1.ImageFsInfoResponse:
         """Usage of the filesystems that hold images and writable layers."""
-        return await call("ImageFsInfo", self._stub.image_fs_info, v1.ImageFsInfoRequest(), timeout=self._timeout)
+        return await self._call("ImageFsInfo", self._stub.image_fs_info, v1.ImageFsInfoRequest(), self._timeout)
+
+    async def _call(self, rpc: str, method: StubMethod[T], request: object, limit: float | None) -> T:
+        return await call(rpc, method, request, timeout=limit, measures=self.measures)
 
 
 def _require(rpc: str, missing: list[str]) -> None:
