@@ -7,10 +7,11 @@ The compiler is grpc_tools' protoc with betterproto's plugin, both from the envi
 `dev`). The plugin formats its output with whatever black is installed, so the check compares syntax trees: a
 new black does not make the code stale, a changed field number does.
 
-Four things are done to the plugin's output. Messages of CRI get the base class of `trikubelet.cri.codec`, which is
-faster than betterproto's and otherwise the same; those that are few, or have what that codec does not know, keep
-betterproto's. Enums get `enum.IntEnum` as their base for type checkers, which do not see that betterproto's own `Enum`
-is one and take its members for ints. Trailing blanks go. The header names the command that made the file.
+Four things are done to the plugin's output. Messages of CRI and of pod resources get the base class of
+`trikubelet.cri.codec`, which is faster than betterproto's and otherwise the same; those that are few, or have what that
+codec does not know, keep betterproto's. Enums get `enum.IntEnum` as their base for type checkers, which do not see that
+betterproto's own `Enum` is one and take its members for ints. Trailing blanks go. The header names the command that
+made the file.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Source(NamedTuple):
     module: str
     """The folder of the generated package."""
     fast: bool = False
-    """Its messages are read and written all the time: they get our codec, which knows neither `oneof` nor wrappers."""
+    """Its messages are read or written often, or many at once: they get our codec, which knows neither `oneof` nor
+    wrappers."""
 
     @property
     def target(self) -> Path:
@@ -65,6 +67,8 @@ SOURCES = (
     Source("csi_v1.proto", "csi.v1", "trikubelet/csi/v1"),
     Source("plugin_registration_v1.proto", "pluginregistration", "trikubelet/plugins/v1"),
     Source("health_v1.proto", "grpc.health.v1", "trikubelet/probes/health_v1"),
+    Source("podresources_v1.proto", "v1", "trikubelet/podresources/v1", fast=True),
+    Source("podresources_v1alpha1.proto", "v1alpha1", "trikubelet/podresources/v1alpha1", fast=True),
 )
 
 

@@ -1,0 +1,148 @@
+"""What those who give parts of the machine to containers are asked. One is there for each kind, or nobody is.
+
+The answers are values of our own: a device manager need not know how the API puts them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trikubelet.api import Container, Pod
+
+
+@attrs.frozen
+class Device:
+    """A device of a device plugin."""
+
+    resource: str
+    """The extended resource, "vendor.com/kind"."""
+    id: str
+    """As the plugin calls it."""
+    numa_nodes: tuple[int, ...] = ()
+    """Empty when the plugin does not tell."""
+
+
+@attrs.frozen
+class MemoryBlock:
+    """Memory of certain NUMA nodes."""
+
+    kind: str
+    """`memory`, or `hugepages-SIZE`."""
+    size: int
+    """Bytes."""
+    numa_nodes: tuple[int, ...]
+
+
+@attrs.frozen
+class ClaimDevice:
+    """A device of a ResourceClaim."""
+
+    driver: str
+    pool: str
+    name: str
+    cdi_ids: tuple[str, ...] = ()
+    """Qualified names, "vendor.com/class=name"."""
+    share_id: str = ""
+    """Which part of it, if several claims may have parts."""
+
+
+@attrs.frozen
+class Claim:
+    """A ResourceClaim, and what of it one container has."""
+
+    name: str
+    namespace: str
+    devices: tuple[ClaimDevice, ...] = ()
+
+
+class Devices(Protocol):
+    """The device manager."""
+
+    def forget_ended(self) -> None:
+        """Free what pods hold that have ended. Asked before all pods are (kubelet: `UpdateAllocatedDevices`)."""
+        ...
+
+    def devices(self, uid: str, container: str) -> Iterable[Device]:
+        """What the container of this name has, in the pod with this UID."""
+        ...
+
+    def allocatable_devices(self) -> Iterable[Device]:
+        """All that there are, and that are healthy; also those that a container has."""
+        ...
+
+
+class Cpus(Protocol):
+    """The CPU manager."""
+
+    def cpus(self, uid: str, container: str) -> Iterable[int]:
+        """Those that the container has for itself."""
+        ...
+
+    def allocatable_cpus(self) -> Iterable[int]:
+        """All that containers may have for themselves, whether one has them or not."""
+        ...
+
+
+class Memory(Protocol):
+    """The memory manager."""
+
+    def memory(self, uid: str, container: str) -> Iterable[MemoryBlock]: ...
+
+    def allocatable_memory(self) -> Iterable[MemoryBlock]:
+        """All that containers may have, whether one has it or not."""
+        ...
+
+
+class Claims(Protocol):
+    """Who prepares ResourceClaims (dynamic resource allocation)."""
+
+    def claims(self, pod: Pod, container: Container) -> Iterable[Claim]: ...
+
+
+class Nobody:
+    """Gives nothing to anybody: the place of a manager that is switched off."""
+
+    def forget_ended(self) -> None:
+        """There is nothing to forget."""
+
+    def devices(self, uid: str, container: str) -> Iterable[Device]:
+        return ()
+
+    def allocatable_devices(self) -> Iterable[Device]:
+        return ()
+
+    def cpus(self, uid: str, container: str) -> Iterable[int]:
+        return ()
+
+    def allocatable_cpus(self) -> Iterable[int]:
+        return ()
+
+    def memory(self, uid: str, container: str) -> Iterable[MemoryBlock]:
+        return ()
+
+    def allocatable_memory(self) -> Iterable[MemoryBlock]:
+        return ()
+
+    def claims(self, pod: Pod, container: Container) -> Iterable[Claim]:
+        return ()
+
+
+NOBODY: Final = Nobody()
+
+
+@attrs.frozen(kw_only=True)
+class Providers:
+    """All of them. They answer at once, from what they know."""
+
+    devices: Devices = NOBODY
+    cpus: Cpus = NOBODY
+    memory: Memory = NOBODY
+    claims: Claims = NOBODY
+
+
+NO_PROVIDERS: Final = Providers()
