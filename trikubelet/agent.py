@@ -128,11 +128,11 @@ class Agent:
         self._finish_listeners: list[Callable[[str], None]] = []
         self.recorder = EventRecorder(clock)
         self.recorder.add_listener(_log_event)
-        self.pods = PodManager()
-        self.statuses = StatusManager(clock, self.pods)
+        self.pods = PodManager(now=trio.current_time)
+        self.statuses = StatusManager(clock, self.pods, wanted_since=self.pods.wanted_since)
         self.ends = ContainerEnds(runtime_client)
         self.runtime_state = RuntimeState(runtime_client, on_recovery=lambda: self.sync_loop.runtime_is_back())
-        self._runtime_options = runtime_options(options)
+        self.runtime_options = runtime_options(options)
         settings = node_settings(options)
         self.observer = make_observer(
             options,
@@ -162,16 +162,16 @@ class Agent:
                 rng=rng,
             )
             self.node = self.cluster.node
-        self._volume_parts, self.volumes = self._make_volumes(stand_ins.volumes, rng)
+        self.volume_parts, self.volumes = self._make_volumes(stand_ins.volumes, rng)
         objects = None if self.cluster is None else self.cluster.cluster.objects
         registry_access = None if stand_ins.diskless else RegistryAccess.of_node(options, clock, objects)
-        self._pod_files = stand_ins.pod_files or PodFiles(self._runtime_options)
+        self._pod_files = stand_ins.pod_files or PodFiles(self.runtime_options)
         self.runtime = RuntimeManager(
             runtime_client,
             image_client,
             recorder=self.recorder,
             clock=clock,
-            options=self._runtime_options,
+            options=self.runtime_options,
             node=self.node,
             objects=objects,
             mounts=self.volumes,
@@ -265,10 +265,11 @@ class Agent:
             clean_probes=self.probes.manager.cleanup,
             delete_mirror=None if self.reporters is None else self.reporters.mirrors.delete,
         )
+        self.preempting = Preempting(self.workers, self.recorder)
         doorkeeper = NodeDoorkeeper(
             admission=stand_ins.admission or self._admission(),
             node=self.node,
-            preempting=Preempting(self.workers, self.recorder),
+            preempting=self.preempting,
             statuses=self.statuses,
             recorder=self.recorder,
             cache=self.pleg.cache,
@@ -299,7 +300,7 @@ class Agent:
             await nursery.start(self.runtime.run)
             await nursery.start(self.observer.run)
             look_at_node(
-                self.runtime.user_namespaces, self._pod_files, self._runtime_options, self.options, self.recorder
+                self.runtime.user_namespaces, self._pod_files, self.runtime_options, self.options, self.recorder
             )
             await nursery.start(self._run_volumes)
             await nursery.start(self.pleg.run)
@@ -400,7 +401,7 @@ class Agent:
 
     async def _run_volumes(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Started when the volumes that an earlier agent left are known."""
-        await (self.volumes if self._volume_parts is None else self._volume_parts).run(task_status=task_status)
+        await (self.volumes if self.volume_parts is None else self.volume_parts).run(task_status=task_status)
 
     def _object_changed(self, plural: str, namespace: str, name: str) -> None:
         """A ConfigMap or Secret came or changed: pods whose containers' environment lacked it need not wait."""
@@ -428,9 +429,9 @@ class Agent:
         state = self.runtime_state
         return NodeAdmission(
             sysctls=SysctlAllowList.of_node(
-                self._runtime_options.allowed_unsafe_sysctls, self._runtime_options.machine.kernel
+                self.runtime_options.allowed_unsafe_sysctls, self.runtime_options.machine.kernel
             ),
-            machine=self._runtime_options.machine,
+            machine=self.runtime_options.machine,
             abilities=lambda: state.abilities if state.answered else None,
             features=usable_features(self.options.configuration.feature_gates),
         )

@@ -17,6 +17,7 @@ from trikubelet.cluster.rate_limit import configured_limit
 from trikubelet.config.sources.apiserver import ApiServerSource
 from trikubelet.node.keeper import NodeKeeper
 from trikubelet.pods.mirrors import MirrorPods
+from trikubelet.pods.start_latency import PodStartLatency
 from trikubelet.status.writer import StatusWriter
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class ClusterParts:
         self.source = ApiServerSource(self.cluster.pods, recorder)
         self.events = EventSender(self.cluster.events_client, options.node_name, rng=rng)
         recorder.add_listener(self.events.offer)
+        self.pod_starts = PodStartLatency(clock)
+        self.cluster.pods.subscribe(self.pod_starts.served)
+        recorder.add_listener(self.pod_starts.heard)
 
     def on_volumes_reported(self, listener: Callable[[tuple[str, ...]], object]) -> None:
         """`listener` is called synchronously with the volumes in use that the node's status tells."""

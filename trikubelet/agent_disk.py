@@ -41,6 +41,7 @@ def disk_caretakers(
         policy=image_gc_policy(configuration),
         holds=runtime.image_holds,
         on_collected=on_collected,
+        removed=runtime.measures.images_removed,
     )
     logs = LogRotator(
         runtime_client,

@@ -104,12 +104,12 @@ class VolumeParts:
             meter=VolumeMeter(clock),
         )
         kinds = node_kinds(tools)
-        drivers: Drivers | None = None
+        self.drivers: Drivers | None = None
         self.plugins: PluginParts | None = None
         if cluster is not None:
             from trikubelet.volumes.csi.drivers import Drivers
 
-            drivers = Drivers()
+            drivers = self.drivers = Drivers()
             kinds += _cluster_kinds(tools, cluster, drivers)
             self.plugins = _plugins(tools, cluster, drivers)
         self.manager = VolumeManager(
@@ -127,8 +127,8 @@ class VolumeParts:
             containers_gone=containers_gone,
             usage_period=usage_period,
         )
-        if drivers is not None:
-            drivers.subscribe(self.manager.driver_changed)
+        if self.drivers is not None:
+            self.drivers.subscribe(self.manager.driver_changed)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. Started when the volumes that an earlier agent left are known."""

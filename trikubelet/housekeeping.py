@@ -9,6 +9,7 @@ once a minute for whatever was missed.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
 import attrs
@@ -16,7 +17,7 @@ import trio
 
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
-from trikubelet.pods.classify import nothing_runs
+from trikubelet.pods.classify import is_static_pod, nothing_runs
 from trikubelet.pods.cleanup import (
     CleanupAction,
     CleanupFacts,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Pod
     from trikubelet.events import EventRecorder
+    from trikubelet.measures import Counts
     from trikubelet.pleg.cache import PodStatusCache
     from trikubelet.pods.manager import PodManager
     from trikubelet.pods.workers import PodWorkers
@@ -110,6 +112,10 @@ class Housekeeping:
         self._looked_at: object = None
         self._quiet: object = None
         """What the agent knew when a whole round last found nothing to do."""
+        self.restarted: Counts = Counter()
+        """Pods that began anew with a UID that had ended, by whether they are static ("true" or "")."""
+        self.orphans = 0
+        """Pods that ran and that nobody knew."""
         self._removing = trio.Lock()
         """A runtime refuses to remove what it is removing already."""
 
@@ -256,6 +262,7 @@ class Housekeeping:
         match action:
             case RestartPod() | FinishRejectedPod() | KillOrphan():
                 log.debug("housekeeping", action=type(action).__name__)
+                self._count(action)
                 self._workers.update_pod(action.request(trio.current_time()))
             case RemovePodDirectory():
                 if action.uid not in self._going:
@@ -265,6 +272,11 @@ class Housekeeping:
                 self._delete_mirror(action.full_name)
             case _:
                 assert_never(action)
+
+    def _count(self, action: RestartPod | FinishRejectedPod | KillOrphan) -> None:
+        if isinstance(action, RestartPod):
+            self.restarted[("true" if is_static_pod(action.pod) else "",)] += 1
+        self.orphans += isinstance(action, KillOrphan)
 
     async def _remove_pod_directories(self, uids: Iterable[str]) -> None:
         """Unmount and remove what pods that are gone have left on disk. What cannot be removed is logged."""

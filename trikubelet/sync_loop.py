@@ -281,7 +281,7 @@ class SyncLoop:
         def rank(pod: Pod) -> tuple[bool, datetime]:
             return not self._doorkeeper.has_begun(pod), pod.metadata.creation_timestamp or _LONG_AGO
 
-        active = self._active = self._look_for_active_pods()
+        active = self._active = self.active_pods()
         try:
             for pod in sorted(pods, key=rank):
                 try:
@@ -333,9 +333,10 @@ class SyncLoop:
 
     def _active_pods(self) -> list[Pod]:
         """Pods that take something of the node: all but those that have ended and those that were refused."""
-        return self._look_for_active_pods() if self._active is None else self._active
+        return self.active_pods() if self._active is None else self._active
 
-    def _look_for_active_pods(self) -> list[Pod]:
+    def active_pods(self) -> list[Pod]:
+        """The wanted pods that have not ended (kubelet: `GetActivePods`)."""
         pods = self._pods.pods()
         workers = self._workers.summaries(pods)
         return [

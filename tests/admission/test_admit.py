@@ -80,7 +80,7 @@ def test_a_pod_that_is_not_critical_moves_nobody() -> None:
 @pytest.mark.parametrize("fields", [{"static": True}, {"priority": CRITICAL}])
 def test_a_critical_pod_gets_the_room_of_others(fields: dict[str, Any]) -> None:
     victim = make_pod({"cpu": "9m"}, uid="victim")
-    assert judge(make_pod({"cpu": "2m"}, **fields), victim) == Preempt((victim,))
+    assert judge(make_pod({"cpu": "2m"}, **fields), victim) == Preempt((victim,), "cpu")
 
 
 def test_a_critical_pod_that_even_an_empty_node_has_no_room_for_is_rejected() -> None:

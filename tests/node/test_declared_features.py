@@ -6,9 +6,9 @@ from trikubelet.node.declared_features import declared_features
 
 
 def test_only_what_is_done_is_declared() -> None:
-    assert declared_features({}) == ("RestartAllContainersOnContainerExits",)
+    assert declared_features({}) == ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
 
 
 def test_a_feature_gate_takes_a_feature_away() -> None:
-    assert declared_features({"RestartAllContainersOnContainerExits": False}) == ()
+    assert declared_features({"RestartAllContainersOnContainerExits": False}) == ("ExtendWebSocketsToKubelet",)
     assert declared_features({"NodeDeclaredFeatures": False}) == ()

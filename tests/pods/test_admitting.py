@@ -71,7 +71,7 @@ class Desk:
             raise ApiUnreachable("GET /api/v1/nodes/n", "connection refused", sent=False)
         return Node()
 
-    async def make_room(self, preemptor: Pod, victims: Sequence[Pod]) -> None:
+    async def make_room(self, preemptor: Pod, victims: Sequence[Pod], resource: str = "") -> None:
         await trio.sleep(30)
         self.ended_for.append((preemptor.metadata.uid, [victim.metadata.uid for victim in victims]))
 

@@ -73,8 +73,17 @@ async def test_all_end_at_the_same_time_each_with_its_own_grace(autojump_clock: 
 
 async def test_a_pod_that_does_not_end_in_time_hinders_nobody(autojump_clock: MockClock) -> None:
     killer = Killer(stuck=frozenset({"a"}))
-    await Preempting(killer, recorder()).make_room(CRITICAL, [make_pod("a", grace=1), make_pod("b", grace=5)])
+    preempting = Preempting(killer, recorder())
+    await preempting.make_room(CRITICAL, [make_pod("a", grace=1), make_pod("b", grace=5)], "memory")
     assert set(killer.ended) == {"b"}
+    assert preempting.ended == {("memory",): 1}
+
+
+async def test_pods_are_counted_by_what_there_was_too_little_of_if_that_is_known(autojump_clock: MockClock) -> None:
+    preempting = Preempting(Killer(), recorder())
+    for resource in ("cpu", "cpu", "example.com/made-up", ""):
+        await preempting.make_room(CRITICAL, [make_pod("a")], resource)
+    assert preempting.ended == {("cpu",): 2, ("other",): 1, ("",): 1}
 
 
 def test_the_status_says_why_and_that_others_were_disturbed() -> None:

@@ -108,7 +108,7 @@ def _room_for(
         return Rejected(first.reason, first.message)
     shortages = [misfit for misfit in found if isinstance(misfit, Insufficient)]
     try:
-        return Preempt(pods_to_preempt(pod, others, shortages))
+        return Preempt(pods_to_preempt(pod, others, shortages), shortages[0].resource)
     except NotEnoughToPreemptError as error:
         what = f"preemption: error finding a set of pods to preempt: {error}"
         message = f"Unexpected error while attempting to recover from admission failure: {what}"

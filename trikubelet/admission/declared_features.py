@@ -70,7 +70,7 @@ def declared(enabled: Collection[str]) -> tuple[str, ...]:
     return tuple(feature.name for feature in REGISTRY if feature.name in enabled)
 
 
-DECLARED: Final = declared({RESTART_ALL_CONTAINERS})
+DECLARED: Final = declared({"ExtendWebSocketsToKubelet", RESTART_ALL_CONTAINERS})
 """What this agent can do today."""
 
 

@@ -38,6 +38,8 @@ class Preempt:
 
     victims: tuple[Pod, ...]
     """In the order in which they are to be ended; never empty."""
+    resource: str = ""
+    """What there is too little of, the first if there is more."""
 
 
 @attrs.frozen

@@ -28,6 +28,7 @@ from trikubelet.cluster.errors import (
 )
 from trikubelet.cluster.exchange import BODY, EXCHANGE, Body, Exchange
 from trikubelet.cluster.health import ConnectionHealth
+from trikubelet.cluster.measures import NO_ANSWER, RequestMeasures
 from trikubelet.cluster.retries import retry_delay
 from trikubelet.cluster.transport import ClusterTransport
 from trikubelet.cluster.types import Urgency
@@ -88,6 +89,7 @@ class Core:
         server = urlsplit(access.server)
         self.base_path = server.path.rstrip("/")
         self.origin = f"{server.scheme}://{server.netloc}"
+        self.measures = RequestMeasures(server.netloc)
         headers = {"User-Agent": access.user_agent, "Accept-Encoding": "gzip"}
         # Neither proxies nor certificates of the environment: `access` knows how to get there.
         self.http = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=None, headers=headers)
@@ -159,8 +161,10 @@ class _Attempts:
         except (httpx.InvalidURL, ValueError) as error:
             # A host name or a credential that HTTP cannot carry is bad input, and must not end the agent.
             raise ApiUnreachable(str(call), f"the request cannot be made: {error}", sent=False) from error
+        began, code = trio.current_time(), NO_ANSWER
         try:
             response = await self._core.http.send(request, stream=True)
+            code = str(response.status_code)
             reply: Body = response.extensions[BODY]
             if response.is_success and exchange.lasting:
                 return Answer(b"", reply, exchange)
@@ -168,11 +172,14 @@ class _Attempts:
                 content = await _read(reply)
             finally:
                 await close_reply(reply)
+            self._core.measures.received.observe((call.method,), len(content))
         except httpx.TransportError as error:
             sent = exchange.sent and not isinstance(error, httpx.ConnectError)
             raise ApiUnreachable(str(call), str(error) or type(error).__name__, sent=sent) from error
         except CredentialsError as error:
             raise CredentialsError(str(call), error.message) from error
+        finally:
+            self._measure(began, code, lasting=exchange.lasting)
         if response.headers.get("content-encoding") == "gzip":
             try:
                 content = zlib.decompress(content, _GZIP)
@@ -181,6 +188,13 @@ class _Attempts:
         if response.is_success:
             return Answer(content, reply, exchange)
         raise refusal(str(call), response.status_code, content, response.headers.get("retry-after", ""))
+
+    def _measure(self, began: float, code: str, *, lasting: bool) -> None:
+        measures, method = self._core.measures, self._call.method
+        measures.answers[code, method] += 1
+        measures.sent.observe((method,), len(self._call.body))
+        if not lasting:
+            measures.durations.observe((method,), trio.current_time() - began)
 
     async def recover(self, error: ApiError, deadline: float) -> None:
         """Return when the next attempt is due. Raises the error when there is to be none."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from trikubelet.cluster.access import Access
+    from trikubelet.cluster.measures import RequestMeasures
     from trikubelet.cluster.transport import TransportStatistics
 
 T = TypeVar("T", bound=KubernetesObject)
@@ -72,6 +73,11 @@ class HttpApiClient:
     @property
     def health(self) -> ApiHealth:
         return self._core.health
+
+    @property
+    def measures(self) -> RequestMeasures:
+        """What was counted of the requests of all views."""
+        return self._core.measures
 
     def statistics(self) -> TransportStatistics:
         """What a debugger wants to see of the connections."""
@@ -227,7 +233,9 @@ class HttpApiClient:
 
     async def _answer(self, call: Call, *, lasting: bool) -> Answer:
         # The wait for the client's own rate limit is not part of the deadline: nobody else is late then.
+        began = trio.current_time()
         await self._limiter.admit(call.urgency, str(call))
+        self._core.measures.waits.observe((call.method,), trio.current_time() - began)
         return await self._core.answer(call, self._timeout, lasting=lasting)
 
     async def _object(self, cls: type[T], call: Call) -> T:

@@ -28,6 +28,7 @@ from trikubelet.node.lease import LeaseKeeper, connection_may_be_bad
 from trikubelet.node.pod_cidrs import PodCIDRTeller
 from trikubelet.node.registration import initial_node, reconciled
 from trikubelet.node.reporting import ReportClock, StatusEvents
+from trikubelet.node.startup import NodeStartup
 from trikubelet.node.status import Accepted, has_changed, next_node, node_patch
 from trikubelet.node.view import host_ips
 
@@ -110,6 +111,8 @@ class NodeKeeper:
             clock=clock,
             rng=rng,
         )
+        self.startup = NodeStartup()
+        """For metrics."""
         self._known: Node | None = None
         """The newest copy that a call of ours brought."""
         self._accepted: Accepted | None = None
@@ -282,6 +285,7 @@ class NodeKeeper:
         )
         while True:
             pauses.attempt()
+            self.startup.attempt(self._clock.now())
             following = initial_node(self._settings, self._facts(), self._clock.now())
             self._events.tell(following)
             try:
@@ -303,6 +307,7 @@ class NodeKeeper:
         else:
             self._reports.reported(changed=True)
             self._accepted = Accepted(initial.status, node.status)
+            self.startup.created(self._clock.now())
             return node
         existing = await self._client.get(NODES, self._settings.name)
         wanted = reconciled(initial, existing)
@@ -346,6 +351,7 @@ class NodeKeeper:
         self._accepted = Accepted(following.node.status, node.status)
         if is_ready(node.status.conditions) and not is_ready(original.status.conditions):
             log.info("the node is ready", node=self._settings.name)
+            self.startup.ready(self._clock.now())
         self._on_reported(node.status.volumes_in_use)
 
     async def _patch(self, client: ApiClient, old: Node, new: Node) -> Node:

@@ -18,6 +18,7 @@ from grpclib.const import Status
 from trikubelet.cri.client import CRIError
 from trikubelet.cri.v1 import ContainerEventType
 from trikubelet.logs import get_logger
+from trikubelet.measures import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,10 @@ class CriEventSource:
         self._ends = ends
         self._clock = clock
         self._problem: str | None = "not started"
+        self.streams = self.failures = 0
+        """Streams that brought something, and calls that failed or broke off."""
+        self.latencies = Histogram()
+        """Seconds from when things happened to when this heard of them."""
 
     def problem(self) -> str | None:
         """Why events may be missed; None while a stream is open and has brought something."""
@@ -64,9 +69,11 @@ class CriEventSource:
             try:
                 async with aclosing(self._client.container_events()) as events:
                     async for event in events:
+                        self.streams += self._problem is not None
                         self._problem, retry = None, FIRST_RETRY
                         self._hear(event, pleg, relist)
             except CRIError as error:
+                self.failures += 1
                 if error.status is Status.UNIMPLEMENTED:
                     self._problem = "the runtime has no container events"
                     log.info("the runtime has no container events: watching processes and relisting")
@@ -81,6 +88,8 @@ class CriEventSource:
 
     def _hear(self, event: ContainerEventResponse, pleg: Pleg, relist: Relist) -> None:
         kind = event.container_event_type
+        happened_at = self._happened_at(event)
+        self.latencies.observe(trio.current_time() - happened_at)
         # An event comes without a pod when its sandbox is gone already.
         uid = event.pod_sandbox_status.metadata.uid or pleg.cache.pod_of(event.container_id)
         if kind is ContainerEventType.CONTAINER_STOPPED_EVENT:
@@ -96,9 +105,9 @@ class CriEventSource:
             case ContainerEventType.CONTAINER_STOPPED_EVENT:
                 pleg.container_ended(uid, event.container_id)
             case ContainerEventType.CONTAINER_DELETED_EVENT:
-                pleg.container_removed(uid, event.container_id, self._happened_at(event))
+                pleg.container_removed(uid, event.container_id, happened_at)
             case _:
-                pleg.inspect_soon(uid, self._happened_at(event))
+                pleg.inspect_soon(uid, happened_at)
 
     def _happened_at(self, event: ContainerEventResponse) -> float:
         """In Trio time; just now, for an event from the future or without a time."""

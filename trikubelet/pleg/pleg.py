@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from trikubelet.logs import get_logger
+from trikubelet.measures import Histogram
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.ends import look_until
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
@@ -82,6 +83,8 @@ class Pleg:
         """Pods that a worker acts on, with what is set when it is done."""
         self._told: set[str] = set()
         """Those of them that a source spoke of meanwhile."""
+        self.durations = Histogram()
+        """Seconds that inspections took, failed ones too."""
         self._inspections = 0
         self._failures = 0
         self._events = 0
@@ -241,6 +244,7 @@ class Pleg:
         except Exception as error:  # noqa: BLE001 - published to the readers, and asked again at the next relist
             self._failures += 1
             self._failed.add(uid)
+            self.durations.observe(trio.current_time() - began)
             log.warning("cannot inspect pod", uid=uid, error=str(error))
             self.cache.publish_error(uid, error, began)
             return
@@ -249,6 +253,7 @@ class Pleg:
             status = _with_known_addresses(status, before)
         after = states_of_status(status)
         self.cache.publish(uid, status, began)
+        self.durations.observe(trio.current_time() - began)
         for observer in self._observers:
             observer(status)
         events = compare(uid, {} if before is None else states_of_status(before), after)

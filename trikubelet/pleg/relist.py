@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.logs import get_logger
+from trikubelet.measures import Histogram
 from trikubelet.pleg.lifecycle import ContainerStates, states_of_pod, states_of_status
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ class Relist:
         self._wanted = trio.Event()
         self.lists = 0
         """How many there were, failed ones too."""
+        self.durations = Histogram()
+        self.intervals = Histogram()
+        """Seconds that lists took, failed ones too, and between the beginnings of two."""
+        self._began: float | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Relist until cancelled. Started when the first attempt is over, successful or not."""
@@ -97,17 +102,29 @@ class Relist:
         return None
 
     @property
+    def active_at(self) -> float | None:
+        """When the last successful list began, in Trio time; None before the first."""
+        return self._active_at
+
+    @property
     def pods(self) -> list[RunningPod]:
         """What the last successful list held, ended containers included."""
         return self._pods
 
     async def _try_relist(self) -> None:
         self.lists += 1
+        began = trio.current_time()
+        if self._began is not None:
+            self.intervals.observe(began - self._began)
+        self._began = began
         if self._active_at is not None and not self._periodic and not self._failed:
             self._active_at = trio.current_time()
         try:
             with trio.fail_after(RELIST_TIMEOUT):
-                missed = await self._relist()
+                try:
+                    missed = await self._relist()
+                finally:
+                    self.durations.observe(trio.current_time() - began)
         except Exception as error:  # noqa: BLE001 - the next period tries again, and health tells
             self._failed = True
             self._period = PERIOD_ALONE

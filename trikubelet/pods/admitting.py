@@ -83,7 +83,7 @@ class Admitting:
         self._held: dict[str, HeldPod] = {}
         self._want_node: list[HeldPod] = []
         self._node_wanted = trio.Event()
-        self._want_room, self._rooms = trio.open_memory_channel[tuple[HeldPod, tuple[Pod, ...]]](math.inf)
+        self._want_room, self._rooms = trio.open_memory_channel[tuple[HeldPod, Preempt]](math.inf)
 
     @property
     def held(self) -> Collection[str]:
@@ -123,8 +123,8 @@ class Admitting:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_node_fresh)
             task_status.started()
-            async for held, victims in self._rooms:
-                nursery.start_soon(self._make_room, held, victims)
+            async for held, verdict in self._rooms:
+                nursery.start_soon(self._make_room, held, verdict)
 
     def _judge(self, held: HeldPod, *, fresh: bool) -> None:
         pod, uid = held.pod, held.pod.metadata.uid
@@ -142,7 +142,7 @@ class Admitting:
                 for victim in verdict.victims:
                     self.forget(victim.metadata.uid)  # a held one has come to its end before its verdict
                 self._held[uid] = held
-                self._want_room.send_nowait((held, verdict.victims))
+                self._want_room.send_nowait((held, verdict))
             case NeedsFreshNode():
                 self._held[uid] = held
                 self._want_node.append(held)
@@ -154,8 +154,8 @@ class Admitting:
             case _:
                 assert_never(verdict)
 
-    async def _make_room(self, held: HeldPod, victims: tuple[Pod, ...]) -> None:
-        await self._preempting.make_room(held.pod, victims)
+    async def _make_room(self, held: HeldPod, verdict: Preempt) -> None:
+        await self._preempting.make_room(held.pod, verdict.victims, verdict.resource)
         await self._send(AdmitAgain(held, room_made=True))
 
     async def _keep_node_fresh(self) -> None:

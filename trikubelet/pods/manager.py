@@ -18,7 +18,7 @@ from trikubelet.api import Pod
 from trikubelet.pods.classify import is_mirror_pod, is_static_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 @attrs.frozen
@@ -42,7 +42,9 @@ class AllPods:
 class PodManager:
     """The desired pods by UID and by full name."""
 
-    def __init__(self, pods: Iterable[Pod] = ()) -> None:
+    def __init__(self, pods: Iterable[Pod] = (), *, now: Callable[[], float] = lambda: 0.0) -> None:
+        """`now`: the time by which `wanted_since` tells, Trio's in an agent."""
+        self._now = now
         self._pods: dict[str, Pod] = {}
         self._pods_by_full_name: dict[str, Pod] = {}
         self._mirrors: dict[str, Pod] = {}
@@ -50,6 +52,7 @@ class PodManager:
         self._shown_by: dict[str, str] = {}
         """UID of a mirror pod to the UID of the pod that it shows."""
         self._limited_in_time: dict[str, Pod] = {}
+        self._wanted_since: dict[str, float] = {}
         self.version = 0
         """Another number after each change."""
         self.set_pods(pods)
@@ -61,6 +64,7 @@ class PodManager:
         for index in (self._pods, self._pods_by_full_name, self._mirrors, self._mirrors_by_full_name):
             index.clear()
         self._limited_in_time.clear()
+        self._wanted_since.clear()
         self.version += 1
         self._shown_by.clear()
         for pod in pods:
@@ -77,6 +81,8 @@ class PodManager:
         if is_mirror_pod(pod):
             self._mirrors[pod.metadata.uid] = self._mirrors_by_full_name[name] = pod
         else:
+            if pod.metadata.uid not in self._pods:
+                self._wanted_since[pod.metadata.uid] = self._now()
             self._pods[pod.metadata.uid] = self._pods_by_full_name[name] = pod
             self._limited_in_time.pop(pod.metadata.uid, None)
             if pod.spec.active_deadline_seconds is not None:
@@ -98,6 +104,7 @@ class PodManager:
         by_uid.pop(pod.metadata.uid, None)
         if not mirror:
             self._limited_in_time.pop(pod.metadata.uid, None)
+            self._wanted_since.pop(pod.metadata.uid, None)
         named = by_full_name.get(pod.full_name)
         if named is not None and named.metadata.uid == pod.metadata.uid:
             del by_full_name[pod.full_name]
@@ -123,6 +130,10 @@ class PodManager:
     def pod_by_uid(self, uid: str) -> Pod | None:
         """A pod that is not a mirror pod."""
         return self._pods.get(uid)
+
+    def wanted_since(self, uid: str) -> float | None:
+        """When the agent first saw the pod; None for one that nobody wants."""
+        return self._wanted_since.get(uid)
 
     def pod_by_full_name(self, full_name: str) -> Pod | None:
         """A pod that is not a mirror pod; of several with one name the newest."""

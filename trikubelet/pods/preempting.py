@@ -9,6 +9,7 @@ The kubelet ends them one after the other, while its sync loop waits. Here it is
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -17,6 +18,7 @@ import trio
 from trikubelet.api import CONDITION_TRUE, DISRUPTION_TARGET, POD_FAILED, Pod, PodCondition, PodStatus
 from trikubelet.events import EventRecorder, EventType
 from trikubelet.logs import get_logger
+from trikubelet.measures import Counts, bounded
 from trikubelet.pods.workers import KillTimeoutError
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 log = get_logger("preemption")
 
+RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", ""})
+"""Those that are counted by name; others pods may name as they like."""
 PREEMPTING: Final = "Preempting"
 MESSAGE: Final = "Preempted in order to admit critical pod"
 TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
@@ -53,10 +57,13 @@ class Preempting:
 
     killer: PodKiller
     recorder: EventRecorder
+    ended: Counts = attrs.field(factory=Counter)
+    """Pods that made room, by what there was too little of."""
 
-    async def make_room(self, preemptor: Pod, victims: Sequence[Pod]) -> None:
-        """End the victims; returns when each has ended or has had its time (kubelet: `evictPodsToFreeRequests`).
+    async def make_room(self, preemptor: Pod, victims: Sequence[Pod], resource: str = "") -> None:
+        """End the victims, for want of a resource (kubelet: `evictPodsToFreeRequests`).
 
+        Returns when each has ended or has had its time.
         A pod that does not end in time is still being ended, and the critical pod need not wait for it. Cancelling
         this stops the waiting, not the ending.
         """
@@ -67,9 +74,9 @@ class Preempting:
             )
         async with trio.open_nursery() as nursery:
             for victim in victims:
-                nursery.start_soon(self._end, victim)
+                nursery.start_soon(self._end, victim, resource)
 
-    async def _end(self, victim: Pod) -> None:
+    async def _end(self, victim: Pod, resource: str) -> None:
         def preempted(status: PodStatus) -> PodStatus:
             return preempted_status(status, victim.metadata.generation)
 
@@ -77,6 +84,8 @@ class Preempting:
             await self.killer.kill_pod(victim, evict=True, pod_status_fn=preempted)
         except KillTimeoutError as error:
             log.error("a pod did not make room in time", pod=victim.full_name, problem=str(error))
+        else:
+            self.ended[(bounded(resource, RESOURCES),)] += 1
 
 
 def preempted_status(status: PodStatus, generation: int) -> PodStatus:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.measures import DEFAULT_BOUNDS, Histogram, Histograms, exponential_bounds
 from trikubelet.pods import worker_messages as messages
 from trikubelet.pods.types import SyncPodType
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from trikubelet.pods.worker_phases import Phase
 
-LATENCY_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+LATENCY_BOUNDS: Final = DEFAULT_BOUNDS
 """Seconds: upper bounds of the buckets, as of the kubelet's `pod_worker_duration_seconds`."""
 
 TERMINATED: Final = "terminated"
@@ -55,19 +54,6 @@ class PodWorkersStatistics:
     as in the kubelet; what was cancelled has not ended, and goes on under the update that cancelled it."""
 
 
-class _Latencies:
-    def __init__(self) -> None:
-        self._seconds = 0.0
-        self._buckets = [0] * (len(LATENCY_BOUNDS) + 1)
-
-    def add(self, seconds: float) -> None:
-        self._seconds += seconds
-        self._buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
-
-    def statistics(self) -> LatencyStatistics:
-        return LatencyStatistics(sum(self._buckets), self._seconds, tuple(accumulate(self._buckets[:-1])))
-
-
 class WorkerCounts:
     """Counts while the workers work."""
 
@@ -75,17 +61,26 @@ class WorkerCounts:
         self._works: Counter[str] = Counter()
         self._failures = 0
         self._cancellations = 0
-        self._latencies: dict[str, _Latencies] = {}
+        self.latencies = Histograms()
+        """Seconds by operation, as in `PodWorkersStatistics`."""
+        self.start_latencies = Histogram()
+        """Seconds from learning of a pod to the beginning of its first sync."""
+        self.containers_per_pod = Histogram(exponential_bounds(1, 2, 5))
+        """Main containers of each pod that began."""
 
-    def begun(self, work: messages.Work) -> None:
+    def begun(self, work: messages.Work, now: float) -> None:
         self._works[type(work).__name__] += 1
+        if isinstance(work, messages.SyncPod) and work.update.update_type is SyncPodType.CREATE:
+            self.containers_per_pod.observe(len(work.update.pod.spec.containers))
+            if work.update.start_time is not None:
+                self.start_latencies.observe(now - work.update.start_time)
 
     def ended(self, work: messages.Work, outcome: messages.Outcome, now: float) -> None:
         self._failures += isinstance(outcome, messages.Failed)
         if isinstance(outcome, messages.Cancelled):
             self._cancellations += 1
         elif work.update.start_time is not None:
-            self._latencies.setdefault(_operation(work), _Latencies()).add(now - work.update.start_time)
+            self.latencies.observe((_operation(work),), now - work.update.start_time)
 
     def statistics(self, by_phase: Mapping[type[Phase], int], *, tasks: int, in_flight: int) -> PodWorkersStatistics:
         pods = {phase.__name__: count for phase, count in by_phase.items()}
@@ -101,8 +96,13 @@ class WorkerCounts:
             works=dict(self._works),
             failures=self._failures,
             cancellations=self._cancellations,
-            latencies={operation: latencies.statistics() for operation, latencies in self._latencies.items()},
+            latencies={operation: _statistics(histogram) for (operation,), histogram in self.latencies.items()},
         )
+
+
+def _statistics(histogram: Histogram) -> LatencyStatistics:
+    *at_most, count = histogram.cumulated
+    return LatencyStatistics(count, histogram.sum, tuple(at_most))
 
 
 def _operation(work: messages.Work) -> str:

@@ -115,7 +115,8 @@ class PodWorkers:
         self._workers: dict[str, _Worker] = {}
         self._draining = False
         self._worker_stopped = trio.Event()
-        self._counts = WorkerCounts()
+        self.counts = WorkerCounts()
+        """For metrics."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the workers' tasks, those of pods known already included. Runs until cancelled.
@@ -220,7 +221,7 @@ class PodWorkers:
     def statistics(self) -> PodWorkersStatistics:
         """Counts for debugging and metrics. Cheap enough for every scrape."""
         in_flight = sum(worker.in_flight is not None for worker in self._workers.values())
-        return self._counts.statistics(self._registry.count_by_phase(), tasks=len(self._workers), in_flight=in_flight)
+        return self.counts.statistics(self._registry.count_by_phase(), tasks=len(self._workers), in_flight=in_flight)
 
     # --- The machine's commands --------------------------------------------------------------------------------------
 
@@ -303,7 +304,7 @@ class PodWorkers:
     async def _perform(self, uid: str, worker: _Worker, work: messages.Work) -> messages.Outcome:
         """Do one work in a scope that `CancelWork` can cancel. Every error becomes an outcome."""
         kind = type(work).__name__
-        self._counts.begun(work)
+        self.counts.begun(work, trio.current_time())
         scope = worker.in_flight = trio.CancelScope()
         outcome: messages.Outcome = messages.Cancelled()
         try:
@@ -324,7 +325,7 @@ class PodWorkers:
             worker.acted_at = trio.current_time()  # What it did before it failed is not known.
         elif report.acted_at is not None:
             worker.acted_at = report.acted_at
-        self._counts.ended(work, outcome, trio.current_time())
+        self.counts.ended(work, outcome, trio.current_time())
         return outcome
 
     async def _run(self, uid: str, acted_at: float, work: messages.Work) -> PodSyncReport:

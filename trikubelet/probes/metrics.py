@@ -6,12 +6,12 @@ pods that are gone leave nothing behind.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.measures import DEFAULT_BOUNDS, Histogram
 from trikubelet.runtime.plan import ProbeResult
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.probes.types import ProbeKey
 
-BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BUCKETS: Final = DEFAULT_BOUNDS
 """Upper bounds of the durations' buckets in seconds, Prometheus' default ones."""
 
 RESULT_LABELS: Final = {
@@ -70,9 +70,7 @@ class _Counts:
     pod: str
     namespace: str
     results: dict[ProbeResult, int] = attrs.field(factory=dict)
-    buckets: list[int] = attrs.field(factory=lambda: [0] * (len(BUCKETS) + 1))
-    """How many fell into each bucket and into none of the lower ones; the last has no bound."""
-    seconds: float = 0.0
+    durations: Histogram = attrs.field(factory=lambda: Histogram(BUCKETS))
 
 
 class ProbeMetrics:
@@ -88,8 +86,7 @@ class ProbeMetrics:
             counts = self._counts[key] = _Counts(pod.metadata.name, pod.metadata.namespace)
         counts.results[result] = counts.results.get(result, 0) + 1
         if seconds is not None:
-            counts.buckets[bisect.bisect_left(BUCKETS, seconds)] += 1
-            counts.seconds += seconds
+            counts.durations.observe(seconds)
 
     def drop(self, key: ProbeKey) -> None:
         """Forget a worker."""
@@ -116,14 +113,10 @@ def _labels(key: ProbeKey, counts: _Counts) -> dict[str, str]:
 
 def _durations(counted: Iterable[tuple[ProbeKey, _Counts]]) -> Iterable[ProbeDurations]:
     """One sample for equal labels: a pod and the one that takes its place have the same, for these have no UID."""
-    by_labels: dict[tuple[str, ...], tuple[dict[str, str], list[_Counts]]] = {}
+    by_labels: dict[tuple[str, ...], tuple[dict[str, str], Histogram]] = {}
     for key, counts in counted:
-        if any(counts.buckets):
+        if counts.durations.count:
             labels = _labels(key, counts)
-            by_labels.setdefault(tuple(labels.values()), (labels, []))[1].append(counts)
-    for labels, same in by_labels.values():
-        total, buckets = 0, []
-        for numbers in zip(*(counts.buckets for counts in same), strict=True):
-            total += sum(numbers)
-            buckets.append(total)
-        yield ProbeDurations(labels, tuple(buckets), sum(counts.seconds for counts in same))
+            by_labels.setdefault(tuple(labels.values()), (labels, Histogram(BUCKETS)))[1].add(counts.durations)
+    for labels, histogram in by_labels.values():
+        yield ProbeDurations(labels, histogram.cumulated, histogram.sum)

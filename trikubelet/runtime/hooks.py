@@ -19,6 +19,7 @@ from trikubelet.logs import get_logger
 from trikubelet.runtime.ended import Ended, until_ended
 from trikubelet.runtime.go_quote import go_quote_bytes
 from trikubelet.runtime.http_request import HTTPRequestError, http_get_request
+from trikubelet.runtime.measures import RuntimeMeasures
 from trikubelet.runtime.wording import describe_error, describe_pod
 
 if TYPE_CHECKING:
@@ -65,11 +66,13 @@ class HookRunner:
         pod_ips: Callable[[Pod], Awaitable[Sequence[str]]],
         *,
         ended: Ended | None = None,
+        measures: RuntimeMeasures | None = None,
     ) -> None:
         self._runtime = runtime
         self._recorder = recorder
         self._pod_ips = pod_ips
         self._ended = ended
+        self._measures = measures or RuntimeMeasures()
 
     async def run(self, container_id: str, pod: Pod, container: Container, handler: LifecycleHandler) -> None:
         """Run a hook to its end (kubelet: `handlerRunner.Run`). Raises HookError.
@@ -97,6 +100,7 @@ class HookRunner:
         problem = await until_ended(self._ended, pod.metadata.uid, container_id, attempt)
         if problem == "":
             return
+        self._measures.sleeps_cut_short += isinstance(action, SleepAction)
         what, kind = _described(action)
         error = problem if problem is not None else f"container terminated before {kind} hook finished"
         where = f'for Container "{container.name}" in Pod "{describe_pod(pod)}"'
@@ -135,6 +139,7 @@ class HookRunner:
                 await http_get(plain)
             except HTTPGetError:
                 return str(error)
+            self._measures.http_fallbacks += 1
             text = f"request to HTTPS lifecycle hook {request.address} got HTTP response, retry with HTTP succeeded"
             self._recorder.pod_event(pod, EventType.WARNING, "LifecycleHTTPFallback", text)
         return ""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -50,9 +51,13 @@ if TYPE_CHECKING:
     from trikubelet.clock import WallClock
     from trikubelet.cri.client import ImageClient, RuntimeClient
     from trikubelet.events import EventRecorder
+    from trikubelet.measures import Counts
 
 log = get_logger("images")
 
+AGE: Final = "age"
+SPACE: Final = "space"
+"""Why images are removed (`ImageGarbageCollectedTotalReason…`)."""
 IMAGE_GC_PERIOD: Final = 300.0
 """Seconds, as the kubelet's `ImageGCPeriod`."""
 
@@ -91,7 +96,9 @@ class ImageCollector:
         holds: ImageHolds | None = None,
         on_collected: Callable[[Collection[str], datetime], Awaitable[None]] | None = None,
         disk_space: Callable[[str], Awaitable[DiskSpace]] = read_disk_space,
+        removed: Counts | None = None,
     ) -> None:
+        """`removed`: where images are counted, by why they went."""
         self._images = images
         self._runtime = runtime
         self._policy = policy
@@ -103,6 +110,7 @@ class ImageCollector:
         self._records: dict[str, ImageRecord] = {}
         self._mounted: dict[str, frozenset[str]] = {}
         """By container id, the images that it has mounted: they never change."""
+        self._removed: Counts = Counter() if removed is None else removed
         self._turn = trio.Lock()
         self._began = math.inf
         self._failed_before = False
@@ -122,7 +130,7 @@ class ImageCollector:
             with self._holds.collection():
                 now, candidates = await self._candidates()
                 old = too_old(candidates, self._policy, now=now, began=self._began)
-                removed, _, problems = await self._remove(old)
+                removed, _, problems = await self._remove(old, why=AGE)
                 if problems:
                     raise ImageCollectionError(
                         f"wanted to free images older than {describe_duration(self._policy.max_age)}, "
@@ -266,7 +274,7 @@ class ImageCollector:
             raise ImageCollectionError(f"failed to get image stats: {error}") from error
 
     async def _remove(
-        self, records: Sequence[ImageRecord], wanted: float = math.inf
+        self, records: Sequence[ImageRecord], wanted: float = math.inf, *, why: str = SPACE
     ) -> tuple[frozenset[str], int, list[str]]:
         """Remove images in turn until `wanted` bytes are free: their ids, bytes freed, and what went wrong."""
         removed: set[str] = set()
@@ -284,6 +292,7 @@ class ImageCollector:
             log.info("image removed", image=image.id, names=sorted(image.names), size=image.size)
             self._records.pop(image.id, None)
             removed.add(image.id)
+            self._removed[(why,)] += 1
             freed += image.size
             if freed >= wanted:
                 break

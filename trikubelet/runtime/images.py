@@ -24,6 +24,7 @@ from trikubelet.events import EventType
 from trikubelet.runtime.backoff import Backoff
 from trikubelet.runtime.credentials.keyring import TrackedCredential
 from trikubelet.runtime.image_names import InvalidImageNameError, parse_image_name, with_default_tag
+from trikubelet.runtime.measures import RuntimeMeasures, image_size_word
 from trikubelet.runtime.pull_credentials import (
     CredentialsError,
     NoCredentials,
@@ -59,6 +60,7 @@ _NAMED_PULL_ERRORS: Final = {
 }
 _END_UNKNOWN: Final = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 _MAX_PULL_MESSAGES: Final = 1000
+_UNKNOWN: Final = "unknown"
 
 
 @attrs.frozen
@@ -149,6 +151,7 @@ class ImageManager:
         rate: PullRate | None = None,
         credentials: Credentials | None = None,
         records: PullRecords | None = None,
+        measures: RuntimeMeasures | None = None,
     ) -> None:
         """`serialize`: one pull at a time; else at most `max_parallel` (None: any number).
 
@@ -161,6 +164,7 @@ class ImageManager:
         self._rate = rate
         self._credentials = credentials or NoCredentials()
         self._records = records
+        self._measures = measures or RuntimeMeasures()
         self._backoff = Backoff.for_images()
         self._messages: OrderedDict[str, str] = OrderedDict()
 
@@ -175,19 +179,30 @@ class ImageManager:
 
         `secrets` are the pod's pull secrets. Raises ImageError. Cancelling gives the turn back and ends the pull.
         """
-        wanted = self._read(pod, request, sandbox_config, secrets)
-        if request.policy != "Always":
-            image = await self._inspect(wanted)
-            if image is not None and not await self._must_pull(wanted, image.id):
-                there = f'Container image "{wanted.image}" already present on machine and can be accessed by the pod'
-                self._tell(wanted, "Pulled", there)
-                return PresentImage(image.id, _image_user(image))
-            if request.policy == "Never":
-                # In the same words for an image that the pod must not know of.
-                message = f'Container image "{wanted.image}" is not present with pull policy of Never'
-                self._warn(wanted, ERR_IMAGE_NEVER_PULL, message)
-                raise ImageError(ERR_IMAGE_NEVER_PULL, message)
-        return await self._pull(wanted)
+        present = required = _UNKNOWN
+        try:
+            wanted = self._read(pod, request, sandbox_config, secrets)
+            if request.policy != "Always":
+                image = await self._inspect(wanted)
+                present = "false" if image is None else "true"
+                if image is not None:
+                    required = "true" if await self._must_pull(wanted, image.id) else "false"
+                    if required == "false":
+                        return self._there_already(wanted, image)
+                if request.policy == "Never":
+                    # In the same words for an image that the pod must not know of.
+                    message = f'Container image "{wanted.image}" is not present with pull policy of Never'
+                    self._warn(wanted, ERR_IMAGE_NEVER_PULL, message)
+                    raise ImageError(ERR_IMAGE_NEVER_PULL, message)
+            required = "true"
+            return await self._pull(wanted)
+        finally:
+            self._measures.image_requests[request.policy.lower(), present, required] += 1
+
+    def _there_already(self, wanted: _Wanted, image: v1.Image) -> PresentImage:
+        there = f'Container image "{wanted.image}" already present on machine and can be accessed by the pod'
+        self._tell(wanted, "Pulled", there)
+        return PresentImage(image.id, _image_user(image))
 
     def _read(
         self, pod: Pod, request: ImageRequest, sandbox_config: v1.PodSandboxConfig, secrets: Sequence[Secret]
@@ -285,6 +300,7 @@ class ImageManager:
             f"({describe_duration(pulled.waited)} including waiting). Image size: {image.size} bytes."
         )
         self._tell(wanted, "Pulled", message)
+        self._measures.image_pulls.observe((image_size_word(image.size),), pulled.waited)
         if problem is not None and wanted.request.container is not None:
             raise ImageError(_CREATE_CONTAINER_CONFIG_ERROR, describe_error(problem)) from problem
         return PresentImage(pulled.reference, _image_user(image))

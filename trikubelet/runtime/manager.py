@@ -25,6 +25,7 @@ from trikubelet.runtime.image_holds import ImageHolds
 from trikubelet.runtime.image_volumes import version_problem
 from trikubelet.runtime.images import ImageManager
 from trikubelet.runtime.kill import Killer
+from trikubelet.runtime.measures import RuntimeMeasures
 from trikubelet.runtime.objects import NoObjects
 from trikubelet.runtime.observe import Observer
 from trikubelet.runtime.plan import ProbeResults, compute_pod_actions
@@ -106,6 +107,7 @@ class RuntimeManager:
         self._image_client = images
         self._observer = Observer(runtime, files)
         self.user_namespaces = UserNamespaces(options)
+        self.measures = RuntimeMeasures()
         self.image_holds = ImageHolds()
         """Images that containers are being made of: no garbage."""
         image_manager = ImageManager(
@@ -116,8 +118,9 @@ class RuntimeManager:
             rate=PullRate(options.registry_pull_qps, options.registry_burst),
             credentials=credentials,
             records=pull_records,
+            measures=self.measures,
         )
-        hooks = HookRunner(runtime, recorder, self._pod_ips, ended=ended)
+        hooks = HookRunner(runtime, recorder, self._pod_ips, ended=ended, measures=self.measures)
         self._killer = Killer(runtime, recorder, hooks, ended=ended, on_turn=on_turn)
         turns = Turns(options.starts_at_once)
         self._starter = ContainerStarter(
@@ -162,6 +165,7 @@ class RuntimeManager:
             waiting=self._waiting,
             objects=objects,
             image_holds=self.image_holds,
+            measures=self.measures,
         )
         self.runtime_name = ""
         self.runtime_version = ""

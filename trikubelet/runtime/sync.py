@@ -16,7 +16,7 @@ A step that fails ends the sync: the next one starts from what the runtime holds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -35,6 +35,7 @@ from trikubelet.runtime.image_holds import ImageHolds
 from trikubelet.runtime.image_volumes import ImageVolumes, mounted_images, pull_image_volumes
 from trikubelet.runtime.images import ImageManager
 from trikubelet.runtime.kill import Killer
+from trikubelet.runtime.measures import RuntimeMeasures, container_kind
 from trikubelet.runtime.model import ContainerState
 from trikubelet.runtime.objects import ObjectGetter
 from trikubelet.runtime.options import RuntimeOptions
@@ -60,6 +61,8 @@ REMOVE_CONTAINER_ERROR: Final = "RemoveContainerError"
 RESIZE_POD_ERROR: Final = "ResizePodInPlaceError"
 RETRY_SOON: Final = 1.0
 """Seconds until the next attempt after an error of the runtime that passes by itself."""
+IMAGE_VOLUME_REFUSED: Final = "ImageVolumeMountFailed"
+"""What the runtime's words begin with when it cannot mount an image (cri-api: `errors`)."""
 _ENDED: Final = (ContainerState.EXITED, ContainerState.UNKNOWN)
 
 
@@ -78,6 +81,7 @@ class SyncParts:
     waiting: WaitingReasons
     objects: ObjectGetter
     image_holds: ImageHolds
+    measures: RuntimeMeasures = attrs.field(factory=RuntimeMeasures)
 
 
 class PodSync:
@@ -117,6 +121,8 @@ class PodSync:
             await self._remove_old_init_containers()
             if self._plan.starts_anything:
                 await self._start_all()
+        if self._plan.create_sandbox and self._pod.spec.host_users is False:
+            self._parts.measures.failed_user_namespaced_pods += self._failed
         return PodSyncResult(self._results)
 
     @property
@@ -210,7 +216,14 @@ class PodSync:
         pod, plan, ips = self._pod, self._plan, tuple(self._status.ips)
         if not plan.create_sandbox:
             return await self._parts.sandboxes.existing(pod, plan.sandbox_id, plan.attempt, ips)
-        sandbox = await self._parts.sandboxes.create(pod, plan.attempt, ips)
+        measures = self._parts.measures
+        measures.started_pods += 1
+        measures.started_user_namespaced_pods += pod.spec.host_users is False
+        try:
+            sandbox = await self._parts.sandboxes.create(pod, plan.attempt, ips)
+        except SandboxError:
+            measures.failed_pods += 1
+            raise
         self._results.append(SyncResult(SyncAction.CREATE_POD_SANDBOX, describe_pod(pod)))
         if self._on_sandbox_ready is not None:
             try:
@@ -248,9 +261,12 @@ class PodSync:
         result = self._parts.crash_loops.hold_back(self._pod, container, self._status)
         if result is None:
             result = SyncResult(SyncAction.START_CONTAINER, container.name)
+            kind = container_kind(self._pod, container)
+            self._parts.measures.started_containers[(kind,)] += 1
             try:
                 await self._start_now(container, place)
             except StartError as error:
+                self._parts.measures.failed_containers[kind, error.reason] += 1
                 result = attrs.evolve(
                     result, reason=error.reason, message=error.message, retry_at=error.retry_at or _retry_at(error)
                 )
@@ -283,7 +299,23 @@ class PodSync:
             user_namespace=sandbox.user_namespace,
             recursive_read_only=handler.recursive_read_only_mounts,
         )
-        await self._parts.starter.start(request)
+        told = ""
+        try:
+            await self._parts.starter.start(request)
+        except StartError as error:
+            told = error.message
+            raise
+        finally:
+            self._count_image_volumes(container, image_volumes, told)
+
+    def _count_image_volumes(self, container: Container, images: Collection[str], problem: str) -> None:
+        if images:
+            refused = problem.startswith(IMAGE_VOLUME_REFUSED)
+            mounts = sum(mount.name in images for mount in container.volume_mounts)
+            measures = self._parts.measures
+            measures.image_volumes_requested += len(images)
+            measures.image_volumes_failed += mounts if refused else 0
+            measures.image_volumes_mounted += 0 if refused else mounts
 
 
 @attrs.frozen

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from trikubelet.api import POD_FAILED, Pod, PodStatus, qos_class
+from trikubelet.api import POD_FAILED, POD_PENDING, POD_RUNNING, Pod, PodStatus, qos_class
 from trikubelet.logs import get_logger
 from trikubelet.pods.classify import is_static_pod
 from trikubelet.status.conditions import containers_ready_condition, ready_condition
+from trikubelet.status.measures import StatusMeasures
 from trikubelet.status.merge import IllegalTransitionError, next_status, says_the_same
 from trikubelet.status.termination import terminated_status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Container as Membership
     from types import TracebackType
 
@@ -138,9 +140,14 @@ class StatusSubscription:
 class StatusManager:
     """Holds the reported status of every pod on the node."""
 
-    def __init__(self, clock: WallClock, pods: PodLookup) -> None:
+    def __init__(
+        self, clock: WallClock, pods: PodLookup, *, wanted_since: Callable[[str], float | None] = lambda uid: None
+    ) -> None:
+        """`wanted_since`: the Trio time from which on a pod is wanted, by UID."""
         self._clock = clock
         self._pods = pods
+        self._wanted_since = wanted_since
+        self.measures = StatusMeasures()
         self._changes: dict[str, StatusChange] = {}
         self._subscriptions: list[StatusSubscription] = []
         self._updates = self._unchanged = self._refused = 0
@@ -218,6 +225,7 @@ class StatusManager:
             message=f"Pod was rejected: {message}",
             qos_class=qos_class(pod),
         )
+        self.measures.rejected(reason)
         return self._update(pod, status, force=False, finished=False, rejected=True)
 
     def terminate_pod(self, pod: Pod) -> PodStatus:
@@ -259,6 +267,7 @@ class StatusManager:
             self._unchanged += 1
             return old
         self._updates += 1
+        self._measure(uid, old, merged)
         if known is None or old.phase != merged.phase:
             self.phases_version += 1
         change = StatusChange(
@@ -272,6 +281,13 @@ class StatusManager:
         for subscription in self._subscriptions:
             subscription.offer(change)
         return merged
+
+    def _measure(self, uid: str, old: PodStatus, new: PodStatus) -> None:
+        self.measures.changed(old, new)
+        if old.phase != new.phase == POD_RUNNING and old.phase in ("", POD_PENDING):
+            since = self._wanted_since(uid)
+            if since is not None:
+                self.measures.starts.observe(trio.current_time() - since)
 
     def status_before(self, pod: Pod) -> PodStatus:
         """What was reported of a pod before this agent began: by its mirror pod, for a static one that has one."""

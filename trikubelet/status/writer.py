@@ -22,6 +22,7 @@ from trikubelet.cluster.errors import ApiError, ApiStatusError
 from trikubelet.cluster.recovery import until_recovery
 from trikubelet.cluster.types import PODS, PatchType, Urgency, version_number
 from trikubelet.logs import get_logger
+from trikubelet.measures import Histogram
 from trikubelet.pods.classify import is_mirror_pod
 from trikubelet.status.manager import StatusChange
 from trikubelet.status.write_decisions import (
@@ -62,6 +63,8 @@ LOOK_PERIOD: Final = 10.0
 """Seconds, as the kubelet's `syncPeriod`."""
 GATHERING: Final = 0.05
 """Seconds that an ordinary change waits for more."""
+DURATION_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60)
+"""Seconds, as of the kubelet's `pod_status_sync_duration_seconds`."""
 PATIENCE: Final = 0.1
 """Seconds that an ordinary write may take on when an urgent change waits behind it: more than a round trip."""
 RECOVERY_SPREAD: Final = 1.0
@@ -137,6 +140,8 @@ class StatusWriter:
         self._work: dict[str, _Work] = {}
         self._nursery: trio.Nursery | None = None
         self._writes = self._deletions = self._fetches = self._failures = 0
+        self.durations = Histogram(DURATION_BOUNDS)
+        """Seconds from the first change that was not written yet to the write that holds it."""
         self._known_missing: set[str] = set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -311,6 +316,8 @@ class StatusWriter:
             work.record = attrs.evolve(work.record, unsure=True)
             return
         self._writes += 1
+        if work.waiting_since is not None:
+            self.durations.observe(trio.current_time() - work.waiting_since)
         work.reply = reply
         self._written(work, accepted(work.record, patch, reply, trio.current_time()))
         self._note_missing(patch, reply)

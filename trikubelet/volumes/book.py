@@ -6,6 +6,7 @@ gave, and asks it what comes next. A volume that nobody wants, and of which noth
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import attrs
@@ -14,6 +15,7 @@ from trikubelet.volumes.actual import ActualVolume, PodMount
 from trikubelet.volumes.backoff import Backoff, after_failure
 from trikubelet.volumes.decisions import Action, Failed, Operation, Situation, after, is_idle, next_step
 from trikubelet.volumes.desired import Wanted, csi_driver_of, needs_credentials, references, size_known
+from trikubelet.volumes.measures import plugin_name
 from trikubelet.volumes.model import Presence
 
 if TYPE_CHECKING:
@@ -249,6 +251,15 @@ class VolumeBook:
         """Why the last operations on volumes failed."""
         volumes = (self._volumes.get(name) for name in names)
         return "; ".join(sorted({volume.problem for volume in volumes if volume is not None and volume.problem}))
+
+    def count_by_plugin(self) -> tuple[Counter[str], Counter[str]]:
+        """By plugin: volumes that are there for pods, and volumes that pods want."""
+        there, wanted = Counter[str](), Counter[str]()
+        for volume in self._volumes.values():
+            for mount in volume.actual.mounts.values():
+                there[plugin_name(mount.spec)] += mount.presence is Presence.PRESENT
+            wanted.update(plugin_name(one.spec) for one in volume.wanted.values())
+        return there, wanted
 
     def statistics(self) -> Mapping[str, int]:
         """How many volumes there are, wanted, mounted for pods, and being worked on."""

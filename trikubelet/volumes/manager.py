@@ -35,6 +35,7 @@ from trikubelet.volumes.stats import UsageRecords
 from trikubelet.volumes.subpath import bind_subpath, clean_subpaths
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
     from random import Random
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.events import EventRecorder
+    from trikubelet.measures import Histograms
     from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.kinds.protocol import Kinds
     from trikubelet.volumes.model import MountedVolume, VolumeUsage
@@ -106,6 +108,8 @@ class VolumeManager:
         self._wishes = PodWishes(self._book, kinds, storage)
         self._runner = Runner(self._book, operations, on_end=self._operation_ended, may_unstage=lambda: self._compared)
         self._usage = UsageRecords(self._measure, self._wishes.all_mounted, period=usage_period, rng=rng)
+        self.reconstructed = self.not_understood = 0
+        """Pods' volumes that an earlier agent left, and those of them of which it cannot be told what they are."""
         self._releases: dict[str, trio.Event] = {}
         """By UID: the next change of a volume that a release waits for."""
         self._removals: dict[str, trio.Event] = {}
@@ -125,7 +129,10 @@ class VolumeManager:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Started when what is on disk is known. Cancelled, operations are left where they are; the next agent finds
         them on disk. Raises OSError when the root folder cannot be read."""
-        self._book.adopt(await reconstruct(self._root, self._kinds, self._disk))
+        found = await reconstruct(self._root, self._kinds, self._disk)
+        self.reconstructed = sum(bool(one.uid) for one in found)
+        self.not_understood = sum(not one.understood for one in found)
+        self._book.adopt(found)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._runner.run, nursery)
@@ -252,6 +259,26 @@ class VolumeManager:
         """As `PodVolumes.usage`."""
         await trio.lowlevel.checkpoint()
         return self._usage.of(uid)
+
+    @property
+    def durations(self) -> Histograms:
+        """Seconds of operations, by plugin, operation and how it ended."""
+        return self._runner.durations
+
+    def count_by_plugin(self) -> tuple[Counter[str], Counter[str]]:
+        """By plugin: volumes that are there for pods, and volumes that pods want."""
+        return self._book.count_by_plugin()
+
+    def usage_of_claims(self) -> Mapping[tuple[str, str], VolumeUsage]:
+        """By namespace and name of the claim, as last measured for one of the pods that have it."""
+        found: dict[tuple[str, str], VolumeUsage] = {}
+        for uid, volumes in self._wishes.all_mounted().items():
+            measured = self._usage.of(uid)
+            for name, volume in volumes.items():
+                claim, usage = volume.spec.claim, measured.get(name)
+                if claim is not None and usage is not None:
+                    found.setdefault((claim.metadata.namespace, claim.metadata.name), usage)
+        return found
 
     def driver_changed(self, driver: str) -> None:
         """A CSI driver, or the object that describes it, came, changed or went."""

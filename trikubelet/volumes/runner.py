@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trikubelet.measures import Histograms
 from trikubelet.volumes.decisions import Certainty, Failed, Operation, Outcome, still_useful
+from trikubelet.volumes.measures import STORAGE_BOUNDS, operation_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,6 +34,8 @@ class Runner:
         on_end: Callable[[Operation, frozenset[str]], None],
         may_unstage: Callable[[], bool],
     ) -> None:
+        self.durations = Histograms(STORAGE_BOUNDS)
+        """Seconds of operations, by `operation_labels`; of those that were cancelled nothing."""
         self._book = book
         self._operations = operations
         self._on_end = on_end
@@ -110,7 +114,10 @@ class Runner:
                 outcome = await self._operations.perform(operation)
         finally:
             del self._scopes[operation.name]
-            affected = self._book.finish(operation, outcome, trio.current_time())
+            now = trio.current_time()
+            if not (isinstance(outcome, Failed) and outcome.cancelled):
+                self.durations.observe(operation_labels(operation, outcome), now - operation.began)
+            affected = self._book.finish(operation, outcome, now)
             self._on_end(operation, affected)
 
     def _set_timer(self, name: str, at: float) -> None:

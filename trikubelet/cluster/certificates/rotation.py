@@ -34,6 +34,7 @@ from trikubelet.cluster.certificates.requests import (
 from trikubelet.cluster.certificates.store import CertificateError, CertifiedKey, NoPairError, certified_key
 from trikubelet.cluster.errors import ApiError
 from trikubelet.logs import get_logger
+from trikubelet.measures import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,13 @@ FIRST_RETRY: Final = 2.0
 LONGEST_RETRY: Final = 32.0
 LOOK: Final = 60.0
 """Seconds between two looks at the date, and between two log lines about a certificate that has expired."""
+_HOUR: Final = 3600
+_DAY: Final = 24 * _HOUR
+AGE_BOUNDS: Final = (
+    *(60, _HOUR, 4 * _HOUR, _DAY, 7 * _DAY),
+    *(30 * _DAY, 90 * _DAY, 180 * _DAY, 360 * _DAY, 4 * 360 * _DAY),
+)
+"""Seconds, as of the kubelet's `certificate_manager_server_rotation_seconds`."""
 LOOK_FOR_WANTED: Final = 5.0
 """Seconds between two looks whether it is known by now what to ask for."""
 
@@ -133,6 +141,8 @@ class CertificateManager:
         self._asked_for: Wanted | None = None
         self._asking: trio.CancelScope | None = None
         self._renewed = self._failed = 0
+        self.ages = Histogram(AGE_BOUNDS)
+        """Seconds that certificates had been valid when another took their place."""
         self._problem = ""
         self._held, self._at_once = _beginning(store, initial, clock.now())
         self._due: datetime | None = None
@@ -233,6 +243,8 @@ class CertificateManager:
         return None
 
     def _use(self, held: CertifiedKey) -> None:
+        if self._held is not None:
+            self.ages.observe((self._clock.now() - self._held.leaf.not_valid_before_utc).total_seconds())
         self._held = held
         self._renewed += 1
         self._problem = ""

@@ -15,6 +15,7 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from trikubelet.csi import v1
+from trikubelet.measures import Histograms
 from trikubelet.volumes.csi.rules import TOKENS_KEY
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 
@@ -36,6 +37,7 @@ _UNCERTAIN: Final = frozenset(
     {Status.CANCELLED, Status.DEADLINE_EXCEEDED, Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.ABORTED}
 )
 _NO_SECRET_IS_SHORTER: Final = 4
+_CODE_NAMES: Final = {Status.OK: "OK", Status.CANCELLED: "Canceled"}
 
 
 @attrs.frozen
@@ -78,9 +80,19 @@ class NodeClient:
     """A driver's Node service over a running channel. Every method raises CSIError and may be cancelled; the driver is
     told, but may have done the work."""
 
-    def __init__(self, channel: CallChannel, *, timeout: float = CALL_TIMEOUT) -> None:
+    def __init__(
+        self,
+        channel: CallChannel,
+        *,
+        timeout: float = CALL_TIMEOUT,
+        driver: str = "",
+        durations: Histograms | None = None,
+    ) -> None:
+        """`durations`: where calls of this driver are counted, in seconds, by driver, call and code."""
         self._stub = v1.NodeStub(cast(Any, channel))
         self._timeout = timeout
+        self._driver = driver
+        self._durations = Histograms() if durations is None else durations
 
     async def info(self, *, timeout: float | None = None) -> NodeInfo:
         reply = await self._call("NodeGetInfo", self._stub.node_get_info, v1.NodeGetInfoRequest(), timeout=timeout)
@@ -184,13 +196,21 @@ class NodeClient:
     ) -> Reply:
         allowed = self._timeout if timeout is None else timeout
         failure = CSIError(rpc, Status.DEADLINE_EXCEEDED, f"the driver did not answer within {allowed:g} s")
-        with trio.move_on_after(allowed) as scope:
-            try:
-                return await method(request, timeout=allowed)
-            except GRPCError as error:
-                # A deadline that is not ours is the driver's own, of something behind it.
-                if error.status is not Status.DEADLINE_EXCEEDED or trio.current_time() < scope.deadline:
-                    failure = CSIError(rpc, error.status, _without(secrets, error.message or "no message"))
+        began, status = trio.current_time(), Status.CANCELLED
+        try:
+            with trio.move_on_after(allowed) as scope:
+                try:
+                    reply = await method(request, timeout=allowed)
+                    status = Status.OK
+                    return reply
+                except GRPCError as error:
+                    # A deadline that is not ours is the driver's own, of something behind it.
+                    if error.status is not Status.DEADLINE_EXCEEDED or trio.current_time() < scope.deadline:
+                        failure = CSIError(rpc, error.status, _without(secrets, error.message or "no message"))
+            status = failure.status
+        finally:
+            labels = (self._driver, f"/csi.v1.Node/{rpc}", _code_name(status))
+            self._durations.observe(labels, trio.current_time() - began)
         # Not from the driver's error: that still has the secrets.
         raise failure
 
@@ -205,4 +225,6 @@ def _without(secrets: Iterable[str], text: str) -> str:
 
 def _code_name(status: Status) -> str:
     """As Go's gRPC writes it."""
-    return "Canceled" if status is Status.CANCELLED else "".join(word.title() for word in status.name.split("_"))
+    if status in _CODE_NAMES:
+        return _CODE_NAMES[status]
+    return "".join(word.title() for word in status.name.split("_"))

@@ -14,8 +14,10 @@ import trio
 
 from trikubelet.grpc import Channel, open_unix_channel
 from trikubelet.logs import get_logger
+from trikubelet.measures import Histograms
 from trikubelet.volumes.csi.client import CALL_TIMEOUT, NodeClient
 from trikubelet.volumes.errors import TransientVolumeError
+from trikubelet.volumes.measures import STORAGE_BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -40,6 +42,8 @@ class Drivers:
     def __init__(self, *, connect: Callable[[str], Channel] = open_unix_channel, timeout: float = CALL_TIMEOUT) -> None:
         self._connect = connect
         self._timeout = timeout
+        self.durations = Histograms(STORAGE_BOUNDS)
+        """Seconds of calls, by driver, call and code."""
         self._drivers: dict[str, Driver] = {}
         self._arrivals: dict[str, trio.Event] = {}
         self._listeners: list[Callable[[str], None]] = []
@@ -87,7 +91,7 @@ class Drivers:
             what = f"driver name {name} not found in the list of registered CSI drivers"
             raise TransientVolumeError(volume, what)
         async with self._connect(driver.endpoint) as channel:
-            yield NodeClient(channel, timeout=self._timeout)
+            yield NodeClient(channel, timeout=self._timeout, driver=name, durations=self.durations)
 
     def _tell(self, name: str) -> None:
         for listener in self._listeners:

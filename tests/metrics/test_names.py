@@ -1,0 +1,125 @@
+"""What is exposed, beside what a kubelet has, and beside what the documentation says."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import attrs
+import pytest
+from prometheus_client.metrics_core import Metric
+
+from tests.agent.sim_node import clock_without_threads
+from tests.metrics.kubelet_facts import BOUNDS, FACTS
+from tests.metrics.lives import bounds_of, labels_of, live_in_cluster, live_without_cluster, read
+from trikubelet.measures import Histograms
+from trikubelet.metrics.node import collect_gates
+from trikubelet.metrics.text_format import write_text
+from trikubelet.metrics.volumes import collect_csi, collect_volumes
+from trikubelet.volumes.csi.drivers import Drivers
+from trikubelet.volumes.model import VolumeUsage
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from trikubelet.volumes.manager import VolumeManager
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+GO_ONLY = {"git_commit", "git_tree_state", "build_date", "go_version", "compiler"}
+"""Labels of `kubernetes_build_info` that mean nothing here."""
+
+
+@pytest.fixture
+def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    return clock_without_threads(monkeypatch)
+
+
+@attrs.frozen
+class Volumes:
+    """In the place of a `VolumeManager` with a claim."""
+
+    durations: Histograms = attrs.field(factory=Histograms)
+    reconstructed: int = 0
+    not_understood: int = 0
+
+    def count_by_plugin(self) -> tuple[Counter[str], Counter[str]]:
+        return Counter(), Counter()
+
+    def usage_of_claims(self) -> dict[tuple[str, str], VolumeUsage]:
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        return {("default", "data"): VolumeUsage(at, 1, 10, 9, 100, 1, 99)}
+
+
+async def exposed(folder: Path) -> dict[str, Metric]:
+    """All families that there can be, by name."""
+    drivers = drivers_of(Histograms(BOUNDS["storage"]))
+    others = [*collect_csi(drivers), *collect_gates({"AllAlpha": False})]
+    others += [one for one in collect_volumes(cast("VolumeManager", Volumes())) if "stats" in one.name]
+    return {**await live_without_cluster(folder), **await live_in_cluster(), **read(b"".join(write_text(others)))}
+
+
+def differs(name: str, family: Metric) -> list[str]:
+    """How a family differs from the kubelet's of the same name."""
+    fact, found = FACTS[name], []
+    if family.type != fact.kind:
+        found.append(f"{fact.name} is a {family.type}, the kubelet's a {fact.kind}")
+    if labels_of(family) != fact.labels - GO_ONLY:
+        found.append(f"{fact.name} has labels {sorted(labels_of(family))}, the kubelet's {sorted(fact.labels)}")
+    if fact.bounds and bounds_of(family) != pytest.approx((*BOUNDS[fact.bounds], math.inf)):
+        found.append(f"{fact.name} has buckets {bounds_of(family)}")
+    return found
+
+
+async def test_every_family_is_as_the_kubelets_and_as_documented(mock_clock: MockClock, tmp_path: Path) -> None:
+    families = await exposed(tmp_path)
+    ours = {name for name in families if name.startswith("trikubelet_")} | {"python_info"}
+    assert families.keys() - ours <= FACTS.keys(), "a name of ours says so"
+    assert not [problem for name in families.keys() - ours for problem in differs(name, families[name])]
+    assert all(family.documentation for family in families.values())
+    tables = documented()
+    assert tables.keys() - families.keys() == set(), "documented, and not exposed"
+    assert families.keys() - tables.keys() == set(), "exposed, and not documented"
+    for name, family in families.items():
+        assert tables[name] == (family.type, labels_of(family)), name
+
+
+def documented() -> dict[str, tuple[str, frozenset[str]]]:
+    """By name: the kind that the page gives, and the labels."""
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", PAGE.read_text(), re.MULTILINE)
+    return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+
+def left_out() -> set[str]:
+    """The names in the last part of the page; `a_*` stands for all that begin so."""
+    part = PAGE.read_text().partition("## Left out")[2]
+    patterns = [re.escape(name).replace(r"\*", r"\w*") for name in re.findall(r"`([a-z_*]+)`", part)]
+    return {name for name in FACTS if any(re.fullmatch(pattern, name) for pattern in patterns)}
+
+
+def test_each_metric_of_the_kubelet_is_documented_or_left_out() -> None:
+    told = documented().keys()
+    assert FACTS.keys() - told - left_out() == set()
+    assert told & left_out() == set()
+
+
+def test_names_that_differ_from_the_kubelets_would_be_found() -> None:
+    right = next(iter(collect_csi(drivers_of(Histograms((1, 2))))))
+    wrong = Metric(right.name, right.documentation, "gauge")
+    for sample in right.samples:
+        wrong.add_sample(sample.name, {**sample.labels, "pod": "web"}, sample.value)
+    assert len(differs(wrong.name, wrong)) == 3
+
+
+def drivers_of(durations: Histograms) -> Drivers:
+    drivers = Drivers()
+    drivers.durations = durations
+    durations.observe(("driver", "call", "OK"), 1)
+    return drivers
+
+
+def test_a_family_without_help_would_be_found() -> None:
+    assert b"# HELP some_name \n" in b"".join(write_text([Metric("some_name", "", "gauge")]))

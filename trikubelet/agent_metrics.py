@@ -1,0 +1,110 @@
+"""The metrics of an agent: which collectors there are for the parts that it has.
+
+Made when somebody first asks for metrics: what parts count they count anyway, and before, the library need not be
+loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from trikubelet.metrics import cluster, node, pleg, pods, probes, runtime, servers, volumes
+from trikubelet.metrics.exposition import AgentMetrics
+from trikubelet.metrics.families import gauge
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from trikubelet.agent import Agent
+    from trikubelet.cluster.certificates.rotation import CertificateManager
+    from trikubelet.metrics.families import Collect
+    from trikubelet.metrics.health_checks import HealthChecks
+    from trikubelet.metrics.http_requests import RequestCounts
+    from trikubelet.podresources.measures import PodResourcesMeasures
+    from trikubelet.stats.exposition import Family
+
+
+MeasuredFamilies: TypeAlias = Callable[[], Awaitable[Sequence["Family"]]]
+"""Families of what has to be measured first (`StatsProvider.log_samples`)."""
+
+
+def agent_metrics(
+    agent: Agent,
+    health: HealthChecks,
+    *,
+    requests: RequestCounts | None = None,
+    client_certificate: CertificateManager | None = None,
+    server_certificate: CertificateManager | None = None,
+    pod_resources: PodResourcesMeasures | None = None,
+    measured: MeasuredFamilies | None = None,
+) -> AgentMetrics:
+    """All that is known of an agent; the optional ones are not the agent's own, and missing where there are none."""
+    collectors: list[Collect] = [
+        partial(pods.collect_pods, agent.pods, agent.workers, agent.statuses),
+        partial(pods.collect_workers, agent.workers),
+        partial(pods.collect_cleanup, agent.housekeeping, agent.preempting),
+        partial(pods.collect_statuses, agent.statuses, None if agent.reporters is None else agent.reporters.writer),
+        partial(runtime.collect_calls, agent.runtime_client, agent.image_client),
+        partial(runtime.collect_starts, agent.runtime.measures),
+        partial(runtime.collect_images, agent.runtime.measures),
+        partial(pleg.collect_pleg, agent.pleg, agent.pleg_sources, agent.clock),
+        partial(pleg.collect_running, agent.pleg.cache),
+        lambda: _node(agent),
+        partial(node.collect_gates, agent.options.configuration.feature_gates),
+        *_volumes(agent),
+        *_cluster(agent),
+        *node.process_collectors(),
+    ]
+    if requests is not None:
+        collectors.append(partial(servers.collect_http, requests))
+    if pod_resources is not None:
+        collectors.append(partial(servers.collect_pod_resources, pod_resources))
+    if client_certificate is not None:
+        collectors.append(lambda: cluster.collect_client_certificate(client_certificate, agent.clock.now()))
+    if server_certificate is not None:
+        collectors.append(lambda: cluster.collect_server_certificate(server_certificate, agent.clock.now()))
+    return AgentMetrics(
+        metrics=collectors,
+        probes=[node.process_start, partial(probes.collect_probes, agent.probes.manager.metrics)],
+        slis=[partial(servers.collect_health, health)],
+        slow_metrics=() if measured is None else (partial(_measured, measured),),
+    )
+
+
+def _node(agent: Agent) -> Iterable[Metric]:
+    info = agent.node.cached().status.node_info
+    return node.collect_node(agent.options.node_name, info, cgroup_v2=agent.runtime_options.machine.cgroup_v2)
+
+
+def _volumes(agent: Agent) -> list[Collect]:
+    parts = agent.volume_parts
+    if parts is None:
+        return []
+    found: list[Collect] = [partial(volumes.collect_volumes, parts.manager)]
+    if parts.drivers is not None:
+        found.append(partial(volumes.collect_csi, parts.drivers))
+    return found
+
+
+def _cluster(agent: Agent) -> list[Collect]:
+    if agent.cluster is None:
+        return []
+    from trikubelet.cluster.client import HttpApiClient
+
+    found: list[Collect] = [
+        partial(pods.collect_start_latency, agent.cluster.pod_starts),
+        partial(node.collect_startup, agent.cluster.node.startup, node.boot_times),
+    ]
+    client = agent.cluster.client
+    if isinstance(client, HttpApiClient):
+        found.append(partial(cluster.collect_requests, client.measures))
+    return found
+
+
+async def _measured(measure: MeasuredFamilies) -> Iterable[Metric]:
+    return [
+        gauge(family.name, family.help, {one.labels: one.value for one in family.samples}, family.label_names)
+        for family in await measure()
+    ]

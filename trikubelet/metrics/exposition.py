@@ -1,0 +1,141 @@
+"""Answers a scrape: gathers the families, and writes them down as the client likes them.
+
+A collector that fails costs its own families, not the others' (Go: `ContinueOnError`). What a client's headers say is
+only looked for among the few things that there are, so no header can do harm.
+"""
+
+from __future__ import annotations
+
+import gzip
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
+
+import attrs
+import trio
+
+from trikubelet.logs import get_logger
+from trikubelet.metrics.families import counter, has_samples
+from trikubelet.metrics.text_format import TextFormat, write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+
+    from prometheus_client.metrics_core import Metric
+
+    from trikubelet.metrics.families import Collect
+
+    CollectSlowly = Callable[[], Awaitable[Iterable[Metric]]]
+    """Gives families for which somebody else has to be asked."""
+
+log = get_logger("metrics")
+
+Page = Literal["metrics", "probes", "slis"]
+
+SMALL: Final = 64 * 1024
+"""Bytes up to which a body is made at once, in some milliseconds. Of what is larger, others have their turn between
+the pieces, and a thread compresses it."""
+COMPRESSION: Final = 1
+"""Level of gzip: names that repeat need no more."""
+PATIENCE: Final = 10.0
+"""Seconds that a collector may wait for others. A scrape that is late is none."""
+
+
+@attrs.frozen
+class Exposition:
+    """The answer to a scrape."""
+
+    body: bytes
+    content_type: str
+    content_encoding: str = ""
+    """`gzip`, or empty when the body is as it is."""
+
+
+class AgentMetrics:
+    """The metrics of one agent, by page: `/metrics`, `/metrics/probes` and `/metrics/slis`."""
+
+    def __init__(
+        self,
+        *,
+        metrics: Sequence[Collect],
+        probes: Sequence[Collect],
+        slis: Sequence[Collect],
+        slow_metrics: Sequence[CollectSlowly] = (),
+    ) -> None:
+        """`slow_metrics` belong to the page `metrics`."""
+        self._pages: Mapping[Page, Sequence[Collect]] = {"metrics": metrics, "probes": probes, "slis": slis}
+        self._slow = slow_metrics
+        self._failures = 0
+
+    async def expose(self, page: Page, *, accept: str = "", accept_encoding: str = "") -> Exposition:
+        """Everything as it is now. The headers are the request's (`Accept`, `Accept-Encoding`), empty for none.
+
+        Never fails for what is collected. May be cancelled freely.
+        """
+        form = TextFormat.OPENMETRICS if prefers_openmetrics(accept) else TextFormat.TEXT
+        pieces, size = [], 0
+        for piece in write_text(await self._gather(page), form):
+            pieces.append(piece)
+            size += len(piece)
+            if size > SMALL:
+                await trio.lowlevel.checkpoint()
+        body = b"".join(pieces)
+        if not takes_gzip(accept_encoding):
+            return Exposition(body, form.value)
+        compress = partial(gzip.compress, body, COMPRESSION, mtime=0)
+        packed = compress() if size <= SMALL else await trio.to_thread.run_sync(compress)
+        return Exposition(packed, form.value, "gzip")
+
+    async def _gather(self, page: Page) -> list[Metric]:
+        """The families that have samples, by name. Other tasks have their turn between two collectors."""
+        metrics: list[Metric] = []
+        for collect in self._pages[page]:
+            await trio.lowlevel.checkpoint()
+            try:
+                metrics += collect()
+            except Exception as error:  # noqa: BLE001 - see the module's text
+                self._failed(error)
+        if page == "metrics":
+            for collect_slowly in self._slow:
+                try:
+                    with trio.fail_after(PATIENCE):
+                        metrics += await collect_slowly()
+                except Exception as error:  # noqa: BLE001 - see the module's text
+                    self._failed(error)
+            text = "Collectors of metrics that failed since the start: their families were missing in that answer."
+            metrics.append(counter("trikubelet_metrics_failures_total", text, self._failures))
+        return sorted(filter(has_samples, metrics), key=lambda metric: metric.name)
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        log.error("metrics could not be collected", error=str(error), exc_info=error)
+
+
+def prefers_openmetrics(accept: str) -> bool:
+    """Whether a client would rather have OpenMetrics than text, by its `Accept` header."""
+    weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
+    for kind, parameters in _entries(accept):
+        if kind in weights and not (kind != "text/plain" and parameters.get("version", "1.0.0") not in _VERSIONS):
+            weights[kind] = max(weights[kind], _weight(parameters))
+    return weights["application/openmetrics-text"] > weights["text/plain"]
+
+
+_VERSIONS: Final = ("0.0.1", "1.0.0")
+
+
+def takes_gzip(accept_encoding: str) -> bool:
+    """Whether a client's `Accept-Encoding` names gzip."""
+    return any(kind == "gzip" and _weight(parameters) > 0 for kind, parameters in _entries(accept_encoding))
+
+
+def _entries(header: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """What a header lists, in small letters, with the parameters of each."""
+    for entry in header.lower().split(","):
+        kind, *rest = entry.split(";")
+        pairs = (parameter.partition("=") for parameter in rest)
+        yield kind.strip(), {name.strip(): value.strip().strip('"') for name, _, value in pairs}
+
+
+def _weight(parameters: Mapping[str, str]) -> float:
+    text = parameters.get("q", "1")
+    digits = text.replace(".", "", 1)
+    return float(text) if digits.isascii() and digits.isdigit() and len(digits) <= 4 else 0.0

@@ -1,0 +1,99 @@
+"""Families about the node and the agent's process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from trikubelet import __version__
+from trikubelet.metrics.families import gauge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric
+
+    from trikubelet.api import NodeSystemInfo
+    from trikubelet.metrics.families import Collect
+    from trikubelet.node.startup import NodeStartup
+
+
+def process_collectors() -> tuple[Collect, ...]:
+    """The library's own: CPU, memory, descriptors and start of this process, and which Python it is."""
+    return ProcessCollector(registry=None).collect, PlatformCollector(registry=None).collect
+
+
+def process_start() -> Iterator[Metric]:
+    """The one of them that the kubelet has on each of its pages."""
+    return (
+        metric for metric in ProcessCollector(registry=None).collect() if metric.name == "process_start_time_seconds"
+    )
+
+
+def collect_node(name: str, info: NodeSystemInfo, *, cgroup_v2: bool) -> Iterator[Metric]:
+    """`info`: what the node reports of itself."""
+    yield gauge("kubelet_node_name", "The name of this node.", {(name,): 1}, ("node",))
+    yield gauge("kubelet_cgroup_version", "The version of cgroups that this machine has.", 2 if cgroup_v2 else 1)
+    yield gauge("kubelet_metrics_provider", "Who tells what containers use.", {("cri",): 1}, ("provider",))
+    version = info.kubelet_version
+    major, minor = [*version.removeprefix("v").split("."), "", ""][:2]
+    labels = ("git_version", "major", "minor", "platform")
+    build = {(version, major, minor, f"{info.operating_system}/{info.architecture}"): 1}
+    text = "The version of Kubernetes whose kubelet this agent behaves like."
+    yield gauge("kubernetes_build_info", text, build, labels)
+    yield gauge("trikubelet_build_info", "The agent's own version.", {(__version__,): 1}, ("version",))
+    tasks = trio.lowlevel.current_statistics().tasks_living
+    yield gauge("trikubelet_tasks", "Tasks of the agent's event loop.", tasks)
+
+
+def collect_gates(gates: Mapping[str, bool]) -> Iterator[Metric]:
+    """Those that the configuration sets; what is not set is as in the kubelet of that version."""
+    values = {(name, ""): int(enabled) for name, enabled in gates.items()}
+    yield gauge(
+        "kubernetes_feature_enabled", "Whether a feature is on, by the configuration.", values, ("name", "stage")
+    )
+
+
+def collect_startup(startup: NodeStartup, boot: Callable[[], BootTimes | None]) -> Iterator[Metric]:
+    """How a new node came to be; nothing of one that was there before."""
+    times = boot()
+    if startup.attempted_at is None or startup.created_at is None or times is None:
+        return
+    attempted, created = startup.attempted_at.timestamp(), startup.created_at.timestamp()
+    text = "From the machine's start to the agent's, on a new node."
+    yield gauge("kubelet_node_startup_pre_kubelet_duration_seconds", text, times.agent - times.machine)
+    text = "From the agent's start to its first attempt to register a new node."
+    yield gauge("kubelet_node_startup_pre_registration_duration_seconds", text, attempted - times.agent)
+    text = "From the first attempt to register a new node to success."
+    yield gauge("kubelet_node_startup_registration_duration_seconds", text, created - attempted)
+    if startup.ready_at is None:
+        return
+    ready = startup.ready_at.timestamp()
+    text = "From when a new node was registered to when it was ready."
+    yield gauge("kubelet_node_startup_post_registration_duration_seconds", text, ready - created)
+    text = "From the machine's start to when a new node was ready."
+    yield gauge("kubelet_node_startup_duration_seconds", text, ready - times.machine)
+
+
+class BootTimes:
+    """When the machine and this process began, in seconds since 1970."""
+
+    def __init__(self, machine: float, agent: float) -> None:
+        self.machine, self.agent = machine, agent
+
+
+def boot_times(proc: Path = Path("/proc")) -> BootTimes | None:
+    """None where the kernel does not tell."""
+    try:
+        lines = (proc / "stat").read_text().splitlines()
+        machine = next(float(line.split()[1]) for line in lines if line.startswith("btime "))
+        # The name of the program, in brackets, may hold anything.
+        ticks = int((proc / "self/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+    return BootTimes(machine, machine + ticks / os.sysconf("SC_CLK_TCK"))

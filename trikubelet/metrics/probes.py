@@ -1,0 +1,26 @@
+"""Families about probes, for a page of their own: they are the only ones with the names of pods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trikubelet.metrics.families import HistogramFamily, HistogramRow, counter
+from trikubelet.probes.metrics import BUCKETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from trikubelet.probes.metrics import ProbeMetrics
+
+TOTAL_LABELS = ("probe_type", "result", "container", "pod", "namespace", "pod_uid")
+
+
+def collect_probes(metrics: ProbeMetrics) -> Iterator[Metric]:
+    samples = metrics.samples()
+    totals = {tuple(one.labels[name] for name in TOTAL_LABELS): one.value for one in samples.totals}
+    yield counter("prober_probe_total", "Probes that came to a result.", totals, TOTAL_LABELS)
+    durations = HistogramFamily("prober_probe_duration_seconds", "How long probes took, with all their tries.")
+    durations.rows = [HistogramRow(one.labels, BUCKETS, one.buckets, one.sum) for one in samples.durations]
+    yield durations

@@ -1,0 +1,85 @@
+"""Families about the container runtime: calls to it, and what was made of them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from trikubelet.measures import Counts, Histograms
+from trikubelet.metrics.families import counter, histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from trikubelet.cri.client import ImageClient, RuntimeClient
+    from trikubelet.runtime.measures import RuntimeMeasures
+
+
+def collect_calls(runtime: RuntimeClient, images: ImageClient) -> Iterator[Metric]:
+    """Of both clients, as if they were one."""
+    durations, errors = Histograms(), Counts()
+    for measures in (runtime.measures, images.measures):
+        durations.update({(operation_type(rpc),): one for (rpc,), one in measures.durations.items()})
+        errors.update({(operation_type(rpc),): number for (rpc,), number in measures.errors.items()})
+    label = ("operation_type",)
+    totals = {labels: one.count for labels, one in durations.items()}
+    yield counter("kubelet_runtime_operations_total", "Calls to the container runtime that ended.", totals, label)
+    yield histogram(
+        "kubelet_runtime_operations_duration_seconds", "How long calls to the runtime took.", durations, label
+    )
+    text = "Calls to the container runtime that failed or were given up."
+    yield counter("kubelet_runtime_operations_errors_total", text, errors, label)
+    label = ("runtime_handler",)
+    text = "How long it took to make sandboxes, by the handler of the pod's RuntimeClass."
+    yield histogram("kubelet_run_podsandbox_duration_seconds", text, runtime.sandbox_durations, label)
+    text = "Sandboxes that could not be made, by the handler of the pod's RuntimeClass."
+    yield counter("kubelet_run_podsandbox_errors_total", text, runtime.sandbox_errors, label)
+    entries: dict[tuple[str, str], int] = {}
+    for rpc, one in runtime.list_statistics().items():
+        entries |= {(operation_type(rpc), "known"): one.hits, (operation_type(rpc), "parsed"): one.parses}
+    text = "Entries in the runtime's lists, by whether they were the same as before or had to be parsed."
+    yield counter("trikubelet_list_entries_total", text, entries, ("operation_type", "entry"))
+
+
+def operation_type(rpc: str) -> str:
+    """The kubelet's word for a call: `RunPodSandbox` is `run_podsandbox`."""
+    if rpc == "UpdateContainerResources":
+        return "update_container"
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", rpc.replace("PodSandbox", "Podsandbox"))
+    return words.lower()
+
+
+def collect_starts(measures: RuntimeMeasures) -> Iterator[Metric]:
+    yield counter("kubelet_started_pods_total", "Pods for which a sandbox was to be made.", measures.started_pods)
+    yield counter("kubelet_started_pods_errors_total", "Pods whose sandbox was not made.", measures.failed_pods)
+    text = "Pods with a user namespace for which a sandbox was to be made."
+    yield counter("kubelet_started_user_namespaced_pods_total", text, measures.started_user_namespaced_pods)
+    text = "Pods with a user namespace that could not be started as a whole when their sandbox was made."
+    yield counter("kubelet_started_user_namespaced_pods_errors_total", text, measures.failed_user_namespaced_pods)
+    kind = "container_type"
+    text = "Containers that were to be started."
+    yield counter("kubelet_started_containers_total", text, measures.started_containers, (kind,))
+    text = "Containers that were not started, by the reason that their status shows."
+    yield counter("kubelet_started_containers_errors_total", text, measures.failed_containers, (kind, "code"))
+    text = "Times that a hook asked for HTTPS, got plain HTTP, and then asked for that."
+    yield counter("kubelet_lifecycle_handler_http_fallbacks_total", text, measures.http_fallbacks)
+    text = "Hooks that were to sleep longer than their container lived."
+    yield counter("kubelet_sleep_action_terminated_early_total", text, measures.sleeps_cut_short)
+
+
+def collect_images(measures: RuntimeMeasures) -> Iterator[Metric]:
+    text = "How long pulls that succeeded took, with the wait for their turn, by the size of the image."
+    yield histogram("kubelet_image_pull_duration_seconds", text, measures.image_pulls, ("image_size_in_bytes",))
+    text = "Images that containers and volumes asked for."
+    labels = ("pull_policy", "present_locally", "pull_required")
+    yield counter("kubelet_image_manager_ensure_image_requests_total", text, measures.image_requests, labels)
+    text = "Images that were removed since they were not used for long, or since the disk was full."
+    yield counter("kubelet_image_garbage_collected_total", text, measures.images_removed, ("reason",))
+    text = "Images that containers to be started had as volumes."
+    yield counter("kubelet_image_volume_requested_total", text, measures.image_volumes_requested)
+    text = "Images that were mounted as volumes."
+    yield counter("kubelet_image_volume_mounted_succeed_total", text, measures.image_volumes_mounted)
+    text = "Images that the runtime could not mount as volumes."
+    yield counter("kubelet_image_volume_mounted_errors_total", text, measures.image_volumes_failed)

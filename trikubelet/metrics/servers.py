@@ -1,0 +1,51 @@
+"""Families about those who ask this node: requests, and what health checks told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trikubelet.metrics.families import counter, gauge, histogram
+from trikubelet.metrics.health_checks import HEALTHZ
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from trikubelet.metrics.health_checks import HealthChecks
+    from trikubelet.metrics.http_requests import RequestCounts
+    from trikubelet.podresources.measures import PodResourcesMeasures
+
+
+def collect_http(counts: RequestCounts) -> Iterator[Metric]:
+    labels = ("method", "path", "server_type", "long_running")
+    yield counter("kubelet_http_requests_total", "Requests to the node's servers.", counts.requests, labels)
+    text = "How long requests to the node's servers took."
+    yield histogram("kubelet_http_requests_duration_seconds", text, counts.durations, labels)
+    text = "Requests that the node's servers are busy with."
+    yield gauge("kubelet_http_inflight_requests", text, counts.in_flight, labels)
+    text = "Requests for streams that came over WebSocket."
+    yield counter("kubelet_websocket_streaming_requests_total", text, counts.websockets, ("subresource",))
+
+
+def collect_pod_resources(measures: PodResourcesMeasures) -> Iterator[Metric]:
+    for name, text, counts in (
+        ("requests_total", "Requests to the pod resources API.", measures.requests),
+        ("requests_list", "Calls of List.", measures.lists),
+        ("requests_get", "Calls of Get.", measures.gets),
+        ("requests_get_allocatable", "Calls of GetAllocatableResources.", measures.allocatables),
+        ("errors_list", "Calls of List that failed.", measures.failed_lists),
+        ("errors_get", "Calls of Get that failed.", measures.failed_gets),
+        ("errors_get_allocatable", "Calls of GetAllocatableResources that failed.", measures.failed_allocatables),
+    ):
+        yield counter(f"kubelet_pod_resources_endpoint_{name}", text, counts, ("server_api_version",))
+
+
+def collect_health(checks: HealthChecks) -> Iterator[Metric]:
+    """Looks, too."""
+    checks.look()
+    results = {(name, HEALTHZ): int(healthy) for name, healthy in checks.results.items()}
+    yield gauge("kubernetes_healthcheck", "Whether a health check passes.", results, ("name", "type"))
+    counts = {(name, HEALTHZ, result): number for (name, result), number in checks.counts.items()}
+    text = "What health checks found, as often as they were asked."
+    yield counter("kubernetes_healthchecks_total", text, counts, ("name", "type", "status"))

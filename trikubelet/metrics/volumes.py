@@ -1,0 +1,51 @@
+"""Families about volumes: operations on them, those that there are, and how full claims are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from trikubelet.metrics.families import counter, gauge, histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from trikubelet.volumes.csi.drivers import Drivers
+    from trikubelet.volumes.manager import VolumeManager
+
+_USAGE: Final = {
+    "capacity": ("kubelet_volume_stats_capacity_bytes", "Size of a claim's volume."),
+    "available": ("kubelet_volume_stats_available_bytes", "What is left of a claim's volume."),
+    "used": ("kubelet_volume_stats_used_bytes", "What is used of a claim's volume."),
+    "inodes": ("kubelet_volume_stats_inodes", "Inodes of a claim's volume."),
+    "inodes_free": ("kubelet_volume_stats_inodes_free", "Inodes that are left of a claim's volume."),
+    "inodes_used": ("kubelet_volume_stats_inodes_used", "Inodes that are used of a claim's volume."),
+}
+"""By what usage calls it."""
+
+
+def collect_volumes(volumes: VolumeManager) -> Iterator[Metric]:
+    operations = {(*labels, "false"): one for labels, one in volumes.durations.items()}
+    labels = ("volume_plugin", "operation_name", "status", "migrated")
+    yield histogram("storage_operation_duration_seconds", "How long operations on volumes took.", operations, labels)
+    there, wanted = volumes.count_by_plugin()
+    by_state = {(plugin, "actual_state_of_world"): number for plugin, number in there.items()}
+    by_state |= {(plugin, "desired_state_of_world"): number for plugin, number in wanted.items()}
+    text = "Volumes that are there for pods, and volumes that pods want."
+    yield gauge("volume_manager_total_volumes", text, by_state, ("plugin_name", "state"))
+    text = "Pods' volumes of an earlier agent that were found at the start."
+    yield counter("reconstruct_volume_operations_total", text, volumes.reconstructed)
+    text = "Pods' volumes of an earlier agent of which it could not be told what they are."
+    yield counter("reconstruct_volume_operations_errors_total", text, volumes.not_understood)
+    claims = volumes.usage_of_claims()
+    for field, (name, text) in _USAGE.items():
+        values = {claim: getattr(usage, field) for claim, usage in claims.items()}
+        known = {claim: value for claim, value in values.items() if value is not None}
+        yield gauge(name, text, known, ("namespace", "persistentvolumeclaim"))
+
+
+def collect_csi(drivers: Drivers) -> Iterator[Metric]:
+    calls = {(*labels, "false"): one for labels, one in drivers.durations.items()}
+    labels = ("driver_name", "method_name", "grpc_status_code", "migrated")
+    yield histogram("csi_operations_seconds", "How long calls to CSI drivers took.", calls, labels)
