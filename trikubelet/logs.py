@@ -16,11 +16,24 @@ LogFormat = Literal["text", "json"]
 _LEVEL_OF_VERBOSITY = ((4, 10), (0, 20))
 
 
+def set_verbosity(verbosity: int) -> None:
+    """Change what is logged from now on. Raises ValueError for a negative one."""
+    import structlog
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_level(verbosity)))
+
+
+def _level(verbosity: int) -> int:
+    for least, level in _LEVEL_OF_VERBOSITY:
+        if verbosity >= least:
+            return level
+    raise ValueError(f"expected a verbosity of 0 or more, got {verbosity}")
+
+
 def configure_logging(log_format: LogFormat, verbosity: int) -> None:
     """Send every logger's lines to stderr, as text for people or one JSON object a line."""
     import structlog
 
-    level = next(level for least, level in _LEVEL_OF_VERBOSITY if verbosity >= least)
     renderer: Any
     if log_format == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -34,7 +47,7 @@ def configure_logging(log_format: LogFormat, verbosity: int) -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(_level(verbosity)),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )

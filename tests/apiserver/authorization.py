@@ -21,6 +21,7 @@ from tests.apiserver.references import (
     service_account_names,
 )
 from tests.apiserver.resources import (
+    ACCESS_REVIEWS,
     CONFIG_MAPS,
     CSI_DRIVERS,
     CSI_NODES,
@@ -34,6 +35,7 @@ from tests.apiserver.resources import (
     SERVICE_ACCOUNTS,
     SERVICES,
     SIGNING_REQUESTS,
+    TOKEN_REVIEWS,
     TRUST_BUNDLES,
     VOLUME_ATTACHMENTS,
     VOLUME_CLAIMS,
@@ -59,6 +61,8 @@ _RULES: Final[dict[ResourceInfo, tuple[str, ...]]] = {
     CSI_DRIVERS: _READ,
     RUNTIME_CLASSES: _READ,
     TRUST_BUNDLES: _READ,
+    TOKEN_REVIEWS: ("create",),
+    ACCESS_REVIEWS: ("create",),
 }
 """What the rules for agents grant without looking at the object."""
 

@@ -7,22 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 from tests.apiserver import discovery
 from tests.apiserver.documents import Document, uid_of
-from tests.apiserver.errors import ApiFailure, bad_request, no_such_path, unsupported_media
+from tests.apiserver.errors import ApiFailure, bad_request, no_such_path, not_allowed, unsupported_media
 from tests.apiserver.patches import apply_patch
 from tests.apiserver.requests import resource_version
+from tests.apiserver.resources import OF_THE_NODE
+from tests.apiserver.reviews import REVIEWS
 from tests.apiserver.store import encode
 from tests.apiserver.strategy_table import strategy_for
 from tests.apiserver.subresources import Subresources, deletion_in
 from trikubelet.server.messages import JSON, Response
 
 if TYPE_CHECKING:
+    from tests.apiserver.node_proxy import NodeProxy
     from tests.apiserver.reading import Reader
     from tests.apiserver.registry import Registry
     from tests.apiserver.requests import Call
     from tests.apiserver.resources import ResourceInfo
+    from tests.apiserver.reviews import Reviews
     from tests.apiserver.users import User
     from tests.apiserver.watches import WatchHub
-    from trikubelet.server.messages import AnyResponse, Request
+    from trikubelet.server.messages import AnyResponse, Handler, Request
 
 _BODIES = ("application/json", "application/yaml")
 
@@ -30,19 +34,36 @@ _BODIES = ("application/json", "application/yaml")
 class Handling:
     """Answers calls. Raises ApiFailure for those that cannot be fulfilled."""
 
-    def __init__(self, registry: Registry, reader: Reader, hub: WatchHub, subresources: Subresources) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        reader: Reader,
+        hub: WatchHub,
+        subresources: Subresources,
+        reviews: Reviews,
+        node_proxy: NodeProxy,
+    ) -> None:
         self._registry = registry
         self._reader = reader
         self._hub = hub
         self._subresources = subresources
+        self._reviews = reviews
+        self._node_proxy = node_proxy
+        self.aggregated: dict[str, Handler] = {}
+        """Group and version (`metrics.k8s.io/v1beta1`) → who serves them in place of this server."""
 
     async def answer(self, request: Request, call: Call, user: User) -> AnyResponse:
         if call.info is None:
-            found = discovery.answer(request)
+            behind = next((handler for name, handler in self.aggregated.items() if _is_below(call.path, name)), None)
+            found = await behind(request) if behind is not None else discovery.answer(request, self.aggregated)
             if found is None:
                 raise no_such_path()
             return found
+        if call.subresource in OF_THE_NODE:
+            return await self._node_proxy.answer(request, call)
         _check_accept(request)
+        if call.info in REVIEWS and call.verb != "create":
+            raise not_allowed()
         match call.verb:
             case "get":
                 await self._reader.wait_fresh(resource_version(request))
@@ -69,6 +90,8 @@ class Handling:
 
     def _create(self, request: Request, call: Call, info: ResourceInfo, user: User) -> Document:
         body = _document(request)
+        if info in REVIEWS:
+            return self._reviews.answer(info, body)
         if call.subresource:
             return self._subresources.create(info, call.namespace, call.name, call.subresource, body, user)
         return self._registry.create(info, call.namespace, body, user)
@@ -104,6 +127,10 @@ class Handling:
         version = str(self._registry.store.version)
         metadata = {"resourceVersion": version}
         return {"kind": f"{info.kind}List", "apiVersion": info.api_version, "metadata": metadata, "items": found}
+
+
+def _is_below(path: str, group_version: str) -> bool:
+    return f"{path}/".startswith(f"/apis/{group_version}/")
 
 
 def _json(document: Document, status: int = 200) -> Response:

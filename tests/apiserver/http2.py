@@ -23,7 +23,9 @@ from trikubelet.server.messages import (
     Handler,
     HTTPError,
     Request,
+    Response,
     StreamResponse,
+    UpgradeResponse,
     error_response,
 )
 
@@ -105,6 +107,8 @@ class Http2Connection(Connection):
             await writer.write(b"")
             stream.end()
             return
+        if isinstance(response, UpgradeResponse):
+            response = Response(b"HTTP/2 knows no upgrades", 400)
         headers = _headers(response)
         headers.append((b"content-length", b"%d" % len(response.body)))
         if stream.reset:
@@ -133,7 +137,7 @@ class _Writer:
         self._stream.flush()
 
 
-def _headers(response: AnyResponse) -> Headers:
+def _headers(response: Response | StreamResponse) -> Headers:
     fields = [("content-type", response.content_type), *response.headers]
     status = (b":status", b"%d" % response.status)
     return [status, *((name.lower().encode(), value.encode()) for name, value in fields)]

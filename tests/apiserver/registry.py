@@ -204,6 +204,9 @@ class Registry:
         elif subresource == "approval":
             strategy.prepare_approval(new, old)
             causes = []
+        elif subresource == "ephemeralcontainers":
+            strategy.prepare_ephemeral_containers(new, old)
+            causes = strategy.validate_ephemeral_containers(new, old)
         else:
             strategy.prepare_update(new, old)
             causes = strategy.validate_update(new, old)

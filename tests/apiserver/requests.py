@@ -8,13 +8,14 @@ from urllib.parse import unquote
 import attrs
 
 from tests.apiserver.errors import ApiFailure, bad_request, no_such_path, not_allowed
-from tests.apiserver.resources import ResourceInfo, find_resource
+from tests.apiserver.resources import OF_THE_NODE, RESOURCES, ResourceInfo, find_resource
 from tests.apiserver.selectors import Selector, parse_fields, parse_selector
 from trikubelet.server.messages import HTTPError
 
 if TYPE_CHECKING:
     from trikubelet.server.messages import Request
 
+_GROUPS: Final = frozenset(info.group for info in RESOURCES)
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
@@ -69,9 +70,12 @@ def read_call(request: Request, user: str) -> Call:
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     info = find_resource(group, version, rest[0])
-    if info is None or len(rest) > 3 or (namespace and not info.namespaced):
-        raise no_such_path()
+    if info is None and group not in _GROUPS:
+        # None of ours. Somebody behind this server may have it.
+        return Call(request.method.lower(), request.path, user=user, user_agent=agent, body=request.body)
     name, subresource, *_ = [*rest[1:], "", ""]
+    if info is None or (len(rest) > 3 and subresource != "proxy") or (namespace and not info.namespaced):
+        raise no_such_path()
     if (name and info.namespaced and not namespace) or (subresource and not _has(info, subresource)):
         raise no_such_path()
     fields = request.text("fieldSelector") or ""
@@ -110,6 +114,8 @@ def _has(info: ResourceInfo, subresource: str) -> bool:
 
 def _verb(request: Request, name: str, subresource: str) -> str:
     method = request.method
+    if subresource in OF_THE_NODE:
+        return {**_VERBS, "DELETE": "delete"}.get(method, "get")
     if method in ("GET", "HEAD"):
         if name:
             return "get"

@@ -24,7 +24,7 @@ class ResourceInfo:
     status: bool = False
     """There is a subresource `status`, and writes to the object itself leave the status alone."""
     subresources: tuple[str, ...] = ()
-    """Others that can be created: `binding`, `token`."""
+    """Others: `binding`, `token`."""
     short_names: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     """For field selectors, besides metadata.name and metadata.namespace."""
@@ -82,11 +82,21 @@ NAMESPACES: Final = ResourceInfo(
     "", "v1", "namespaces", "Namespace", False, status=True, short_names=("ns",), fields=("status.phase",)
 )
 NODES: Final = ResourceInfo(
-    "", "v1", "nodes", "Node", False, status=True, short_names=("no",), fields=("spec.unschedulable",)
+    "", "v1", "nodes", "Node", False, True, ("proxy",), short_names=("no",), fields=("spec.unschedulable",)
 )
 PODS: Final = ResourceInfo(
-    "", "v1", "pods", "Pod", True, True, ("binding", "eviction"), short_names=("po",), fields=_POD_FIELDS
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    True,
+    True,
+    ("binding", "eviction", "ephemeralcontainers", "log", "exec", "attach", "portforward"),
+    short_names=("po",),
+    fields=_POD_FIELDS,
 )
+OF_THE_NODE: Final = ("log", "exec", "attach", "portforward", "proxy")
+"""Subresources that only the node can answer."""
 EVENTS: Final = ResourceInfo("", "v1", "events", "Event", True, short_names=("ev",), fields=_EVENT_FIELDS)
 SERVICES: Final = ResourceInfo(
     "", "v1", "services", "Service", True, True, short_names=("svc",), fields=("spec.clusterIP", "spec.type")
@@ -127,6 +137,9 @@ POD_CERTIFICATE_REQUESTS: Final = ResourceInfo(
     fields=("spec.signerName", "spec.podName", "spec.nodeName"),
 )
 
+TOKEN_REVIEWS: Final = ResourceInfo("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
+ACCESS_REVIEWS: Final = ResourceInfo("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
+
 RESOURCES: Final = (
     NAMESPACES,
     NODES,
@@ -146,6 +159,8 @@ RESOURCES: Final = (
     SIGNING_REQUESTS,
     TRUST_BUNDLES,
     POD_CERTIFICATE_REQUESTS,
+    TOKEN_REVIEWS,
+    ACCESS_REVIEWS,
 )
 _BY_PATH: Final = {(info.group, info.version, info.plural): info for info in RESOURCES}
 _BY_NAME: Final = {name: info for info in RESOURCES for name in (info.plural, info.kind, str(info))}

@@ -29,17 +29,19 @@ from tests.apiserver.errors import ApiFailure, unauthorized
 from tests.apiserver.faults import Faults
 from tests.apiserver.handling import Handling
 from tests.apiserver.identities import Certificate, Identities
+from tests.apiserver.node_proxy import NodeProxy
 from tests.apiserver.reading import Reader
 from tests.apiserver.registry import Registry
 from tests.apiserver.requests import Call, read_call
 from tests.apiserver.restriction import NodeRestriction
+from tests.apiserver.reviews import Reviews
 from tests.apiserver.store import Store, encode
 from tests.apiserver.subresources import Subresources
 from tests.apiserver.users import ANONYMOUS, User
 from tests.apiserver.watches import WatchHub
 from trikubelet.server.connection import HttpConnection
 from trikubelet.server.limits import Limits
-from trikubelet.server.messages import JSON, Response
+from trikubelet.server.messages import JSON, Response, UpgradeResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -100,7 +102,11 @@ class ApiServer:
         self.subresources = Subresources(
             self.registry, clock=clock, admit=self.restriction.admit, on_token=self.identities.add_token
         )
-        self.handling = Handling(self.registry, self.reader, self.watches, self.subresources)
+        self.reviews = Reviews(self.identities)
+        self.node_proxy = NodeProxy(self.store, self.identities)
+        self.handling = Handling(
+            self.registry, self.reader, self.watches, self.subresources, self.reviews, self.node_proxy
+        )
         self.admin = Admin(self.registry, self.subresources)
         self.calls: deque[Answered] = deque(maxlen=_REMEMBERED_CALLS)
         self._context = self.identities.server_context(["h2", "http/1.1"] if http2 else ["http/1.1"])
@@ -246,7 +252,8 @@ class ApiServer:
             response = failed(failure)
         if lost == "reply":
             await self._cut(connection, call, at)
-        self.calls.append(Answered(call, response.status, at))
+        code = 101 if isinstance(response, UpgradeResponse) else response.status
+        self.calls.append(Answered(call, code, at))
         return response
 
     async def _cut(self, connection: _Connection, call: Call, at: float) -> None:

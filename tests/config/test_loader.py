@@ -95,7 +95,6 @@ def test_each_thing_without_effect_is_named_in_one_warning(tmp_path: Path) -> No
         f"{file}:5: staticPodpath: unknown field (did you mean staticPodPath?), ignored",
         f"{file}:6: nonsense: unknown field, ignored",
         f"{file}:9: authentication.x509.clientCaFile: unknown field (did you mean clientCAFile?), ignored",
-        "authentication is set but not supported yet: it has no effect",
         "maxOpenFiles is set but not supported yet: it has no effect",
         "featureGates[NodeSwap]=true has no effect: this agent has no such gate",
     )

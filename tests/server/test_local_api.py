@@ -19,6 +19,7 @@ from trikubelet.server.local_api import AgentView, ImportRefusedError, local_api
 from trikubelet.server.log_location import LogNotAvailableError, LogTarget
 from trikubelet.server.log_query import read_log_query
 from trikubelet.server.messages import HTTPError, Request, Response
+from trikubelet.server.routing import Route, Router
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +64,11 @@ class FakeAgent:
 
     def pods(self) -> Sequence[Pod]:
         return self.known
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        return next(
+            (pod for pod in self.known if (pod.metadata.namespace, pod.metadata.name) == (namespace, name)), None
+        )
 
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self.recorder.events_of(uid)
@@ -160,14 +166,14 @@ async def test_a_watch_sends_a_snapshot_now_and_after_every_change(autojump_cloc
 
 async def test_health_is_ok_or_says_what_is_not() -> None:
     agent = FakeAgent()
-    assert (await answer(agent, "/healthz")).body == b"ok\n"
+    assert (await answer(agent, "/healthz")).body == b"ok"
     verbose = await answer(agent, "/healthz", verbose="")
     assert verbose.body == b"[+]ping ok\n[+]syncloop ok\nhealthz check passed\n"
     agent.checks["syncloop"] = "the runtime does not answer"
     sick = await answer(agent, "/healthz")
     assert sick.status == 500
     assert sick.body == b"[+]ping ok\n[-]syncloop failed: the runtime does not answer\nhealthz check failed\n"
-    assert (await answer(agent, "/healthz/ping")).body == b"ok\n"
+    assert (await answer(agent, "/healthz/ping")).body == b"ok"
     assert (await answer(agent, "/healthz/syncloop")).status == 500
     with pytest.raises(HTTPError, match="no health check 'x', only ping, syncloop"):
         await answer(agent, "/healthz/x")
@@ -323,3 +329,17 @@ async def test_since_seconds_counts_back_from_now(autojump_clock: trio.abc.Clock
     query = read_log_query(Request("GET", "/", {"sinceSeconds": ["100"]}), clock)
     assert query.options.since == begin
     read_log_query(Request("GET", "/", {"sinceSeconds": [str(2**62)]}), clock)
+
+
+async def test_the_socket_has_the_nodes_routes_beside_its_own() -> None:
+    async def other(request: Request) -> Response:
+        return Response(f"the node's {request.path}".encode())
+
+    node = Router([Route("GET", path, other) for path in ("/pods", "/configz", "/debug/tasks")])
+    api = local_api(FakeAgent([make()]), TrioClock(), node)
+    answers = {path: await api(Request("GET", path)) for path in ("/pods", "/configz", "/debug/tasks", "/version")}
+    bodies = {path: found.body for path, found in answers.items() if isinstance(found, Response)}
+    assert b"PodList" in bodies["/pods"]
+    assert bodies["/configz"] == b"the node's /configz"
+    assert bodies["/debug/tasks"] == b"the node's /debug/tasks"
+    assert b"0.1.0" in bodies["/version"]

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trikubelet.server import log_records
-from trikubelet.server.log_records import LogOptions, RecordFilter, fixed_width, nanoseconds, nanoseconds_of
+from trikubelet.server.log_records import LogOptions, RecordFilter
+from trikubelet.server.log_stamps import fixed_width, nanoseconds, nanoseconds_of
 
 STAMP = "2016-10-20T18:39:20.57606443Z"
 FULL_STAMP = "2016-10-20T18:39:20.576064430Z"
@@ -158,17 +159,38 @@ def test_printed_stamps_have_one_width(stamp: str, expected: str) -> None:
 
 
 STAMPS = st.sampled_from(
-    [b"2026-01-01T00:00:00Z", b"2026-01-01T00:00:00.5Z", b"2026-01-01T00:00:01.25+01:00", b"2026-02-31T23:59:59.9Z"]
+    [
+        b"2026-01-01T00:00:00.123456789Z",
+        b"2026-01-01T00:00:00.987654321Z",
+        b"2026-01-01T00:00:00.1234567891Z",
+        b"2026-01-01T00:00:00.123456789+02:00",
+        b"2026-01-01T00:00:00.123456789+00:00",
+        b"2026-01-01T00:00:00Z",
+        b"2026-01-01T00:00:00.5Z",
+        b"2026-01-01T00:00:01.25+01:00",
+        b"2026-02-31T23:59:59.9Z",
+    ]
 )
 TEXTS = st.binary(max_size=30).map(lambda data: data.replace(b"\n", b"")) | st.sampled_from(
-    [b"", b"2026-01-01T00:00:00Z stdout F nested", b" ", b"P F P"]
+    [
+        b"",
+        b"2026-01-01T00:00:00Z stdout F nested",
+        b"2026-01-01T00:00:00.123456789Z stdout F nested",
+        b"std stdout F std",
+        b" ",
+        b"P F P",
+    ]
 )
+STREAMS = st.sampled_from([b"stdout", b"stderr"])
 RECORDS = st.builds(
     lambda *parts: b"%s %s %s %s\n" % parts,
     STAMPS,
-    st.sampled_from([b"stdout", b"stderr"]),
+    STREAMS,
     st.sampled_from([b"F", b"P", b"F:x", b"P:x", b"PP", b""]),
     TEXTS,
+)
+WHOLE = st.builds(
+    lambda *parts: b"%s %s %s %s\n" % parts, STAMPS, STREAMS, st.sampled_from([b"F", b"F:x", b"PP"]), TEXTS
 )
 LOGS = st.lists(RECORDS | TEXTS.map(lambda text: text + b"\n"), max_size=12).map(b"".join)
 OPTIONS = st.builds(
@@ -202,6 +224,41 @@ def naive(log: bytes, options: LogOptions) -> bytes:
 @settings(max_examples=400)
 def test_any_log_in_any_blocks_gives_what_the_naive_reader_gives(log: bytes, options: LogOptions, block: int) -> None:
     assert filtered(log, options, block=block) == naive(log, options)
+
+
+@given(st.lists(WHOLE, max_size=12).map(b"".join) | LOGS, OPTIONS)
+@settings(max_examples=600)
+def test_blocks_as_a_whole_give_what_their_records_give_one_by_one(log: bytes, options: LogOptions) -> None:
+    slow = RecordFilter(options)
+    slow._blocks.filter = lambda lines: None  # type: ignore[method-assign]
+    expected = slow.feed(log)
+    fast = RecordFilter(options)
+    assert fast.feed(log) == expected
+    assert (fast.skipped, fast._at_line_start, fast._left) == (slow.skipped, slow._at_line_start, slow._left)
+
+
+NANO = "2026-01-01T00:00:00.123456789Z"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        LogOptions(),
+        LogOptions(timestamps=True),
+        LogOptions(stream="stdout"),
+        LogOptions(stream="stderr", timestamps=True),
+        LogOptions(since=datetime(2025, 1, 1, tzinfo=UTC)),
+        LogOptions(since=datetime(2027, 1, 1, tzinfo=UTC), timestamps=True),
+    ],
+)
+def test_usual_blocks_need_no_look_at_each_record(options: LogOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = "".join(
+        f"{stamp} {stream} F text\n" for stamp in (NANO, STAMP[:-1] + "1Z") for stream in ("stdout", "stderr")
+    )
+    log = log.replace("2016", "2026")
+    expected = filtered(log, options)
+    monkeypatch.setattr(RecordFilter, "_one", lambda *_: pytest.fail("one by one"))
+    assert filtered(log, options) == expected
 
 
 @given(st.binary(max_size=300), OPTIONS, st.integers(1, 50))

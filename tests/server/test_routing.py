@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trikubelet.server.messages import AnyResponse, HTTPError, Request, Response
-from trikubelet.server.routing import Router
+from trikubelet.server.routing import ANY_METHOD, Route, Router
 
 
 async def show(request: Request) -> AnyResponse:
@@ -76,3 +79,72 @@ def test_query_parameters_have_their_first_value() -> None:
     assert (request.flag("yes"), request.flag("no"), request.flag("absent")) == (True, False, False)
     with pytest.raises(HTTPError, match="true or false"):
         request.flag("n")
+
+
+TAIL = Router([Route("GET", "/files/{kind}/{path:*}", show), Route(ANY_METHOD, "/any", other)])
+
+
+@pytest.mark.parametrize(
+    ("path", "tail"),
+    [
+        ("/files/a", ""),
+        ("/files/a/", ""),
+        ("/files/a/b", "b"),
+        ("/files/a/b/c%20d/", "b/c d"),
+        ("/files/a/...", "..."),
+        ("/files/a/%2e%2e%2e", "..."),
+    ],
+)
+def test_a_tail_is_the_decoded_rest_of_the_path(path: str, tail: str) -> None:
+    assert TAIL.find("GET", path).params == {"kind": "a", "path": tail}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/files",
+        "/files/a//",
+        "/files/a//b",
+        "/files/a/./b",
+        "/files/a/%2e/b",
+        "/files/a/../b",
+        "/files/a/%2e%2E/b",
+        "/files/a/b%2Fc",
+        "/files/a/%2fetc",
+        "/files/a/b%00",
+        "/files//b",
+    ],
+)
+def test_a_path_that_can_be_read_in_two_ways_has_no_tail(path: str) -> None:
+    assert TAIL.find("GET", path).route is None
+
+
+@given(st.text("ab./%2eEfF05\\", max_size=20))
+def test_no_tail_leaves_its_folder(text: str) -> None:
+    found = TAIL.find("GET", f"/files/a/{text}")
+    if found.route is not None:
+        parts = found.params["path"].split("/")
+        assert ".." not in parts
+        assert "." not in parts
+        assert "\0" not in found.params["path"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "BREW"])
+def test_a_route_for_any_method_answers_every_one(method: str) -> None:
+    assert TAIL.find(method, "/any").route is not None
+
+
+def test_what_no_route_answers_says_what_would_do() -> None:
+    found = TAIL.find("PUT", "/files/a/b")
+    assert (found.route, found.allowed, found.bucket) == (None, ("GET",), "other")
+    assert TAIL.find("PUT", "/nothing").allowed == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "bucket"),
+    [("/exec/{a}/{b}", "exec"), ("/metrics", "metrics"), ("/metrics/cadvisor", "metrics/cadvisor"), ("/", "")],
+)
+def test_a_route_is_counted_by_the_beginning_of_its_pattern(pattern: str, bucket: str) -> None:
+    route = Route("GET", pattern, other)
+    assert (route.bucket, attrs.evolve(route, method="PUT").bucket) == (bucket, bucket)
+    assert Router([route]).find("GET", pattern.format(a="x", b="y")).bucket == bucket

@@ -280,6 +280,25 @@ class KubeletConfiguration:
 
 SUPPORTED: Final = frozenset(
     {
+        "enableServer",
+        "address",
+        "port",
+        "readOnlyPort",
+        "tlsCertFile",
+        "tlsPrivateKeyFile",
+        "tlsCipherSuites",
+        "tlsCurvePreferences",
+        "tlsMinVersion",
+        "serverTLSBootstrap",
+        "authentication",
+        "authorization",
+        "enableDebuggingHandlers",
+        "healthzPort",
+        "healthzBindAddress",
+        "enableSystemLogHandler",
+        "enableSystemLogQuery",
+        "enableProfilingHandler",
+        "enableDebugFlagsHandler",
         "staticPodPath",
         "fileCheckFrequency",
         "syncFrequency",
@@ -335,7 +354,6 @@ SUPPORTED: Final = frozenset(
         "enableControllerAttachDetach",
         "configMapAndSecretChangeDetectionStrategy",
         "volumeStatsAggPeriod",
-        "port",
         "userNamespaces",
         "memorySwap",
         "crashLoopBackOff",
@@ -350,7 +368,7 @@ SUPPORTED: Final = frozenset(
 PLEG_GATES: Final = ("EventedPLEG", "GenericPLEG", "PidfdPLEG")
 """The sources of container events. All are used unless switched off; the kubelet knows the first only."""
 
-SUPPORTED_FEATURE_GATES: Final = frozenset(PLEG_GATES)
+SUPPORTED_FEATURE_GATES: Final = frozenset((*PLEG_GATES, "PodAndContainerStatsFromCRI"))
 """Feature gates that change what the agent does."""
 
 RELATIVE_PATHS: Final = (

@@ -1,6 +1,14 @@
-"""The agent's HTTP API.
+"""The node's HTTP API, and the agent's own on its unix socket.
 
-limits.py messages.py routing.py connection.py http.py      HTTP/1.1 on any Trio stream; knows nothing of pods
-log_records.py log_file.py log_location.py container_logs.py    containers' logs: format, file, choice, copying
-changes.py task_tree.py log_query.py local_api.py           the routes, and what they need of the agent (`AgentView`)
+limits.py messages.py routing.py connection.py http.py places.py    HTTP/1.1 on any Trio stream; knows nothing of pods
+listeners.py serving_tls.py tls_stream.py                           addresses, TLS
+auth/                                                               who asks, and may they
+log_stamps.py log_records.py log_blocks.py                          containers' logs: the format
+log_file.py rotated_logs.py folder_watch.py                             their files, and being told of changes
+log_location.py log_query.py container_logs.py                          choice, and copying
+node_log_query.py node_files.py file_answers.py                     the node's logs: journal and files
+changes.py task_tree.py stack_samples.py negotiation.py             what handlers use beside
+view.py                                                             what handlers ask of the agent
+handlers/                                                           one module per kind of route
+node_api.py local_api.py                                            the tables of routes
 """

@@ -21,6 +21,7 @@ import trio
 
 from trikubelet.logs import get_logger
 from trikubelet.server.messages import (
+    NOBODY,
     AnyResponse,
     Handler,
     HTTPError,
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
 
     from trikubelet.server.limits import Limits
+    from trikubelet.server.places import Place
 
 log = get_logger("http")
 
 _RECEIVE: Final = 16 * 2**10
 _LINGER_BYTES: Final = 2**20
-_MAX_QUERY_FIELDS: Final = 100
+_MAX_QUERY_FIELDS: Final = 10_000
+"""Each argument of a command is one."""
 _BODILESS: Final = frozenset({204, 304})
 _T = TypeVar("_T")
 
@@ -53,9 +56,17 @@ class _Gone(Exception):  # noqa: N818 - no error, a fact
 class HttpConnection:
     """Serves the requests of one connection. `run` it once."""
 
-    def __init__(self, stream: trio.abc.Stream, handler: Handler, limits: Limits, peer: Peer) -> None:
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        handler: Handler,
+        limits: Limits,
+        peer: Peer = NOBODY,
+        place: Place | None = None,
+    ) -> None:
         self._stream = stream
         self._peer = peer
+        self._place = place
         self._handler = handler
         self._limits = limits
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.header_size)
@@ -77,6 +88,7 @@ class HttpConnection:
             with self._scope, suppress(_Gone):
                 while await self._serve_one():
                     pass
+                await self._end()
         finally:
             await trio.aclose_forcefully(self._stream)
 
@@ -114,12 +126,23 @@ class HttpConnection:
         if request is None:
             return False
         self.requests += 1
+        if self._place is not None:
+            self._place.work()
         await self._answer(request)
         self.busy = False
         if self._draining or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
+        if self._place is not None:
+            self._place.wait()
         return True
+
+    async def _end(self) -> None:
+        """Close as agreed: over TLS a client knows by that from a connection that was cut."""
+        if self._http.our_state is h11.SWITCHED_PROTOCOL:
+            await self._linger()
+        with trio.move_on_after(self._limits.linger_timeout), suppress(trio.BrokenResourceError):
+            await self._stream.aclose()
 
     # Reading a request.
 
@@ -198,6 +221,8 @@ class HttpConnection:
         gone = False
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
+                # Made here: a handler may take the connection over before the watching task has run at all.
+                self._watching, self._watched = trio.CancelScope(), trio.Event()
                 nursery.start_soon(self._watch_client, scope)
                 writer = _ResponseWriter(self, request, scope)
                 await self._run_handler(request, writer)
@@ -216,7 +241,6 @@ class HttpConnection:
 
     async def _watch_client(self, scope: trio.CancelScope) -> None:
         """Keep what arrives for later, and cancel `scope` when nothing can arrive any more."""
-        self._watching, self._watched = trio.CancelScope(), trio.Event()
         with self._watching:
             await self._watch(scope)
         self._watched.set()
@@ -296,7 +320,8 @@ class HttpConnection:
     async def _linger(self) -> None:
         """Read on for a moment: closing with bytes unread would tear the answer from a client that still sends."""
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
-            with trio.move_on_after(self._limits.linger_timeout), suppress(trio.BrokenResourceError):
+            gone = suppress(trio.BrokenResourceError, trio.ClosedResourceError)
+            with trio.move_on_after(self._limits.linger_timeout), gone:
                 await self._stream.send_eof()
         left = _LINGER_BYTES
         with trio.move_on_after(self._limits.linger_timeout):
@@ -337,7 +362,7 @@ class _ResponseWriter:
     async def accept(self, headers: Sequence[tuple[str, str]]) -> RawStream:
         if not self._may_be_taken_over:
             raise HTTPError(400, "expected a request with the headers Connection: Upgrade and Upgrade: PROTOCOL")
-        self.begun = self.cut = True  # whatever happens, the connection ends with its handler
+        self.begun = True  # the connection ends with its handler: h11 knows no way back
         return await self._try(self._connection.take_over(headers))
 
     async def answer(self, response: Response) -> None:

@@ -10,23 +10,27 @@ The facts are the kubelet's (cri-client's `ReadLogs`); where it loses something 
 end before the new one, a truncated file is read from its beginning, several rotations behind a slow reader are caught
 up with, and an unfinished last line is shown when no more can come. A container that starts again is another container:
 like the kubelet's, a follow ends with the one that it began with.
+
+The kubelet reads the present file only. Who asks for it gets the older ones first (`LogOptions.previous_files`). The
+present file is opened before they are looked for, so that a rotation in between makes no gap.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from trikubelet.inotify import Inotify, Mask
 from trikubelet.logs import get_logger
-from trikubelet.server.log_file import BLOCK, LogFile
+from trikubelet.server.folder_watch import FolderWatch
+from trikubelet.server.log_file import BLOCK, LogFile, after_newlines
 from trikubelet.server.log_location import LogNotAvailableError, LogTarget
 from trikubelet.server.log_records import LogOptions, RecordFilter
+from trikubelet.server.rotated_logs import CompressedLog, count_lines, older_files, open_older
 
 if TYPE_CHECKING:
     from trikubelet.server.changes import Wakeup
@@ -92,27 +96,27 @@ class _Copy:
             raise _cannot_open(self._path, "no such file or directory")
         end = file.size
         await self._write(b"")
-        if self._options.tail_lines is not None and await file.seek_tail(self._options.tail_lines, end):
+        if await self._begin(file, end):
             # The tail is complete without the unfinished line at the end.
             end = await file.end_of_lines(end)
         await self._copy(file, end)
         await self._emit(self._records.finish())
 
     async def follow(self) -> None:
-        with self._containers.subscribe() as changed, _FolderWatch(self._path.parent) as folder:
+        with self._containers.subscribe() as changed, FolderWatch(self._path.parent) as folder:
             file = await self._wait_for_file(changed, folder)
             if file is None:
                 return
-            if self._options.tail_lines is not None:
-                await file.seek_tail(self._options.tail_lines, file.size)
+            await self._begin(file, file.size)
             while True:
                 running = self._containers.container_running(self._container)
                 await self._drain(file)
                 if self._records.done:
                     return
-                successor = file.successor(self._path)
+                successor = file.open_successor(self._path)
                 if successor is not None:
-                    file = await self._switch(file, successor, running)
+                    await self._switch(file, successor, running)
+                    file = successor
                 elif running:
                     await _wait(changed, folder)
                 else:
@@ -129,7 +133,7 @@ class _Copy:
             raise _cannot_open(self._path, error.strerror or str(error)) from error
         return self._opened
 
-    async def _wait_for_file(self, changed: Wakeup, folder: _FolderWatch) -> LogFile | None:
+    async def _wait_for_file(self, changed: Wakeup, folder: FolderWatch) -> LogFile | None:
         """A container may run for a moment before its log is there. None: it has ended, and there was no log."""
         running = self._containers.container_running(self._container)
         file = self._open()
@@ -141,6 +145,55 @@ class _Copy:
             running = self._containers.container_running(self._container)
             file = self._open()
         return file
+
+    async def _begin(self, file: LogFile, end: int) -> bool:
+        """Go to where what is wanted of the present file begins, and write what is wanted of older ones.
+
+        True: with what is before `end`, the tail that was asked for is complete.
+        """
+        missing = self._options.tail_lines
+        if missing is not None:
+            if await file.seek_tail(missing, end):
+                return True
+            if self._options.previous_files:
+                missing -= await count_lines(file, end)
+                file.position = 0
+        if not self._options.previous_files:
+            return False
+        names = older_files(self._path, file)[-self._options.previous_files :]
+        skip = 0
+        if missing is not None:
+            names, skip, missing = await self._tail_of_older(names, missing)
+        for name in names:
+            await self._copy_older(name, skip)
+            skip = 0
+        return missing == 0
+
+    async def _tail_of_older(self, names: list[str], lines: int) -> tuple[list[str], int, int]:
+        """The files in which the last `lines` lines are, how many of the first one's to skip, how many are missing."""
+        for index in reversed(range(len(names))):
+            found = 0
+            with _opened(open_older(self._path.parent, names[index])) as file:
+                if file is not None:
+                    found = await count_lines(file)
+            if found >= lines:
+                return names[index:], found - lines, 0
+            lines -= found
+        return names, 0, lines
+
+    async def _copy_older(self, name: str, skip: int) -> None:
+        """Write a file but for its first lines. One that was removed meanwhile has nothing."""
+        with _opened(open_older(self._path.parent, name)) as file:
+            while file is not None and not self._records.done:
+                block = await file.read(BLOCK)
+                if not block:
+                    break
+                if skip:
+                    lines = min(skip, block.count(b"\n"))
+                    skip -= lines
+                    block = block[after_newlines(block, lines) :] if not skip else b""
+                await self._emit(self._records.feed(block))
+        await self._end_record()
 
     async def _drain(self, file: LogFile) -> None:
         """Read to the end of the file."""
@@ -161,19 +214,17 @@ class _Copy:
         if data:
             await self._write(data)
 
-    async def _switch(self, file: LogFile, successor: Path, running: bool) -> LogFile:
-        """Go over to the file in which the log goes on; the present one when that has gone again."""
-        if running:
-            await trio.sleep(ROTATION_LINGER)
-        await self._drain(file)
-        try:
-            following = LogFile(successor)
-        except FileNotFoundError:
-            return file
+    async def _switch(self, file: LogFile, successor: LogFile, running: bool) -> None:
+        """Read the rest of a file, and go over to its successor."""
+        with ExitStack() as stack:
+            stack.callback(successor.close)
+            if running:
+                await trio.sleep(ROTATION_LINGER)
+            await self._drain(file)
+            stack.pop_all()
         file.close()
-        self._opened = following
+        self._opened = successor
         await self._end_record()
-        return following
 
     async def _end_record(self) -> None:
         """A record that will never be finished must not swallow the next one."""
@@ -181,54 +232,21 @@ class _Copy:
             await self._emit(self._records.feed(b"\n"))
 
 
-class _FolderWatch:
-    """Wakes when something happens in a folder. Where inotify is not to be had, the follow's own period remains."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._inotify: Inotify | None = None
-
-    def __enter__(self) -> _FolderWatch:
-        self._begin()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end()
-
-    async def wait(self) -> None:
-        """Return after an event; also after the watch has just begun, since something may have happened before."""
-        if self._inotify is None:
-            if not self._begin():
-                await trio.sleep_forever()
-            return
-        if any(event.mask & Mask.IGNORED for event in await self._inotify.wait()):
-            self._end()
-
-    def _begin(self) -> bool:
-        inotify = None
-        try:
-            inotify = Inotify()
-            inotify.watch(self._folder, Mask.MODIFY | Mask.CREATE | Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE)
-        except OSError as error:
-            log.debug("a log's folder is not watched, only looked at", folder=str(self._folder), error=str(error))
-            if inotify is not None:
-                inotify.close()
-            return False
-        self._inotify = inotify
-        return True
-
-    def _end(self) -> None:
-        if self._inotify is not None:
-            self._inotify.close()
-            self._inotify = None
+@contextmanager
+def _opened(file: LogFile | CompressedLog | None) -> Iterator[LogFile | CompressedLog | None]:
+    try:
+        yield file
+    finally:
+        if file is not None:
+            file.close()
 
 
-async def _wait(changed: Wakeup, folder: _FolderWatch) -> None:
+async def _wait(changed: Wakeup, folder: FolderWatch) -> None:
     """Return when either wakes, or the period is over."""
     with trio.move_on_after(POLL):
         async with trio.open_nursery() as nursery:
 
-            async def until(alarm: Wakeup | _FolderWatch) -> None:
+            async def until(alarm: Wakeup | FolderWatch) -> None:
                 await alarm.wait()
                 nursery.cancel_scope.cancel()
 

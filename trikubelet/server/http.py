@@ -8,7 +8,8 @@ connection is a task whose scope ends with it.
     messages.py     what handlers see: Request, Response, StreamResponse, HTTPError
     routing.py      which handler
     connection.py   one connection
-    here            many of them
+    here, places.py many of them
+    listeners.py    the node's ports; TLS by tls_stream.py and serving_tls.py
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from trikubelet.logs import get_logger
 from trikubelet.server.connection import HttpConnection
 from trikubelet.server.limits import Limits
 from trikubelet.server.messages import NOBODY, Handler, HTTPError, Peer
+from trikubelet.server.places import NoPlaceError, Place, Places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
 log = get_logger("http")
@@ -40,6 +42,8 @@ class HttpStatistics:
     accepted: int
     refused: int
     """Connections beyond the limit."""
+    lost: int
+    """Connections that waited for their client when another one needed their place."""
 
 
 class HttpServer:
@@ -48,29 +52,58 @@ class HttpServer:
     def __init__(self, handler: Handler, *, limits: Limits | None = None) -> None:
         self._handler = handler
         self._limits = Limits() if limits is None else limits
+        self._places = Places(self._limits.connections)
         self._connections: set[HttpConnection] = set()
         self._listening: set[trio.CancelScope] = set()
         self._draining = False
-        self._one_ended = trio.Event()
         self._accepted = 0
         self._refused = 0
 
     def statistics(self) -> HttpStatistics:
         busy = sum(connection.busy for connection in self._connections)
-        return HttpStatistics(len(self._connections), busy, self._accepted, self._refused)
+        return HttpStatistics(self._places.taken, busy, self._accepted, self._refused, self._places.lost)
 
     async def serve_stream(self, stream: trio.abc.Stream, peer: Peer = NOBODY) -> None:
         """Serve one connection until it ends, then close it. Raises nothing of the client's or a handler's doing.
 
         When cancelled, the handler is cancelled, and the connection is cut.
         """
-        connection = HttpConnection(stream, self._handler, self._limits, peer)
         self._accepted += 1
-        if len(self._connections) >= self._limits.connections:
+        try:
+            with self._places.take() as place:
+                await self._serve(stream, peer, place)
+        except NoPlaceError:
             self._refused += 1
+            connection = HttpConnection(stream, self._handler, self._limits, peer)
             await connection.refuse(HTTPError(503, "too many connections, try again later"))
-            return
-        with self._counted(connection):
+
+    async def serve_transport(
+        self, transport: trio.abc.Stream, begin: Callable[[], Awaitable[tuple[trio.abc.Stream, Peer] | None]]
+    ) -> None:
+        """Like `serve_stream`, for a connection that has to begin with something else, like a handshake.
+
+        `begin` gives the stream and who is at its other end, or None when there is nothing to serve. It has the time
+        that a request's head may take, and may be cancelled to make room for others. However this ends, `transport`
+        is closed.
+        """
+        self._accepted += 1
+        try:
+            with self._places.take() as place:
+                begun = None
+                with self.accepting(), trio.move_on_after(self._limits.header_timeout):
+                    begun = await begin()
+                if begun is not None:
+                    await self._serve(*begun, place)
+        except* NoPlaceError:
+            self._refused += 1
+        except* Exception as group:
+            log.error("a connection could not begin", exc_info=group)
+        finally:
+            await trio.aclose_forcefully(transport)
+
+    async def _serve(self, stream: trio.abc.Stream, peer: Peer, place: Place) -> None:
+        connection = HttpConnection(stream, self._handler, self._limits, peer, place)
+        with self._known(connection):
             try:
                 await connection.run()
             except* Exception as group:
@@ -86,19 +119,27 @@ class HttpServer:
         """
         listener = listen_unix(path, mode)
         async with trio.open_nursery() as connections:
-            with trio.CancelScope() as accepting:
-                self._listening.add(accepting)
-                try:
-                    # The listener's queue takes connections from here on.
-                    task_status.started()
-                    await trio.serve_listeners(self.serve_stream, [listener], handler_nursery=connections)
-                finally:
-                    self._listening.discard(accepting)
+            with self.accepting():
+                # The listener's queue takes connections from here on.
+                task_status.started()
+                await trio.serve_listeners(self.serve_stream, [listener], handler_nursery=connections)
+
+    @contextmanager
+    def accepting(self) -> Iterator[None]:
+        """A block that takes connections in; `shutdown` ends it."""
+        with trio.CancelScope() as scope:
+            self._listening.add(scope)
+            try:
+                if self._draining:
+                    scope.cancel()
+                yield
+            finally:
+                self._listening.discard(scope)
 
     async def shutdown(self, grace: float) -> None:
         """Take no new connections or requests; give answers in progress `grace` seconds, then cancel their handlers.
 
-        `serve_unix` and `serve_stream` return then. When this is cancelled, handlers are cancelled at once.
+        What serves returns then. When this is cancelled, handlers are cancelled at once.
         """
         self._draining = True
         for accepting in list(self._listening):
@@ -107,15 +148,12 @@ class HttpServer:
             connection.drain()
         try:
             with trio.move_on_after(grace):
-                while self._connections:
-                    self._one_ended = trio.Event()
-                    await self._one_ended.wait()
+                await self._places.all_given_back()
         finally:
-            for connection in list(self._connections):
-                connection.close()
+            self._places.empty_all()
 
     @contextmanager
-    def _counted(self, connection: HttpConnection) -> Iterator[None]:
+    def _known(self, connection: HttpConnection) -> Iterator[None]:
         self._connections.add(connection)
         if self._draining:
             connection.close()
@@ -123,4 +161,3 @@ class HttpServer:
             yield
         finally:
             self._connections.discard(connection)
-            self._one_ended.set()

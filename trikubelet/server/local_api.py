@@ -1,6 +1,6 @@
-"""What the command line asks the agent, over the unix socket in the root folder.
+"""The agent's own HTTP API, on the unix socket in the root folder: what the command line asks.
 
-    GET  /healthz, /healthz/CHECK          `ok`, or 500 and what is wrong; ?verbose lists every check
+    GET  /healthz, /healthz/CHECK          `ok`, or 500 and what is wrong; ?verbose lists every check, ?exclude=CHECK
     GET  /version                          names and versions of the agent and the runtime, by name
     GET  /pods                             a v1 PodList with statuses
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
@@ -8,10 +8,12 @@
     GET  /images                           a list of the runtime's images
     POST /images/import?path=PATH          import an archive of this machine; a list of the references it brought
     GET  /containerLogs/NS/POD/CONTAINER   ?follow &tailLines= &sinceSeconds= &sinceTime= &timestamps &previous
-                                           &limitBytes= &stream=All|Stdout|Stderr
+                                           &limitBytes= &stream=All|Stdout|Stderr &previousFiles=true|N
     GET  /statistics                       the tasks of the agent, and what its parts count
 
-Errors are one line of text. Handlers only read, through `AgentView`; logs are asked for as of the kubelet.
+Beside these it has every route of the node's API (node_api.py), with the same handlers. Whoever may open the socket
+owns the agent and has to prove nothing, is told why a check fails, and finds nothing switched off. Errors are one line
+of text.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from trikubelet.api import Pod, PodList, to_dict
+from trikubelet.api import to_dict
 from trikubelet.api.timestamps import format_micro_time
-from trikubelet.server.container_logs import copy_log
-from trikubelet.server.log_location import LogNotAvailableError, LogTarget
-from trikubelet.server.log_query import LogQuery, read_log_query
+from trikubelet.server.handlers.health import HealthHandlers
+from trikubelet.server.handlers.logs import LogHandlers
+from trikubelet.server.handlers.pods import pod_list
 from trikubelet.server.messages import (
     JSON,
     AnyResponse,
@@ -40,54 +42,28 @@ from trikubelet.server.messages import (
     Writer,
     json_response,
 )
-from trikubelet.server.routing import Router
+from trikubelet.server.routing import ANY_METHOD, Route, Router
 from trikubelet.server.task_tree import task_tree
+from trikubelet.server.view import HealthView, LogsView
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from trikubelet.clock import WallClock
     from trikubelet.events import PodEvent
-    from trikubelet.server.changes import Wakeup
 
 
 class ImportRefusedError(Exception):
     """The runtime takes no images from here, or not this archive. The text tells the user why, and what to do."""
 
 
-class AgentView(Protocol):
+class AgentView(LogsView, HealthView, Protocol):
     """The agent as this API sees it. What is not `async` must not block; what is may be cancelled at any time."""
-
-    def health(self) -> Mapping[str, str | None]:
-        """Each check of the agent's health with its problem, None where all is well."""
-        ...
 
     def version(self) -> Mapping[str, str]:
         """`agent`, and once it is connected `runtime_name`, `runtime_version` and `runtime_api_version`."""
         ...
 
-    def pods(self) -> Sequence[Pod]:
-        """Every pod the agent knows, with its reported status, in a stable order."""
-        ...
-
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         """The events kept for a pod, the one seen longest ago first; none for an unknown pod."""
-        ...
-
-    def subscribe(self) -> AbstractContextManager[Wakeup]:
-        """Wakes when `pods()` or `container_running()` may have another answer (`Changes.subscribe`)."""
-        ...
-
-    def container_running(self, container_id: str) -> bool:
-        """Whether the container of this CRI id runs. While the runtime cannot be asked: as last seen."""
-        ...
-
-    async def log_files(self, namespace: str, pod: str, container: str, previous: bool) -> LogTarget:
-        """Where a container's log is. Raises LogNotAvailableError.
-
-        The pod is one of `pods()`, the container is in its spec. `log_location.container_for_logs` finds the
-        container's id in the pod's status, with the kubelet's words when there is none; its CRI status has the path.
-        """
         ...
 
     async def images(self) -> Sequence[Mapping[str, Any]]:
@@ -103,40 +79,31 @@ class AgentView(Protocol):
         ...
 
 
-def local_api(view: AgentView, clock: WallClock) -> Router:
-    """The routes. `clock` turns `sinceSeconds` into a time."""
-    api = _LocalApi(view, clock)
-    router = Router()
-    router.add("GET", "/healthz", api.health)
-    router.add("GET", "/healthz/{check}", api.health)
-    router.add("GET", "/version", api.version)
-    router.add("GET", "/pods", api.pods)
-    router.add("GET", "/events", api.events)
-    router.add("GET", "/images", api.images)
-    router.add("POST", "/images/import", api.import_images)
-    router.add("GET", "/containerLogs/{namespace}/{pod}/{container}", api.container_logs)
-    router.add("GET", "/statistics", api.statistics)
+def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> Router:
+    """The routes. `clock` turns `sinceSeconds` into a time; `node` is the node's API with nothing switched off."""
+    api = _LocalApi(view)
+    health = HealthHandlers(view, checks=None, tell_reasons=True)
+    own = [
+        Route(ANY_METHOD, "/healthz", health.root),
+        Route(ANY_METHOD, "/healthz/{check}", health.check),
+        Route("GET", "/version", api.version),
+        Route("GET", "/pods", api.pods),
+        Route("GET", "/events", api.events),
+        Route("GET", "/images", api.images),
+        Route("POST", "/images/import", api.import_images),
+        Route("GET", "/containerLogs/{namespace}/{pod}/{container}", LogHandlers(view, clock).container_logs),
+        Route("GET", "/statistics", api.statistics),
+    ]
+    router = Router(own)
+    known = {(route.method, route.pattern) for route in own}
+    if node is not None:
+        router.extend(route for route in node.routes if (route.method, route.pattern) not in known)
     return router
 
 
 class _LocalApi:
-    def __init__(self, view: AgentView, clock: WallClock) -> None:
+    def __init__(self, view: AgentView) -> None:
         self._view = view
-        self._clock = clock
-
-    async def health(self, request: Request) -> Response:
-        checks = dict(self._view.health())
-        asked = request.params.get("check")
-        if asked is not None:
-            if asked not in checks:
-                raise HTTPError(404, f"there is no health check {asked!r}, only {', '.join(sorted(checks))}")
-            checks = {asked: checks[asked]}
-        healthy = not any(checks.values())
-        if healthy and not request.flag("verbose"):
-            return Response(b"ok\n")
-        lines = [f"[+]{name} ok" if not problem else f"[-]{name} failed: {problem}" for name, problem in checks.items()]
-        lines.append(f"healthz check {'passed' if healthy else 'failed'}")
-        return Response("".join(f"{line}\n" for line in lines).encode(), 200 if healthy else 500)
 
     async def version(self, _: Request) -> Response:
         return json_response(dict(self._view.version()))
@@ -144,7 +111,7 @@ class _LocalApi:
     async def pods(self, request: Request) -> AnyResponse:
         if request.flag("watch"):
             return StreamResponse(self._watch_pods, content_type=JSON)
-        return json_response(to_dict(PodList(items=tuple(self._view.pods()))))
+        return pod_list(self._view.pods())
 
     async def _watch_pods(self, writer: Writer) -> None:
         last = b""
@@ -175,34 +142,6 @@ class _LocalApi:
         except (ImportRefusedError, OSError) as error:
             raise HTTPError(400, f"cannot import {path}: {error}") from error
         return json_response(list(references))
-
-    async def container_logs(self, request: Request) -> StreamResponse:
-        query = read_log_query(request, self._clock)
-        self._check_container(request.params)
-
-        async def produce(writer: Writer) -> None:
-            try:
-                await self._copy_log(request.params, query, writer)
-            except LogNotAvailableError as error:
-                raise HTTPError(404 if error.not_found else 400, str(error)) from error
-
-        return StreamResponse(produce)
-
-    async def _copy_log(self, params: Mapping[str, str], query: LogQuery, writer: Writer) -> None:
-        target = await self._view.log_files(params["namespace"], params["pod"], params["container"], query.previous)
-        await copy_log(target, query.options, writer.write, self._view)
-
-    def _check_container(self, params: Mapping[str, str]) -> None:
-        """Raises HTTPError 404, in the kubelet's words, for what is not there."""
-        namespace, name, container = params["namespace"], params["pod"], params["container"]
-        for pod in self._view.pods():
-            if (pod.metadata.namespace, pod.metadata.name) == (namespace, name):
-                spec = pod.spec
-                names = {c.name for c in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers)}
-                if container not in names:
-                    raise HTTPError(404, f'container "{container}" not found in pod "{name}"')
-                return
-        raise HTTPError(404, f'pod "{name}" does not exist')
 
     async def statistics(self, _: Request) -> Response:
         return json_response({"tasks": task_tree(), "agent": _plain(self._view.statistics())})

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -27,7 +28,8 @@ _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno
 _limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("log_reads")
 
 
-def _reads_at_once() -> trio.CapacityLimiter:
+def reads_at_once() -> trio.CapacityLimiter:
+    """The threads that read logs, for all readers together."""
     try:
         return _limiter.get()
     except LookupError:
@@ -86,7 +88,7 @@ class LogFile:
             block = await self._read_exactly(left, right - left)
             newlines += block.count(b"\n")
             if newlines > lines:
-                self.position = left + _after_newlines(block, newlines - lines)
+                self.position = left + after_newlines(block, newlines - lines)
                 return True
             right = left
         self.position = 0
@@ -103,20 +105,38 @@ class LogFile:
             right = left
         return 0
 
+    def is_at(self, path: Path) -> bool:
+        """Whether a path (itself, no link) names this file now."""
+        try:
+            return _Identity.of(path.lstat()) == self._identity
+        except OSError:
+            return False
+
     def was_truncated(self) -> bool:
         """The file is shorter than what was read of it (`copytruncate`)."""
         return self.size < self.position
 
-    def successor(self, path: Path) -> Path | None:
+    def open_successor(self, path: Path) -> LogFile | None:
         """The file that the log goes on in, None while that is this one, or the next is not there yet.
 
         It is the one at `path`, unless that has been rotated more than once since. Rotated files that were compressed
-        or removed in the meantime are passed over.
+        or removed in the meantime are passed over. Ask for it before anything is awaited: a name may soon be another
+        file's, an open file remains. Raises OSError.
         """
-        try:
-            if _Identity.of(path.stat()) == self._identity:
-                return None
-        except FileNotFoundError:
+        while (found := self.successor(path)) is not None:
+            try:
+                following = LogFile(found)
+            except FileNotFoundError:
+                continue
+            if _identity_at(self.successor(path)) == following._identity:  # noqa: SLF001 - of its own kind
+                return following
+            following.close()  # it was rotated between the two looks, and what was opened is the one after it
+        return None
+
+    def successor(self, path: Path) -> Path | None:
+        """The path of that file now."""
+        present = _identity_at(path)
+        if present == self._identity:
             return None
         rotated = _rotated(path)
         ours = next((name for name, status in rotated if _Identity.of(status) == self._identity), None)
@@ -125,7 +145,9 @@ class LogFile:
         else:
             written = os.fstat(self._descriptor).st_mtime_ns
             later = [name for name, status in rotated if status.st_mtime_ns > written]
-        return path.parent / later[0] if later else path
+        if later:
+            return path.parent / later[0]
+        return None if present is None else path
 
     async def _read_exactly(self, offset: int, count: int) -> bytes:
         parts = []
@@ -136,19 +158,35 @@ class LogFile:
         return b"".join(parts)
 
     async def _read_at(self, offset: int, most: int) -> bytes:
-        await trio.lowlevel.checkpoint()
-        buffer = bytearray(most)
-        try:
-            count = os.preadv(self._descriptor, [buffer], offset, os.RWF_NOWAIT)
-        except OSError as error:
-            if error.errno not in _NOT_NOW:
-                raise
-            # Not abandoned when cancelled: the descriptor must stay open until the thread is done with it.
-            return await trio.to_thread.run_sync(os.pread, self._descriptor, most, offset, limiter=_reads_at_once())
-        return bytes(memoryview(buffer)[:count])
+        return await read_at(self._descriptor, offset, most)
 
 
-def _after_newlines(block: bytes, count: int) -> int:
+async def read_at(descriptor: int, offset: int, most: int) -> bytes:
+    """Read of an open file without blocking the agent; fewer than `most` bytes before its end. Raises OSError.
+
+    A cancelled read may be made again.
+    """
+    await trio.lowlevel.checkpoint()
+    buffer = bytearray(most)
+    try:
+        count = os.preadv(descriptor, [buffer], offset, os.RWF_NOWAIT)
+    except OSError as error:
+        if error.errno not in _NOT_NOW:
+            raise
+        # Not abandoned when cancelled: the descriptor must stay open until the thread is done with it.
+        return await trio.to_thread.run_sync(os.pread, descriptor, most, offset, limiter=reads_at_once())
+    return bytes(memoryview(buffer)[:count])
+
+
+def _identity_at(path: Path | None) -> _Identity | None:
+    try:
+        return None if path is None else _Identity.of(path.stat())
+    except FileNotFoundError:
+        return None
+
+
+def after_newlines(block: bytes, count: int) -> int:
+    """The offset behind the newline of that number. Raises ValueError when there are fewer."""
     index = 0
     for _ in range(count):
         index = block.index(b"\n", index) + 1
@@ -158,11 +196,9 @@ def _after_newlines(block: bytes, count: int) -> int:
 def _rotated(path: Path) -> list[tuple[str, os.stat_result]]:
     """Rotated files that can be read as they are, oldest first, by the times in their names."""
     found = []
-    with os.scandir(path.parent) as entries:
+    with suppress(FileNotFoundError), os.scandir(path.parent) as entries:
         for entry in entries:
             if entry.name.startswith(f"{path.name}.") and not entry.name.endswith(_COMPRESSED):
-                try:
+                with suppress(FileNotFoundError):
                     found.append((entry.name, entry.stat()))
-                except FileNotFoundError:
-                    continue
     return sorted(found, key=lambda item: item[0])

@@ -1,4 +1,8 @@
-"""The query of `/containerLogs`: the fields of `v1.PodLogOptions`, checked as the kubelet checks them."""
+"""The query of `/containerLogs`: the fields of `v1.PodLogOptions`, checked as the kubelet checks them.
+
+One is our own: `previousFiles`, for what rotation has put aside. It says how many of the older files come before the
+present one; `true` is all that are left.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 _STREAMS: Final = {"All": None, "Stdout": "stdout", "Stderr": "stderr"}
 _LONGEST: Final = 100 * 365 * 86400
+_ALL_FILES: Final = 10**6
 
 
 @attrs.frozen
@@ -47,6 +52,7 @@ def read_log_query(request: Request, clock: WallClock) -> LogQuery:
         timestamps=request.flag("timestamps"),
         limit_bytes=limit,
         stream=_STREAMS[stream],
+        previous_files=_previous_files(request),
     )
     return LogQuery(options, previous=request.flag("previous"))
 
@@ -57,6 +63,16 @@ def _tail_lines(request: Request) -> int | None:
     if old == "all":
         return None
     return request.number("tail" if old else "tailLines")
+
+
+def _previous_files(request: Request) -> int:
+    text = request.text("previousFiles") or ""
+    if not text.removeprefix("-").isdigit():
+        return _ALL_FILES if request.flag("previousFiles") else 0
+    number = request.number("previousFiles") or 0
+    if number < 0:
+        raise HTTPError(422, f"query parameter previousFiles: expected true, or 0 or more, got {number}")
+    return min(number, _ALL_FILES)
 
 
 def _since(request: Request, clock: WallClock) -> datetime | None:

@@ -5,30 +5,24 @@ the text goes on in a later record; further tags may follow after colons, and me
 leaving their newlines out, in the order of the file, as the kubelet does (cri-client's `ReadLogs`), so a piece of
 stdout and one of stderr may share a line.
 
-A block is handled as a whole where nothing has to be chosen: one regular expression takes the prefixes off all of its
-records. A record that is longer than a block (runtimes may be told not to split lines) is passed on as it comes, so
-memory stays bounded whatever a container writes. Lines that are no records are left out and counted: the kubelet skips
-them too, but gives up when the first line is one.
+A block is handled as a whole (log_blocks.py) where that gives the same as going through its records one by one, which
+is the case for all but few. A record that is longer than a block (runtimes may be told not to split lines) is passed on
+as it comes, so memory stays bounded whatever a container writes. Lines that are no records are left out and counted:
+the kubelet skips them too, but gives up when the first line is one.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from datetime import datetime
 from typing import Final
 
 import attrs
 
-_STAMP: Final = (
-    rb"(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
-    rb"(?:\.\d+)?(?:Z|[+-](?:[01]\d|2[0-4]):[0-5]\d)"
-)
-_PREFIX: Final = re.compile(rb"(" + _STAMP + rb") (stdout|stderr) ([^ \n]*) ")
-_PREFIXES_OF_WHOLE_LINES: Final = re.compile(rb"^" + _STAMP + rb" std(?:out|err) (?!P[: ])[^ \n]* ", re.MULTILINE)
-_SECONDS_LENGTH: Final = len("2026-01-31T12:00:00")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+from trikubelet.server.log_blocks import BlockFilter
+from trikubelet.server.log_stamps import STAMP, fixed_width, nanoseconds, nanoseconds_of
+
+_PREFIX: Final = re.compile(rb"(" + STAMP + rb") (stdout|stderr) ([^ \n]*) ")
 
 LONGEST_WAITING: Final = 256 * 2**10
 """An unfinished record longer than this is passed on before its end is there."""
@@ -48,6 +42,8 @@ class LogOptions:
     limit_bytes: int | None = None
     stream: str | None = None
     """`stdout` or `stderr` only."""
+    previous_files: int = 0
+    """So many of the files that the log was in before its present one come first."""
 
 
 @attrs.frozen
@@ -65,7 +61,7 @@ class RecordFilter:
     def __init__(self, options: LogOptions) -> None:
         self._options = options
         self._since = None if options.since is None else nanoseconds_of(options.since)
-        self._takes_all = options.since is None and options.stream is None and not options.timestamps
+        self._blocks = BlockFilter(options.since, options.stream, timestamps=options.timestamps)
         self._stream = None if options.stream is None else options.stream.encode()
         self._left = options.limit_bytes
         self._rest = b""
@@ -124,9 +120,10 @@ class RecordFilter:
         return self._text(record, text)
 
     def _whole(self, lines: bytes) -> bytes:
-        if self._takes_all:
-            text, records = _PREFIXES_OF_WHOLE_LINES.subn(b"", lines)
-            if records == lines.count(b"\n"):
+        if self._at_line_start or not self._options.timestamps:
+            text = self._blocks.filter(lines)
+            if text is not None:
+                self._at_line_start = self._at_line_start or bool(text)
                 return text
         return b"".join(map(self._one, lines.split(b"\n")[:-1]))
 
@@ -162,39 +159,3 @@ class RecordFilter:
         out = out[: max(self._left, 0)]
         self._left -= len(out)
         return out
-
-
-def nanoseconds(stamp: bytes) -> int:
-    """A record's time in nanoseconds since 1970. Digits beyond the ninth are cut off."""
-    fraction, zone = _fraction_and_zone(stamp)
-    return _seconds(stamp[:_SECONDS_LENGTH], zone) * 10**9 + int(fraction)
-
-
-def nanoseconds_of(time: datetime) -> int:
-    """The same of an aware datetime, exactly."""
-    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
-
-
-def fixed_width(stamp: bytes) -> bytes:
-    """A record's time with nine digits of the second, zone as it was, so that lines stay aligned."""
-    fraction, zone = _fraction_and_zone(stamp)
-    if zone in (b"+00:00", b"-00:00"):
-        zone = b"Z"
-    return stamp[:_SECONDS_LENGTH] + b"." + fraction + zone
-
-
-def _fraction_and_zone(stamp: bytes) -> tuple[bytes, bytes]:
-    tail = stamp[_SECONDS_LENGTH:]
-    fraction, zone = (tail[:-1], b"Z") if tail.endswith(b"Z") else (tail[:-6], tail[-6:])
-    return fraction[1:10].ljust(9, b"0"), zone
-
-
-@lru_cache(maxsize=64)
-def _seconds(text: bytes, zone: bytes) -> int:
-    # The 31st of a short month is the next month's 1st: what the pattern lets through has a time.
-    day = date(int(text[:4]), int(text[5:7]), 1).toordinal() + int(text[8:10]) - 1 - _EPOCH_DAY
-    seconds = day * 86400 + int(text[11:13]) * 3600 + int(text[14:16]) * 60 + int(text[17:19])
-    if zone == b"Z":
-        return seconds
-    offset = int(zone[1:3]) * 3600 + int(zone[4:6]) * 60
-    return seconds - offset if zone.startswith(b"+") else seconds + offset

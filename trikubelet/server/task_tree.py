@@ -39,6 +39,25 @@ def task_tree() -> dict[str, Any]:
     return _task(root, _Budget())
 
 
+def task_tree_text() -> str:
+    """The same for people: a task a line, indented below its nursery."""
+    return "".join(f"{line}\n" for line in _lines(task_tree(), ""))
+
+
+def _lines(task: dict[str, Any], indent: str) -> Iterator[str]:
+    waits = [task[name] for name in ("waits_in", "waits_at") if name in task]
+    yield f"{indent}{task['name']}" + (f": {', '.join(dict.fromkeys(waits))}" if waits else "")
+    for nursery in task.get("nurseries", ()):
+        facts = ["cancelled"] if "cancelled" in nursery else []
+        if "deadline_in" in nursery:
+            facts.append(f"{nursery['deadline_in']:g} s left")
+        yield f"{indent}  nursery" + (f" ({', '.join(facts)})" if facts else "")
+        for child in nursery["tasks"]:
+            yield from _lines(child, indent + "    ")
+        if "cut" in nursery:
+            yield f"{indent}    and more"
+
+
 def _task(task: trio.lowlevel.Task, budget: _Budget) -> dict[str, Any]:
     budget.tasks -= 1
     result: dict[str, Any] = {"name": task.name}
