@@ -62,6 +62,7 @@ class Node:
     def __init__(self, runtime: EmbeddedRuntime, logs: Path) -> None:
         self.runtime = runtime
         self.cri = runtime.runtime_service
+        self.lifecycle = runtime._lifecycle
         self.logs = logs
         self.images = FixedImages(runtime.images.resolve)
         self.cri._images = self.images
@@ -212,6 +213,20 @@ def processes_with(marker: str) -> list[int]:
             if marker.encode() in words and is_alive(int(folder.name)):
                 found.append(int(folder.name))
     return found
+
+
+def descriptors(*pids: int) -> list[int]:
+    """How many descriptors each process has open."""
+    return [sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) for pid in pids]
+
+
+async def wait_for_descriptors(before: list[int], *pids: int) -> None:
+    """Until no process has more open than before (which may have counted some that were about to be closed)."""
+
+    def no_more() -> bool:
+        return all(now <= then for now, then in zip(descriptors(*pids), before, strict=True))
+
+    await wait_until(no_more, f"no more descriptors than before, {before}")
 
 
 def cgroups_with(marker: str) -> list[Path]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import trio
 from grpclib import GRPCError
 
+from tests.embedded.remote import TTY, executing
 from tests.embedded.runtime_node import running_node
 
 
@@ -20,6 +21,9 @@ async def main(folder: Path, command: list[str]) -> None:
             container = await node.launch(sandbox, command)
             probe = await node.exec(container, ["sh", "-c", "echo from exec"])
             outcome["exec"] = probe.stdout.decode()
+            async with executing(node, container, ["sh", "-c", "tty && id -u > /dev/tty"], TTY) as client:
+                pass
+            outcome["terminal"] = client.out.decode()
             await node.wait_for_output(container, "ready")
             await node.stop(container, 1)
             ended = await node.ended(container)

@@ -36,11 +36,11 @@ async def ending_node(folder: Path) -> AsyncIterator[Node]:
                 await node.runtime.shutdown()
 
 
-async def start_agent(folder: Path, script: str, nursery: trio.Nursery) -> tuple[trio.Process, str]:
+async def start_agent(folder: Path, script: str, nursery: trio.Nursery, *more: str) -> tuple[trio.Process, str]:
     """Another agent's process and the container that it started."""
     import subprocess
 
-    command = [sys.executable, "-m", "tests.embedded.agent_process", str(folder), script]
+    command = [sys.executable, "-m", "tests.embedded.agent_process", str(folder), script, *more]
     run = functools.partial(trio.run_process, command, stdout=subprocess.PIPE, check=False)
     agent: trio.Process = await nursery.start(run)
     assert agent.stdout is not None

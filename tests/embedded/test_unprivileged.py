@@ -44,6 +44,7 @@ async def test_a_user_namespace_gives_real_containers(tmp_path: Path) -> None:
     assert found["capabilities"]["mode"] == "user-namespace", found
     assert found["out"] == "1\npod-host\n0\nready\n"
     assert found["exec"] == "from exec\n"
+    assert found["terminal"] == "/dev/pts/0\r\n0\r\n"
     assert found["exit"] == 4
     assert found["ended"] is True
     assert mounts_with(str(tmp_path)) == []
@@ -60,5 +61,6 @@ async def test_without_namespaces_there_are_plain_processes_and_none_escapes(tmp
     assert "containers are plain processes" in " ".join(found["capabilities"]["notIsolated"])
     assert found["out"] == "pod-host\nready\n"
     assert found["exec"] == "from exec\n"
+    assert found["terminal"].startswith("/dev/pts/"), found["terminal"]
     assert found["exit"] == 137
     assert processes_with(marker) == []

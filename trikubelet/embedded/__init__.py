@@ -6,7 +6,10 @@ The story of a container, in order:
    small files (`records.py`) and turns a CRI configuration into a plain specification (`container_spec.py`).
 2. `keeper_client.py` hands that over a unix socket to the keeper (`keeper/`), one small process per runtime folder that
    outlives the agent. It forks the container, is its parent, writes its log, and records how it ended.
-3. The keeper's exit event comes back over the socket, becomes a CRI container event, and the agent's PLEG reads it.
+3. Commands in it (`commands.py`, `exec_sync.py`), clients attached to it (`attachments.py`) and connections to its
+   ports (`forwarding.py`) are descriptors shared with the keeper. `stream_calls.py` answers CRI's Exec, Attach and
+   PortForward with URLs, `streaming_server.py` serves them, and `sessions.py` joins the two ends.
+4. The keeper's exit event comes back over the socket, becomes a CRI container event, and the agent's PLEG reads it.
 
 Whoever dies, nothing is lost: the keeper holds the containers while the agent is away, and the files tell a new keeper
 what to clean up. `images/` unpacks archives into root filesystems. `runtime.py` puts the parts together.

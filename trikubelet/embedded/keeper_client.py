@@ -120,6 +120,12 @@ class _Pending:
     operation: str
     done: trio.Event = attrs.field(factory=trio.Event)
     answer: dict[str, Any] | None = None
+    descriptors: list[int] = attrs.field(factory=list)
+    """Came with the answer; whoever takes them out of the list closes them."""
+
+    def close(self) -> None:
+        while self.descriptors:
+            os.close(self.descriptors.pop())
 
 
 class KeeperClient:
@@ -177,9 +183,23 @@ class KeeperClient:
         Raises KeeperError when refused, KeeperLostError when the keeper died meanwhile, and trio.TooSlowError after
         a minute. If this call is cancelled the keeper still does what it was asked.
         """
+        answer, descriptor = await self.request_descriptor(operation, descriptors, **fields)
+        if descriptor is not None:
+            os.close(descriptor)
+        return answer
+
+    async def request_descriptor(
+        self, operation: str, descriptors: Sequence[int] = (), **fields: Any
+    ) -> tuple[dict[str, Any], int | None]:
+        """Ask as `request` does, for an answer that brings a descriptor, which is the caller's to close; or None."""
         with trio.fail_after(REQUEST_DEADLINE):
             await self._available.wait()
-            return await self._ask(operation, descriptors, fields)
+            pending = _Pending(operation)
+            try:
+                answer = await self._ask(pending, descriptors, fields)
+                return answer, pending.descriptors.pop() if pending.descriptors else None
+            finally:
+                pending.close()
 
     async def shutdown(self) -> bool:
         """Let the keeper end, if no container is left. Returns whether it ends.
@@ -234,8 +254,8 @@ class KeeperClient:
     async def _greet(self, deadline: float) -> tuple[KeeperAbilities, dict[str, Any]]:
         try:
             with trio.fail_at(deadline):
-                hello = await self._ask("hello", (), {"version": protocol.VERSION})
-                listing = await self._ask("list", (), {})
+                hello = await self._ask(_Pending("hello"), (), {"version": protocol.VERSION})
+                listing = await self._ask(_Pending("list"), (), {})
             return KeeperAbilities.from_hello(hello), listing
         except trio.TooSlowError:
             pid = self._keeper_pid() or "its pid"
@@ -250,13 +270,13 @@ class KeeperClient:
         for waiting in pending.values():
             waiting.done.set()
 
-    async def _ask(self, operation: str, descriptors: Sequence[int], fields: dict[str, Any]) -> dict[str, Any]:
-        channel = self._channel
+    async def _ask(self, pending: _Pending, descriptors: Sequence[int], fields: dict[str, Any]) -> dict[str, Any]:
+        channel, operation = self._channel, pending.operation
         if channel is None:
             raise KeeperLostError(operation)
         self._next_id += 1
         request = self._next_id
-        pending = self._pending[request] = _Pending(operation)
+        self._pending[request] = pending
         try:
             await self._send(channel, {"id": request, "op": operation, **fields}, list(descriptors))
             await pending.done.wait()
@@ -292,16 +312,20 @@ class KeeperClient:
                 break
             if not payload:
                 break
+            descriptors = protocol.passed_descriptors(control)
             try:
-                message = protocol.decode(payload, protocol.passed_descriptors(control))
+                message = protocol.decode(payload, descriptors)
             except protocol.ProtocolError as error:
                 log.error("the container keeper does not keep to the protocol", error=str(error))
+                _close(descriptors)
                 break
             if "event" in message:
                 self._listener.event(message)
             elif (pending := self._pending.get(message["id"])) is not None:
-                pending.answer = message
+                pending.answer, pending.descriptors = message, descriptors
                 pending.done.set()
+            else:
+                _close(descriptors)  # whoever asked was cancelled
         if not self._ended:
             log.warning("the container keeper is gone", root=str(self._root))
         self._channel = None
@@ -374,6 +398,11 @@ class KeeperClient:
             raise KeeperStartError(self._root, reason.splitlines()[-1] if reason else f"exit code {result.returncode}")
         else:
             log.info("container keeper started", root=str(self._root))
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _open_process(pid: int) -> int:

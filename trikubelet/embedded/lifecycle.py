@@ -13,8 +13,9 @@ import trio
 
 from trikubelet.cri import v1
 from trikubelet.embedded import messages
+from trikubelet.embedded.attachments import Attachments
+from trikubelet.embedded.commands import Commands
 from trikubelet.embedded.event_stream import ContainerEvents
-from trikubelet.embedded.exec_sync import Commands
 from trikubelet.embedded.inventory import Inventory
 from trikubelet.embedded.keeper_client import KeeperAbilities, KeeperClient, KeeperError, KeeperLostError
 from trikubelet.embedded.records import ContainerRecord, Exit, Phase, RecordStore, SandboxRecord, delete_tree
@@ -58,6 +59,7 @@ class Lifecycle:
         self.abilities: KeeperAbilities | None = None
         self.keeper = KeeperClient(store.root, self)
         self.commands = Commands(self.keeper)
+        self.attachments = Attachments(self.keeper)
         self._store = store
         self._clock = clock
         self._address = address

@@ -23,6 +23,7 @@ from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError, Keep
 from trikubelet.embedded.lifecycle import Lifecycle
 from trikubelet.embedded.records import RecordStore
 from trikubelet.embedded.runtime_service import EmbeddedRuntimeService
+from trikubelet.embedded.streaming_server import StreamingServer
 from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:
@@ -53,8 +54,9 @@ class EmbeddedRuntime:
         self._node_ip = node_ip
         self._records = RecordStore(self.root)
         self._lifecycle = Lifecycle(self._records, clock=clock, address=self._address)
+        self._streaming = StreamingServer(self._lifecycle)
         self.runtime_service = EmbeddedRuntimeService(
-            self._lifecycle, self._records, self.images, address=self._address
+            self._lifecycle, self._records, self.images, streaming=self._streaming, address=self._address
         )
         self.image_service = EmbeddedImageService(
             self.images,
@@ -85,6 +87,7 @@ class EmbeddedRuntime:
                 failure = error  # raised below: here the nursery would wrap it
             else:
                 nursery.start_soon(self._tidy)
+                await nursery.start(self._streaming.run)
                 task_status.started()
         if failure is not None:
             raise failure

@@ -25,12 +25,14 @@ from trikubelet.embedded.container_spec import (
     resources_to_json,
     stop_signal,
 )
-from trikubelet.embedded.exec_sync import CommandTimeoutError
+from trikubelet.embedded.exec_sync import CommandTimeoutError, collect_output
 from trikubelet.embedded.inventory import UnknownIdError
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError
 from trikubelet.embedded.lifecycle import Lifecycle, NotEndedError, StartFailedError, WrongStateError
 from trikubelet.embedded.records import ContainerImage, ContainerRecord, Phase, RecordStore, SandboxRecord
 from trikubelet.embedded.sandbox_files import SandboxConfigError, sandbox_request, write_sandbox_files
+from trikubelet.embedded.stream_calls import StreamCalls, StreamRequestError
+from trikubelet.embedded.streaming_server import NotServingError, StreamingServer, TooManyTokensError
 from trikubelet.embedded.usage_messages import UsageMessages
 
 if TYPE_CHECKING:
@@ -57,7 +59,13 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
     """Serves one runtime folder."""
 
     def __init__(
-        self, lifecycle: Lifecycle, store: RecordStore, images: ImageResolver, *, address: Callable[[], str]
+        self,
+        lifecycle: Lifecycle,
+        store: RecordStore,
+        images: ImageResolver,
+        *,
+        streaming: StreamingServer,
+        address: Callable[[], str],
     ) -> None:
         self._lifecycle = lifecycle
         self._inventory = lifecycle.inventory
@@ -65,6 +73,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         self._images = images
         self._address = address
         self._usage = UsageMessages(lifecycle, store)
+        self._streams = StreamCalls(lifecycle, streaming)
 
     # -- the runtime itself ------------------------------------------------------------------------------------------
 
@@ -330,24 +339,30 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             record = self._inventory.container(exec_sync_request.container_id)
             if record.phase is not Phase.RUNNING:
                 raise WrongStateError(f"container {record.id} is {record.phase.value}, expected running")
-            result = await self._lifecycle.commands.run(
-                record.id, exec_sync_request.cmd, max(0, exec_sync_request.timeout)
+            result = await collect_output(
+                self._lifecycle.commands, record.id, exec_sync_request.cmd, max(0, exec_sync_request.timeout)
             )
         return v1.ExecSyncResponse(stdout=result.stdout, stderr=result.stderr, exit_code=result.exit_code)
 
     async def exec(self, exec_request: v1.ExecRequest) -> v1.ExecResponse:
-        raise _unimplemented("Exec", "ExecSync runs commands without a terminal")
+        with _errors():
+            return await self._streams.exec(exec_request)
 
     async def attach(self, attach_request: v1.AttachRequest) -> v1.AttachResponse:
-        raise _unimplemented("Attach", "the container's output is in its log")
+        with _errors():
+            return await self._streams.attach(attach_request)
 
     async def port_forward(self, port_forward_request: v1.PortForwardRequest) -> v1.PortForwardResponse:
-        raise _unimplemented("PortForward", "pods share the node's network: connect to the node's own port")
+        with _errors():
+            return await self._streams.port_forward(port_forward_request)
 
     async def checkpoint_container(
         self, checkpoint_container_request: v1.CheckpointContainerRequest
     ) -> v1.CheckpointContainerResponse:
-        raise _unimplemented("CheckpointContainer", "it needs a runtime with CRIU")
+        raise GRPCError(
+            Status.UNIMPLEMENTED,
+            "CheckpointContainer: the embedded runtime does not have it; it needs a runtime with CRIU",
+        )
 
     async def get_container_events(
         self, get_events_request: v1.GetEventsRequest
@@ -397,10 +412,6 @@ def _parts(records: Sequence[T]) -> Iterator[Sequence[T]]:
         yield records[start : start + _ITEMS_PER_MESSAGE]
 
 
-def _unimplemented(call: str, instead: str) -> GRPCError:
-    return GRPCError(Status.UNIMPLEMENTED, f"{call}: the embedded runtime does not have it; {instead}")
-
-
 @contextmanager
 def _errors() -> Iterator[None]:
     """What can go wrong, as the status codes that CRI clients expect."""
@@ -408,7 +419,7 @@ def _errors() -> Iterator[None]:
         yield
     except UnknownIdError as error:
         raise GRPCError(Status.NOT_FOUND, str(error)) from None
-    except (SpecError, SandboxConfigError) as error:
+    except (SpecError, SandboxConfigError, StreamRequestError) as error:
         raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from None
     except WrongStateError as error:
         raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from None
@@ -416,7 +427,9 @@ def _errors() -> Iterator[None]:
         raise GRPCError(Status.UNKNOWN, str(error)) from None
     except (CommandTimeoutError, NotEndedError) as error:
         raise GRPCError(Status.DEADLINE_EXCEEDED, str(error)) from None
-    except KeeperLostError as error:
+    except TooManyTokensError as error:
+        raise GRPCError(Status.RESOURCE_EXHAUSTED, str(error)) from None
+    except (KeeperLostError, NotServingError) as error:
         raise GRPCError(Status.UNAVAILABLE, str(error)) from None
     except trio.TooSlowError:
         raise GRPCError(Status.DEADLINE_EXCEEDED, "the container keeper did not answer in time") from None

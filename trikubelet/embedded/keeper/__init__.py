@@ -10,7 +10,8 @@ a millisecond, however large the agent has grown. It is no part of the agent's T
     child.py         what the forked process does until it becomes the container
     rootfs.py        … its mounts         identity.py … its user and capabilities     reaper.py … its descendants
     cgroups.py       resource limits, and the way to kill what got away
-    logfile.py       bytes of a pipe into lines of a CRI log
+    output.py        a container's output into logfile.py: bytes of a pipe into lines of a CRI log
+    followers.py     … and to attached clients
     protocol.py      the messages, for both ends
     linux.py         system calls that Python 3.11 lacks
 

@@ -42,13 +42,17 @@ def _read(path: str) -> str:
 
 
 class ContainerCgroup:
-    """The groups of one container: `unified` (v2) and `controllers` (v1, by name; several may share a folder)."""
+    """The groups of one container: `unified` (v2) and `controllers` (v1, by name; several may share a folder).
 
-    __slots__ = ("controllers", "unified")
+    `shared` are groups of somebody else that processes join too: nothing in them is killed or deleted through this one.
+    """
 
-    def __init__(self, unified: str | None, controllers: dict[str, str]) -> None:
+    __slots__ = ("controllers", "shared", "unified")
+
+    def __init__(self, unified: str | None, controllers: dict[str, str], shared: tuple[str, ...] = ()) -> None:
         self.unified = unified
         self.controllers = controllers
+        self.shared = shared
 
     def to_json(self) -> dict[str, Any]:
         return {"unified": self.unified, "controllers": self.controllers}
@@ -64,8 +68,25 @@ class ContainerCgroup:
         """
         if self.unified and not born_inside:
             write_file(f"{self.unified}/cgroup.procs", "0")
-        for folder in set(self.controllers.values()):
+        for folder in {*self.controllers.values(), *self.shared}:
             write_file(f"{folder}/tasks", "0")
+
+    def nested(self, name: str) -> ContainerCgroup | None:
+        """Make a group within this one whose processes can be killed by themselves; limits stay this one's.
+
+        None where the machine offers no way to kill a group for sure. Raises OSError.
+        """
+        if not self.can_kill():
+            return None
+        shared = dict(self.controllers)
+        freezer = None if self.unified else shared.pop("freezer")
+        group = ContainerCgroup(
+            f"{self.unified}/{name}" if self.unified else None,
+            {"freezer": f"{freezer}/{name}"} if freezer else {},
+            tuple(set(shared.values())),
+        )
+        os.mkdir(group.unified or group.controllers["freezer"])
+        return group
 
     def processes(self) -> list[int]:
         """Pids of everything inside, in sub-groups too."""

@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 import termios
 
 from trikubelet.embedded.keeper import capabilities, identity, linux, reaper, rootfs
@@ -29,6 +30,7 @@ _ALL_SIGNALS = frozenset(signal.valid_signals())
 # Not in the termios module of Python 3.11.
 _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
+_PTMX = os.makedev(5, 2)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -184,6 +186,7 @@ def _become_program(spec: dict[str, Any], situation: Situation) -> None:
         stdin = stdout = stderr = _open_terminal(situation.report)
     for target, source in enumerate((stdin, stdout, stderr)):
         os.dup2(source, target)
+        _give_away(target, user.uid, is_terminal=spec["tty"])
     _restore_limits(situation.limits)
     _report(situation.report, {"uid": user.uid, "gid": user.gid, "groups": user.groups})
     identity.assume(
@@ -237,13 +240,26 @@ def _working_folder(path: str, isolated: bool) -> int:
 
 def _open_terminal(report: int) -> int:
     """A terminal of the container's own devpts as controlling terminal; the other end goes to the keeper."""
-    leader = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    leader = linux.open_without_magic("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+    if os.fstat(leader).st_rdev != _PTMX:
+        # In a running container somebody may have put anything there.
+        raise SetupError("terminal: the container's /dev/ptmx is not the terminal multiplexer")
     fcntl.ioctl(leader, _TIOCSPTLCK, b"\0\0\0\0")
     follower = fcntl.ioctl(leader, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
     _report(report, {"terminal": True}, (leader,))
     os.close(leader)
     return follower
+
+
+def _give_away(descriptor: int, uid: int, *, is_terminal: bool) -> None:
+    """Let the command's user open its streams again by name (/dev/stdout, /dev/pts/0)."""
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISFIFO(mode) or (is_terminal and stat.S_ISCHR(mode)):
+        try:
+            os.fchown(descriptor, uid, -1)
+        except OSError:
+            return  # not the machine's root: then the user is who made them
 
 
 def _environment(assignments: list[str], user: identity.Identity) -> dict[str, str]:

@@ -11,7 +11,7 @@ from trikubelet.embedded.keeper import event_loop, protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from trikubelet.embedded.keeper.event_loop import EventLoop
     from trikubelet.embedded.keeper.protocol import Message
@@ -34,22 +34,25 @@ class Connection:
         self._channel = channel
         self._on_message = on_message
         self._on_closed = on_closed
-        self._waiting: deque[tuple[bytes, int | None]] = deque()
+        self._waiting: deque[tuple[bytes, list[int]]] = deque()
         self.closed = False
         channel.setblocking(False)
         loop.watch(channel.fileno(), self._ready)
 
-    def reply(self, request: object, content: Message) -> None:
-        self.send({"id": request, "ok": content})
+    def reply(self, request: object, content: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Answer; `descriptors` are closed here once they are sent."""
+        self.send({"id": request, "ok": content}, descriptors)
 
     def fail(self, request: object, kind: str, message: str) -> None:
         self.send({"id": request, "error": {"kind": kind, "message": message}})
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Send now or when the other side has read; one that stops reading for good is cut off."""
         if self.closed:
+            _close(descriptors)
             return
-        self._waiting.append(protocol.encode(message))
+        payload, carrier = protocol.encode(message)
+        self._waiting.append((payload, [*descriptors, *([] if carrier is None else [carrier])]))
         if len(self._waiting) > _MOST_WAITING:
             print("an agent does not read its messages: connection closed", file=sys.stderr, flush=True)
             self.close()
@@ -60,9 +63,8 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        for _, descriptor in self._waiting:
-            if descriptor is not None:
-                os.close(descriptor)
+        for _, descriptors in self._waiting:
+            _close(descriptors)
         self._waiting.clear()
         self._loop.forget(self._channel.fileno())
         self._channel.close()
@@ -76,9 +78,9 @@ class Connection:
 
     def _flush(self) -> None:
         while self._waiting:
-            payload, descriptor = self._waiting[0]
+            payload, descriptors = self._waiting[0]
             try:
-                self._channel.sendmsg([payload], protocol.ancillary([] if descriptor is None else [descriptor]))
+                self._channel.sendmsg([payload], protocol.ancillary(descriptors))
             except BlockingIOError:
                 self._loop.watch(self._channel.fileno(), self._ready, event_loop.READ_WRITE)
                 return
@@ -86,8 +88,7 @@ class Connection:
                 self.close()
                 return
             self._waiting.popleft()
-            if descriptor is not None:
-                os.close(descriptor)
+            _close(descriptors)
         self._loop.watch(self._channel.fileno(), self._ready)
 
     def _receive(self) -> None:
@@ -111,5 +112,9 @@ class Connection:
             self.close()
         finally:
             # Whoever wanted to keep one has taken it out of the list or duplicated it.
-            for descriptor in descriptors:
-                os.close(descriptor)
+            _close(descriptors)
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -67,7 +67,9 @@ class Container:
         self._error: str | None = None
         self._status = 0
         self._finished_at = 0
-        self._stdin_writer = -1
+        self._input = -1
+        self._input_kind: str | None = None
+        """"stdin" (a pipe) or "terminal"; None without, or when it has been closed."""
         self.log = LogFile("", environment.stamp)
         self._output = Output(environment.loop, self.log, environment.stamp)
         self.process = Process(
@@ -146,9 +148,10 @@ class Container:
             return null, os.dup(null), os.dup(null)
         stdin = null
         if self.spec["stdin"]:
-            # Nobody attaches yet, but a program that waits for input must not see its end.
-            stdin, self._stdin_writer = os.pipe2(os.O_CLOEXEC)
+            # Held open while nobody is attached: a program that waits for input must not see its end.
+            stdin, writer = os.pipe2(os.O_CLOEXEC)
             os.close(null)
+            self._take_input(writer, "stdin")
         pipes = []
         for stream in ("stdout", "stderr"):
             reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -156,13 +159,44 @@ class Container:
             pipes.append(writer)
         return stdin, pipes[0], pipes[1]
 
+    def _take_input(self, descriptor: int, kind: str) -> None:
+        # Attached clients share it, and none of them may ever wait in a write.
+        os.set_blocking(descriptor, False)
+        self._input, self._input_kind = descriptor, kind
+
+    # -- attached clients --------------------------------------------------------------------------------------------
+
+    def attach(self, outputs: dict[str, int], *, with_input: bool) -> tuple[str | None, int]:
+        """Copy output into `outputs` (descriptors by stream, taken over by this) from now on.
+
+        Returns the kind of input, and a copy of its descriptor for the caller to close; None and -1 if there is none.
+        A terminal is its own output: it is handed out even without input, to be resized.
+        """
+        for stream, descriptor in outputs.items():
+            self._output.followers.add(stream, descriptor)
+        if self._input_kind is None or not (with_input or self._input_kind == "terminal"):
+            return None, -1
+        return self._input_kind, os.dup(self._input)
+
+    def close_stdin(self) -> None:
+        """Let go of the pipe to the container's stdin; it ends when attached clients have let go too."""
+        if self._input_kind == "stdin":
+            self._close_input()
+
+    def _close_input(self) -> None:
+        if self._input_kind is not None:
+            os.close(self._input)
+            self._input, self._input_kind = -1, None
+
     # -- the way to RUNNING ------------------------------------------------------------------------------------------
 
     def _reported(self, message: dict[str, Any], descriptors: list[int]) -> None:
         if "error" in message:
             self._error = message["error"]
         elif "terminal" in message:
-            self._output.add(descriptors.pop(), "stdout")
+            terminal = descriptors.pop()
+            self._take_input(os.dup(terminal), "terminal")
+            self._output.add(terminal, "stdout")
         else:
             self.user = message
         for descriptor in descriptors:
@@ -246,9 +280,7 @@ class Container:
     def _clean_up(self) -> None:
         self._output.drain()
         self.log.close()
-        if self._stdin_writer >= 0:
-            os.close(self._stdin_writer)
-            self._stdin_writer = -1
+        self._close_input()
         if self.cgroup is not None:
             self._remove_cgroup(_RETRY)
 

@@ -1,10 +1,16 @@
-"""A command run inside a running container (CRI ExecSync). Its output goes straight to whoever asked, through pipes."""
+"""A command run inside a running container (CRI Exec and ExecSync).
+
+Its streams are pipes of whoever asked, or a terminal that is handed over: no byte of them passes through the keeper.
+It has a cgroup of its own within the container's, so that it can be killed with all that it started.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 
 from trikubelet.embedded.keeper import child
+from trikubelet.embedded.keeper.container import EXITED
 from trikubelet.embedded.keeper.process import Process, exit_code
 
 TYPE_CHECKING = False
@@ -12,12 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
+    from trikubelet.embedded.keeper.cgroups import ContainerCgroup
     from trikubelet.embedded.keeper.container import Container
     from trikubelet.embedded.keeper.environment import Environment
 
+_RETRY = 0.01
+_LONGEST_RETRY = 60.0
+
 
 class Execution:
-    """One command. `on_started(error)` once; then, if it started, `on_ended(exit_code)` once."""
+    """One command. `on_started(error)` once; then, if it started, `on_ended(exit_code)` once; `on_gone()` at last."""
 
     def __init__(
         self,
@@ -36,6 +46,9 @@ class Execution:
         self._error: str | None = None
         self._started = False
         self._status: int | None = None
+        self._terminal = -1
+        self._group: ContainerCgroup | None = None
+        self._killed = False
         self.process = Process(
             environment.loop,
             on_report=self._reported,
@@ -48,18 +61,42 @@ class Execution:
     def container(self) -> str:
         return self._container.id
 
-    def start(self, argv: list[str], stdout: int, stderr: int) -> None:
-        """Fork it, with the container's own user, environment and folder. Raises OSError."""
-        spec = {**self._container.spec, "argv": argv, "tty": False}
-        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    @property
+    def ended(self) -> bool:
+        """The command has ended; what it left in the background may live."""
+        return self._status is not None
 
+    def start(self, name: str, argv: list[str], streams: dict[str, int], *, tty: bool) -> None:
+        """Fork it, with the container's own user, environment and folder. Raises OSError."""
+        spec = {**self._container.spec, "argv": argv, "tty": tty}
+        if tty:
+            spec["env"] = [*spec["env"], "TERM=xterm"]
+        if self._container.cgroup is not None:
+            self._group = self._container.cgroup.nested(f"exec-{name}")
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self.process.spawn(
+                self._environment.forker,
+                self._container.process.pidfd if self._environment.isolated else None,
+                self._child(spec, {**dict.fromkeys(("stdin", "stdout", "stderr"), null), **streams}),
+                fresh=False,
+                cgroup=self._group or self._container.cgroup,
+                with_reaper=True,
+            )
+        except OSError:
+            self._remove_group(_RETRY)
+            raise
+        finally:
+            os.close(null)
+
+    def _child(self, spec: dict[str, Any], streams: dict[str, int]) -> Callable[[int, int | None], NoReturn]:
         def run(report: int, status_channel: int | None) -> NoReturn:
             situation = child.Situation(
                 report=report,
-                stdin=null,
-                stdout=stdout,
-                stderr=stderr,
-                cgroup=self._container.cgroup,
+                stdin=streams["stdin"],
+                stdout=streams["stdout"],
+                stderr=streams["stderr"],
+                cgroup=self._group or self._container.cgroup,
                 born_in_cgroup=self._environment.forker.born_in_cgroup,
                 namespaces=[],
                 status_channel=status_channel,
@@ -73,23 +110,32 @@ class Execution:
             )
             child.run_command(spec, situation)
 
-        try:
-            self.process.spawn(
-                self._environment.forker,
-                self._container.process.pidfd if self._environment.isolated else None,
-                run,
-                fresh=False,
-                cgroup=self._container.cgroup,
-                with_reaper=True,
-            )
-        finally:
-            os.close(null)
+        return run
+
+    def copy_of_terminal(self) -> int | None:
+        """The terminal's descriptor for whoever asked for it, to be closed by the caller; None without one.
+
+        One copy stays here. Otherwise the death of the agent would hang the terminal up: the command might end of that
+        before it is killed, and what it started would count as left behind on purpose.
+        """
+        return None if self._terminal < 0 else os.dup(self._terminal)
 
     def kill(self) -> None:
         """End the command and everything that it started."""
+        self._killed = True
+        self._kill_group()
         self.process.kill()
 
+    def _kill_group(self) -> None:
+        if self._group is not None:
+            try:
+                self._group.kill()
+            except OSError as error:
+                print(f"command in {self.container}: cgroup kill: {error}", file=sys.stderr, flush=True)
+
     def _reported(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        if "terminal" in message:
+            self._terminal = descriptors.pop()
         for descriptor in descriptors:
             os.close(descriptor)
         self._error = message.get("error", self._error)
@@ -106,4 +152,16 @@ class Execution:
             self._on_ended(exit_code(status))
 
     def _gone(self) -> None:
+        if self._terminal >= 0:
+            os.close(self._terminal)
+            self._terminal = -1
+        if self._killed:
+            self._kill_group()
+        self._remove_group(_RETRY)
         self._on_gone()
+
+    def _remove_group(self, retry: float) -> None:
+        """It stays while something that the command left in the background lives; the container takes it along."""
+        if self._group is not None and self._container.state is not EXITED and not self._group.remove():
+            following = min(2 * retry, _LONGEST_RETRY)
+            self._environment.loop.after(retry, lambda: self._remove_group(following))

@@ -20,9 +20,10 @@ LONGEST_LINE = 16 * 1024
 class LineFormatter:
     """One stream's bytes into log records. Pure, but for what it remembers of an unfinished line."""
 
-    __slots__ = ("_rest", "_stream")
+    __slots__ = ("_rest", "_stream", "stream")
 
     def __init__(self, stream: str) -> None:
+        self.stream = stream
         self._stream = stream.encode()
         self._rest = b""
 

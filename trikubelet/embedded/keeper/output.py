@@ -1,10 +1,11 @@
-"""The pipes (or the terminal) of a container, pumped into its log."""
+"""The pipes (or the terminal) of a container, pumped into its log and to those who are attached."""
 
 from __future__ import annotations
 
 import errno
 import os
 
+from trikubelet.embedded.keeper.followers import Followers
 from trikubelet.embedded.keeper.logfile import LineFormatter
 
 TYPE_CHECKING = False
@@ -26,6 +27,7 @@ class Output:
         self._stamp = stamp
         self._streams: dict[int, LineFormatter] = {}
         self._turn = -1
+        self.followers = Followers(loop)
 
     def add(self, descriptor: int, stream: str) -> None:
         """Pump a stream ("stdout" or "stderr") from now on; the descriptor is this object's to close."""
@@ -34,7 +36,7 @@ class Output:
         self._loop.watch(descriptor, lambda _events: self._ready(descriptor))
 
     def drain(self) -> None:
-        """Write what is still in the pipes, and close them: their writers are dead."""
+        """Write what is still in the pipes, and close them: their writers are dead. Nobody follows any longer."""
         for descriptor in list(self._streams):
             taken = 0
             while descriptor in self._streams and taken < _LARGEST_REST:
@@ -43,6 +45,7 @@ class Output:
                     break
                 taken += size
             self._close(descriptor)
+        self.followers.close()
 
     def _ready(self, descriptor: int) -> None:
         if self._turn != self._loop.turn:
@@ -61,7 +64,9 @@ class Output:
                 raise
             block = b""
         if block:
-            self._log.write(self._streams[descriptor].feed(block, self._stamp.now()))
+            formatter = self._streams[descriptor]
+            self._log.write(formatter.feed(block, self._stamp.now()))
+            self.followers.feed(formatter.stream, block)
         else:
             self._close(descriptor)
         return len(block)

@@ -1,14 +1,15 @@
 """The messages between agent and keeper: JSON objects on a SEQPACKET unix socket, one datagram each.
 
     agent → keeper   {"id": 7, "op": "start", …}                      descriptors may ride along
-    keeper → agent   {"id": 7, "ok": {…}} or {"id": 7, "error": {"kind": …, "message": …}}
+    keeper → agent   {"id": 7, "ok": {…}} or {"id": 7, "error": {"kind": …, "message": …}}      or along with the answer
     keeper → agent   {"event": "exited", "container": …, …}           unasked, to every connection
 
 The first request is `hello` with the protocol version. A message too long for a datagram travels in a memfd, whose
 descriptor is the last one attached. Texts that are not UTF-8 (environment, paths) use surrogate escapes.
 
-Operations: hello, list, sandbox_start, sandbox_stop, start, signal, kill, exec, exec_kill, reopen_log, update, forget,
-shutdown. `server.py` has their fields.
+Operations: hello, list, sandbox_start, sandbox_stop, start, signal, kill, exec, exec_kill, attach, close_stdin, socket,
+reopen_log, update, forget, shutdown. `server.py` has their fields. A keeper that was started by an older agent answers
+one that it does not know with an error.
 """
 
 from __future__ import annotations

@@ -6,7 +6,12 @@
     sandbox_stop  sandbox                        its namespaces go; containers must have ended
     start         a container's specification    → what `Container.to_json` says, once the exec has worked
     signal        container, signal              kill  container          update  container, resources
-    exec          container, exec, argv; descriptors: stdout, stderr      exec_kill  exec
+    exec          container, exec, argv, tty, streams; a descriptor for each stream (names in order; others are
+                  /dev/null)  → with tty, which takes no streams: the terminal's descriptor
+    exec_kill     exec                           it and all that it started
+    attach        container, stdin, streams; a pipe's writing end for each    → input: "stdin", "terminal" or null,
+                  and its descriptor
+    close_stdin   container                      socket  sandbox, family  → a TCP socket in the pod's network
     reopen_log    container                      forget  container        (its files are the agent's to delete)
     shutdown                                     → ended: whether the keeper ends, which it does without containers
 
@@ -18,6 +23,7 @@ invalid, internal.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import traceback
 
@@ -29,7 +35,6 @@ from trikubelet.embedded.keeper.sandbox import Sandbox, remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from trikubelet.embedded.keeper.environment import Environment
@@ -73,6 +78,9 @@ class Server:
             "update": self._update,
             "exec": self._exec,
             "exec_kill": self._exec_kill,
+            "attach": self._attach,
+            "close_stdin": self._close_stdin,
+            "socket": self._socket,
             "reopen_log": self._reopen_log,
             "forget": self._forget,
             "shutdown": self._shutdown,
@@ -94,7 +102,7 @@ class Server:
     def _connection_closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
         for execution, owner in list(self._executions.values()):
-            if owner is connection:
+            if owner is connection and not execution.ended:
                 execution.kill()
 
     def _handle(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
@@ -238,12 +246,15 @@ class Server:
     def _exec(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
         container = self._running(message["container"])
         name, request = message["exec"], message["id"]
-        if len(descriptors) != 2:
-            raise RequestError("invalid", f"exec needs 2 descriptors, got {len(descriptors)}")
+        streams = _by_stream(message.get("streams", ["stdout", "stderr"]), descriptors)
+        tty = message.get("tty", False)
+        if tty and streams:
+            raise RequestError("invalid", "a terminal takes no other streams")
 
         def started(error: str | None) -> None:
             if error is None:
-                connection.reply(request, {})
+                terminal = execution.copy_of_terminal()
+                connection.reply(request, {}, () if terminal is None else (terminal,))
             else:
                 connection.fail(request, "start", error)
 
@@ -261,7 +272,7 @@ class Server:
             on_gone=gone,
         )
         try:
-            execution.start(message["argv"], descriptors[0], descriptors[1])
+            execution.start(name, message["argv"], streams, tty=tty)
         except OSError as error:
             raise RequestError("start", str(error)) from None
         self._executions[name] = (execution, connection)
@@ -271,6 +282,28 @@ class Server:
         if known is not None:
             known[0].kill()
         return {}
+
+    def _attach(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
+        container = self._running(message["container"])
+        streams = _by_stream(message["streams"], descriptors)
+        outputs = {stream: os.dup(descriptor) for stream, descriptor in streams.items()}
+        kind, descriptor = container.attach(outputs, with_input=message["stdin"])
+        connection.reply(message["id"], {"input": kind}, () if kind is None else (descriptor,))
+
+    def _close_stdin(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+        self._running(message["container"]).close_stdin()
+        return {}
+
+    def _socket(self, connection: Connection, message: Message, _descriptors: list[int]) -> None:
+        """Made here because the pods' network is that of this process; the agent may have been started in another."""
+        if message["sandbox"] not in self._sandboxes:
+            raise RequestError("unknown", f"no pod sandbox {message['sandbox']}")
+        family = socket.AF_INET6 if message["family"] == 6 else socket.AF_INET
+        try:
+            descriptor = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK).detach()
+        except OSError as error:
+            raise RequestError("internal", f"socket: {error.strerror}") from None
+        connection.reply(message["id"], {}, (descriptor,))
 
     def _reopen_log(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
         try:
@@ -328,3 +361,9 @@ class Server:
             sandbox.close()
         remove_tree(self._shared_memory)
         self._environment.cgroups.remove()
+
+
+def _by_stream(names: list[str], descriptors: list[int]) -> dict[str, int]:
+    if len(names) != len(descriptors):
+        raise RequestError("invalid", f"expected a descriptor for each of {names}, got {len(descriptors)}")
+    return dict(zip(names, descriptors, strict=True))
