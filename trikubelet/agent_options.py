@@ -80,6 +80,8 @@ class AgentOptions:
     """None: only with the embedded runtime, whose containers belong to this agent, and without a cluster, whose pods
     shall live on."""
     warnings: tuple[str, ...] = ()
+    flags: Mapping[str, str] = attrs.field(factory=dict)
+    """The command line's, by name without dashes, with those that have their defaults."""
     log_format: Literal["text", "json"] = "text"
     verbosity: int = 0
 

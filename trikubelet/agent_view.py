@@ -88,6 +88,14 @@ class LocalView:
         shown = [self._with_status(pod) for pod in pods.values()]
         return sorted(shown, key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid))
 
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The desired pod of that name, else one that is still being ended."""
+        wanted = self._agent.pods.pod_by_full_name(f"{name}_{namespace}")
+        if wanted is not None:
+            return self._with_status(wanted)
+        named = (pod for pod in self.pods() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
+        return next(named, None)
+
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self._agent.recorder.events_of(uid)
 

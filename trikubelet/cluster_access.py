@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from trikubelet.clock import WallClock
     from trikubelet.cluster.access import Access
     from trikubelet.cluster.certificates.bootstrap import NodeIdentity
-    from trikubelet.cluster.types import ApiClient
+    from trikubelet.cluster.certificates.rotation import CertificateManager  # noqa: TC004 - attrs evaluates no annotation
+    from trikubelet.cluster.types import ApiClient  # noqa: TC004 - attrs evaluates no annotation
 
 IN_CLUSTER: Final = Path("in-cluster")
 """As `--kubeconfig`: the service account of the pod in which this agent runs."""
@@ -29,8 +31,17 @@ class ClusterAccessError(Exception):
     """The API server cannot be reached as the options say. The text names file and field."""
 
 
+@attrs.frozen
+class OpenCluster:
+    """A way to the API server that is kept open."""
+
+    client: ApiClient
+    certificate: CertificateManager | None = None
+    """Renews the certificate that the node shows there; None when it is somebody else's affair."""
+
+
 @asynccontextmanager
-async def open_cluster(options: AgentOptions, clock: WallClock) -> AsyncIterator[ApiClient | None]:
+async def open_cluster(options: AgentOptions, clock: WallClock) -> AsyncIterator[OpenCluster | None]:
     """A client for as long as the context is open; None without `--kubeconfig`. Raises ClusterAccessError.
 
     Nothing is connected yet, and an API server that is away is no error.
@@ -47,7 +58,7 @@ async def open_cluster(options: AgentOptions, clock: WallClock) -> AsyncIterator
     async with open_client(access, limit=limit) as client, trio.open_nursery() as nursery:
         if identity is not None:
             nursery.start_soon(identity.run)
-        yield client
+        yield OpenCluster(client, None if identity is None else identity.manager)
         nursery.cancel_scope.cancel()
 
 

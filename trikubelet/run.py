@@ -25,10 +25,11 @@ import trio
 from trikubelet import __version__, sd_notify
 from trikubelet.agent import Agent
 from trikubelet.agent_node import ReservationError
+from trikubelet.agent_node_view import NodeView
 from trikubelet.agent_options import EMBEDDED, AgentOptions
-from trikubelet.agent_view import LocalView
+from trikubelet.agent_server import AgentServer, ServerError
 from trikubelet.clock import SystemClock
-from trikubelet.cluster_access import ClusterAccessError, open_cluster
+from trikubelet.cluster_access import ClusterAccessError, OpenCluster, open_cluster
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
 from trikubelet.logs import configure_logging, get_logger
@@ -37,13 +38,13 @@ from trikubelet.registry_access import RegistryAccessError
 from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
 from trikubelet.runtime.sysctls import SysctlPatternError
 from trikubelet.runtime.user_namespaces import UserNamespaceError, id_range_of_node
-from trikubelet.server.http import HttpServer
-from trikubelet.server.local_api import local_api
+from trikubelet.server.listeners import PortError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from trikubelet.clock import WallClock
+    from trikubelet.cluster.certificates.rotation import CertificateManager
     from trikubelet.cluster.types import ApiClient
 
 log = get_logger("agent")
@@ -84,7 +85,7 @@ def run_agent(options: AgentOptions) -> int:
         try:
             return trio.run(_run, options)
         except BaseExceptionGroup as group:
-            expected, unexpected = group.split((StartError, SocketInUseError))
+            expected, unexpected = group.split((StartError, SocketInUseError, PortError))
             if expected is None or unexpected is not None:
                 raise
             for leaf in _leaves(expected):
@@ -173,8 +174,9 @@ async def _exit_soon() -> None:
 
 async def _run_until(options: AgentOptions, ending: _Ending) -> int:
     clock = SystemClock()
+    started_at = clock.now()
     async with (
-        _cluster(options, clock) as api_client,  # first: a kubeconfig that cannot be used starts nothing
+        _cluster(options, clock) as cluster,  # first: a kubeconfig that cannot be used starts nothing
         _connected_runtime(options) as runtime,
         trio.open_nursery() as nursery,
     ):
@@ -182,10 +184,11 @@ async def _run_until(options: AgentOptions, ending: _Ending) -> int:
         timeout = options.configuration.runtime_request_timeout.total_seconds()
         runtime_client = RuntimeClient(runtime.channel, timeout=timeout)
         image_client = ImageClient(runtime.image_channel, timeout=timeout)
-        agent = await _agent(options, runtime_client, image_client, api_client, clock)
-        view = LocalView(agent, runtime.import_archive)
+        agent = await _agent(options, runtime_client, image_client, None if cluster is None else cluster.client, clock)
+        view = NodeView(agent, runtime.import_archive, started_at=started_at)
         await nursery.start(view.run)
-        await nursery.start(HttpServer(local_api(view, clock)).serve_unix, options.socket)
+        server = _server(agent, view, None if cluster is None else cluster.certificate)
+        await nursery.start(server.run)
         starting = trio.CancelScope()
         nursery.start_soon(_cancel_when, ending.asked, starting, START_PATIENCE if options.drains else 0)
         with starting:
@@ -197,6 +200,7 @@ async def _run_until(options: AgentOptions, ending: _Ending) -> int:
         sd_notify.notify("STOPPING=1")
         started = not starting.cancelled_caught
         left = await agent.drain() if options.drains and started else frozenset()
+        await server.shutdown()
         nursery.cancel_scope.cancel()
         if left:
             log.error("pods did not end in time", uids=sorted(left))
@@ -222,12 +226,20 @@ async def _agent(
         raise StartError(str(error)) from error
 
 
+def _server(agent: Agent, view: NodeView, client_certificate: CertificateManager | None) -> AgentServer:
+    """Raises StartError when it cannot be served what the options say."""
+    try:
+        return AgentServer(agent, view, client_certificate=client_certificate)
+    except ServerError as error:
+        raise StartError(str(error)) from error
+
+
 @asynccontextmanager
-async def _cluster(options: AgentOptions, clock: WallClock) -> AsyncIterator[ApiClient | None]:
+async def _cluster(options: AgentOptions, clock: WallClock) -> AsyncIterator[OpenCluster | None]:
     """Raises StartError when the kubeconfig cannot be used."""
     try:
-        async with open_cluster(options, clock) as client:
-            yield client
+        async with open_cluster(options, clock) as cluster:
+            yield cluster
     except ClusterAccessError as error:
         raise StartError(str(error)) from error
 

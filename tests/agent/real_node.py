@@ -49,6 +49,8 @@ class RealNode:
     prefix: tuple[str, ...] = ()
     """Put before the agent's command, to run it as somebody else."""
     python: str = sys.executable
+    configuration: dict[str, Any] = attrs.field(factory=dict)
+    """Fields of the KubeletConfiguration. Nothing listens on ports that others may have, unless they say so."""
     agent: subprocess.Popen[bytes] | None = None
     _starts: int = 0
     _tasks_before: frozenset[str] = frozenset()
@@ -58,13 +60,21 @@ class RealNode:
         for folder in (self.manifests, self.shared):
             folder.mkdir(parents=True)
         self.shared.chmod(0o777)
+        self.configure()
+        self._tasks_before, self._ports_before = self._tasks(), self._bridge_ports()
+
+    def configure(self, **fields: Any) -> None:
+        """More fields of the KubeletConfiguration, for the next agent."""
+        self.configuration.update(fields)
         configuration = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "podLogsDir": str(self.folder / "logs"),
+            "enableServer": False,
+            "healthzPort": 0,
+            **self.configuration,
         }
         (self.folder / "config.json").write_text(json.dumps(configuration))
-        self._tasks_before, self._ports_before = self._tasks(), self._bridge_ports()
 
     @property
     def root(self) -> Path:

@@ -104,10 +104,21 @@ def run(**arguments: Any) -> int:
     The kubelet's deprecated configuration flags (--sync-frequency, --max-pods, --feature-gates, …) are taken too, and
     win over the files.
     """
-    options = build_options(**arguments)
+    options = attrs.evolve(build_options(**arguments), flags=_flags(click.get_current_context()))
     from trikubelet.run import run_agent
 
     return run_agent(options)
+
+
+def _flags(context: click.Context) -> dict[str, str]:
+    """Every flag with its value, as `/flagz` shows them."""
+    flags = {}
+    for param in context.command.params:
+        name = max(param.opts, key=len).removeprefix("--")
+        value = context.params.get(param.name or "")
+        values = value if isinstance(value, tuple) else (value,)
+        flags[name] = ",".join(str(one) for one in values if one is not None)
+    return flags
 
 
 def build_options(
