@@ -10,7 +10,7 @@ The URL holds a token that is as good as a password for one session, so it is in
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -18,20 +18,16 @@ import attrs
 import h11
 import trio
 
-from trikubelet.server.connection import RawStream
+from trikubelet.streaming.asking import SWITCHING, Answer, ask_for_upgrade
 from trikubelet.streaming.keep_alive import keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from trikubelet.server.connection import RawStream  # noqa: TC004 - attrs evaluates no annotation
+
 DIAL_TIMEOUT: Final = 10.0
 ANSWER_TIMEOUT: Final = 30.0
-REFUSAL_TIMEOUT: Final = 10.0
-"""For the body of an answer that is no upgrade."""
-REFUSAL_SIZE: Final = 64 * 2**10
-"""Bytes of that body; what is beyond is cut off."""
-_HEAD_SIZE: Final = 64 * 2**10
-_RECEIVE: Final = 16 * 2**10
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -166,15 +162,8 @@ async def runtime_upgrade(
 async def _upgrade(
     stream: trio.abc.Stream, address: RuntimeAddress, method: str, headers: Sequence[tuple[str, str]]
 ) -> Upgraded:
-    http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_SIZE)
     try:
-        with trio.fail_after(ANSWER_TIMEOUT):
-            request = http.send(h11.Request(method=method, target=address.target, headers=list(headers))) or b""
-            await stream.send_all(request + (http.send(h11.EndOfMessage()) or b""))
-            answer = await _answer(stream, http)
-        if answer.status_code >= 400:
-            body = await _refusal(stream, http)
-            raise RefusedError(answer.status_code, _refusal_headers(answer), body)
+        answer = await ask_for_upgrade(stream, method, address.target, headers, timeout=ANSWER_TIMEOUT)
     except h11.LocalProtocolError as error:
         raise RuntimeStreamError(f"error sending request: {error}") from error
     except h11.RemoteProtocolError as error:
@@ -183,53 +172,17 @@ async def _upgrade(
         raise RuntimeStreamError(f"no answer from the runtime within {ANSWER_TIMEOUT:g} seconds") from None
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
         raise RuntimeStreamError("the runtime closed the connection before it answered") from error
-    if answer.status_code != 101:
-        raise RuntimeStreamError(f"invalid upgrade response: status code {answer.status_code}")
+    if answer.status >= 400:
+        raise RefusedError(answer.status, _refusal_headers(answer), answer.body)
+    if answer.status != SWITCHING:
+        raise RuntimeStreamError(f"invalid upgrade response: status code {answer.status}")
     return Upgraded(
-        headers=_fields(answer.headers.raw_items()),
-        stream=RawStream(stream, http.trailing_data[0]),
+        headers=answer.headers,
+        stream=answer.stream,
         half_closeable=isinstance(stream, trio.abc.HalfCloseableStream),
     )
 
 
-async def _answer(stream: trio.abc.Stream, http: h11.Connection) -> h11.InformationalResponse | h11.Response:
-    """The head of the answer; what comes before it (100 and 103) is skipped."""
-    while True:
-        event = http.next_event()
-        if isinstance(event, h11.Response):
-            return event
-        if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
-            return event
-        if event is h11.NEED_DATA:
-            data = await stream.receive_some(_RECEIVE)
-            if not data:
-                raise trio.BrokenResourceError("the runtime closed the connection")
-            http.receive_data(bytes(data))
-
-
-async def _refusal(stream: trio.abc.Stream, http: h11.Connection) -> bytes:
-    """The body of an answer, as far as it comes in time and as is wanted."""
-    body = bytearray()
-    with trio.move_on_after(REFUSAL_TIMEOUT), suppress(trio.BrokenResourceError, h11.RemoteProtocolError):
-        while len(body) < REFUSAL_SIZE:
-            event = http.next_event()
-            if isinstance(event, h11.Data):
-                body += event.data
-            elif event is h11.NEED_DATA:
-                http.receive_data(bytes(await stream.receive_some(_RECEIVE)))
-            else:
-                break
-    return bytes(body[:REFUSAL_SIZE])
-
-
-def _refusal_headers(answer: h11.InformationalResponse | h11.Response) -> tuple[tuple[str, str], ...]:
+def _refusal_headers(answer: Answer) -> tuple[tuple[str, str], ...]:
     about_this_connection = {"connection", "keep-alive", "content-length", "transfer-encoding", "trailer", "upgrade"}
-    return tuple(
-        (name, value)
-        for name, value in _fields(answer.headers.raw_items())
-        if name.lower() not in about_this_connection
-    )
-
-
-def _fields(raw: Sequence[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in raw)
+    return tuple((name, value) for name, value in answer.headers if name.lower() not in about_this_connection)

@@ -287,6 +287,8 @@ class SpdySession:
             self._decoder.feed(data)
             while (frame := self._decoder.next_frame()) is not None:
                 await self._handle(frame)
+                if isinstance(frame, GoAway) and not self._streams:
+                    return ""  # nothing can follow; over TLS, a peer that waits for our end can say it in no other way
         return "the connection ended in the middle of a frame" if self._decoder.in_frame else ""
 
     def _end(self, failure: str) -> None:
@@ -321,7 +323,7 @@ class SpdySession:
                 else:
                     await self._outbox.send(frame)
             case _:
-                # GOAWAY: the end of the connection follows. SETTINGS, WINDOW_UPDATE: see above.
+                # GOAWAY with streams open: the end of the connection follows. SETTINGS, WINDOW_UPDATE: see above.
                 pass
 
     async def _handle_syn_stream(self, frame: SynStream) -> None:
