@@ -14,7 +14,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n  - name: main\n    image: x:1\n"
-COMMANDS = ["run", "pods", "describe", "logs", "validate", "images", "check", "runtime", "version"]
+COMMANDS = [
+    "run",
+    "pods",
+    "describe",
+    "logs",
+    "exec",
+    "attach",
+    "port-forward",
+    "cp",
+    "top",
+    "stats",
+    "validate",
+    "images",
+    "check",
+    "runtime",
+    "version",
+]
 
 
 def trikubelet(*arguments: str) -> subprocess.CompletedProcess[str]:

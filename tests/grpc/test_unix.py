@@ -64,3 +64,15 @@ async def test_nobody_at_a_long_path_is_an_ordinary_error(long_path: Path) -> No
         os.close(folder)
     with pytest.raises(ConnectionRefusedError):
         await connect_unix(long_path)
+
+
+async def test_every_use_of_a_closed_stream_says_that_it_is_closed(tmp_path: Path) -> None:
+    listener = listen_unix(tmp_path / "a.sock")
+    client = await connect_unix(tmp_path / "a.sock")
+    await client.aclose()
+    for _ in range(2):
+        with pytest.raises(trio.ClosedResourceError):
+            await client.receive_some()
+        with pytest.raises(trio.ClosedResourceError):
+            await client.wait_send_all_might_not_block()
+    await listener.aclose()

@@ -44,7 +44,7 @@ class AgentClient:
     """The agent of one root folder. Every failure is a CommandError."""
 
     def __init__(self, root_dir: Path) -> None:
-        self._socket = root_dir / SOCKET_NAME
+        self.socket = root_dir / SOCKET_NAME
 
     def get(self, path: str, query: Query | None = None) -> Any:
         """JSON of a GET."""
@@ -71,7 +71,7 @@ class AgentClient:
     def _request(
         self, method: str, path: str, query: Query, timeout: float | None
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = _UnixConnection(self._socket, timeout)
+        connection = _UnixConnection(self.socket, timeout)
         try:
             connection.request(method, _target(path, query))
             response = connection.getresponse()
@@ -79,23 +79,23 @@ class AgentClient:
                 text = response.read(4096).decode(errors="replace").strip()
                 raise CommandError(text or f"the agent answered {response.status} {response.reason}")
             yield response
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise CommandError(
-                f"no agent answers on {self._socket}: is `trikubelet run` running with this --root-dir?"
-            ) from None
-        except PermissionError:
-            raise CommandError(
-                f"{self._socket} belongs to another user: run this command as the agent's user"
-            ) from None
         except TimeoutError:
-            raise CommandError(f"the agent on {self._socket} did not answer within {timeout:.0f} s") from None
-        except (ConnectionError, http.client.HTTPException) as error:
-            detail = str(error) or type(error).__name__
-            raise CommandError(f"the connection to the agent on {self._socket} was lost: {detail}") from None
-        except OSError as error:
-            raise CommandError(f"{self._socket} cannot be used: {error}") from None
+            raise CommandError(f"the agent on {self.socket} did not answer within {timeout:.0f} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise lost_agent(self.socket, error) from None
         finally:
             connection.close()
+
+
+def lost_agent(socket: Path, error: Exception) -> CommandError:
+    """Why nobody answers on the agent's socket, or no longer."""
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        return CommandError(f"no agent answers on {socket}: is `trikubelet run` running with this --root-dir?")
+    if isinstance(error, PermissionError):
+        return CommandError(f"{socket} belongs to another user: run this command as the agent's user")
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        return CommandError(f"{socket} cannot be used: {error}")
+    return CommandError(f"the connection to the agent on {socket} was lost: {str(error) or type(error).__name__}")
 
 
 def _target(path: str, query: Query) -> str:

@@ -65,6 +65,7 @@ class UnixStream(trio.abc.Stream):
 
     async def wait_send_all_might_not_block(self) -> None:
         """Sleep until the socket takes data again."""
+        self._check_open()
         try:
             await trio.lowlevel.wait_writable(self._socket)
         except (OSError, ValueError) as error:
@@ -73,6 +74,7 @@ class UnixStream(trio.abc.Stream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """What has arrived; b"" when the peer has closed. Nothing is lost when this is cancelled."""
         while True:
+            self._check_open()
             try:
                 await trio.lowlevel.wait_readable(self._socket)
                 return self._socket.recv(max_bytes or _DEFAULT_READ)
@@ -87,6 +89,11 @@ class UnixStream(trio.abc.Stream):
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
         await trio.lowlevel.checkpoint()
+
+    def _check_open(self) -> None:
+        """Trio would remember for ever that somebody waits for the descriptor -1."""
+        if self._socket.fileno() < 0:
+            raise trio.ClosedResourceError("this socket was already closed")
 
     def _translate(self, error: Exception) -> Exception:
         if self._socket.fileno() < 0:
