@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.apiserver.resources import RESOURCES, ResourceInfo
+from tests.apiserver.resources import OF_THE_NODE, RESOURCES, ResourceInfo
 from trikubelet.server.messages import Response, json_response
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from trikubelet.server.messages import Request
 
 VERSION: Final = {
@@ -30,8 +32,8 @@ def is_public(path: str) -> bool:
     return path in ("/version", *HEALTH_PATHS)
 
 
-def answer(request: Request) -> Response | None:
-    """None when there is nothing at the path."""
+def answer(request: Request, aggregated: Collection[str] = ()) -> Response | None:
+    """None when there is nothing at the path. `aggregated`: groups and versions that others serve."""
     path = request.path.rstrip("/")
     if path in HEALTH_PATHS:
         return Response(b"ok")
@@ -41,9 +43,9 @@ def answer(request: Request) -> Response | None:
         addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}]
         return json_response({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses})
     if path == "/apis":
-        return json_response(
-            {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in _groups()]}
-        )
+        others = [_group(*name.split("/")) for name in aggregated]
+        groups = [_group(name) for name in _groups()] + others
+        return json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
     return _resources(path)
 
 
@@ -51,8 +53,8 @@ def _groups() -> list[str]:
     return sorted({info.group for info in RESOURCES if info.group})
 
 
-def _group(name: str) -> dict[str, Any]:
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+def _group(name: str, served: str = "v1") -> dict[str, Any]:
+    version = {"groupVersion": f"{name}/{served}", "version": served}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
@@ -84,6 +86,7 @@ def _entries(info: ResourceInfo) -> list[dict[str, Any]]:
     entries = [whole]
     for name in (*(("status",) if info.status else ()), *info.subresources):
         verbs = ["create"] if name in ("binding", "eviction", "token") else ["get", "patch", "update"]
+        verbs = ["get"] if name == "log" else ["create", "get"] if name in OF_THE_NODE else verbs
         part = {"name": f"{info.plural}/{name}", "singularName": "", "namespaced": info.namespaced}
         entries.append({**part, "kind": info.kind, "verbs": verbs})
     return entries

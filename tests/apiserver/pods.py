@@ -79,6 +79,29 @@ class PodStrategy(Strategy):
             status["qosClass"] = before["qosClass"]
         _keep_observed_generations(status, before)
 
+    def prepare_ephemeral_containers(self, new: Document, old: Document) -> None:
+        """Nothing else changes."""
+        wanted = items(new, "spec", "ephemeralContainers")
+        super().prepare_ephemeral_containers(new, old)
+        new["metadata"] = clone(old["metadata"])
+        new["spec"]["ephemeralContainers"] = wanted
+        try:
+            pod = set_pod_defaults(pod_from_dict(new))
+        except DecodeError:
+            return  # told by validate_ephemeral_containers
+        new["spec"]["ephemeralContainers"] = [to_dict(container) for container in pod.spec.ephemeral_containers]
+        if new["spec"] != old["spec"]:
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def validate_ephemeral_containers(self, new: Document, old: Document) -> Sequence[Cause]:
+        """They come, and stay as they are."""
+        known = {one.get("name"): one for one in items(new, "spec", "ephemeralContainers")}
+        for before in items(old, "spec", "ephemeralContainers"):
+            if known.get(before["name"]) != before:
+                why = "Forbidden: existing ephemeral containers may not be changed or removed"
+                return [Cause("spec.ephemeralContainers", why, "FieldValueForbidden")]
+        return self.validate_create(new)
+
     def validate_status(self, new: Document, old: Document) -> Sequence[Cause]:
         status, before = new["status"], old.get("status") or {}
         causes = _wrong_conditions(status) + _wrong_ips(status)

@@ -42,6 +42,10 @@ class Strategy:
         """A write to the subresource `approval`, which only signing requests have."""
         _keep(new, old, "spec", "status")
 
+    def prepare_ephemeral_containers(self, new: Document, old: Document) -> None:
+        """A write to the subresource `ephemeralcontainers`, which only pods have."""
+        _keep(new, old, "spec", "status")
+
     def prepare_deletion(self, new: Document) -> bool:
         """A deletion that something else has to complete changes the object, and is true."""
         return False
@@ -53,6 +57,9 @@ class Strategy:
         return ()
 
     def validate_status(self, new: Document, old: Document) -> Sequence[Cause]:
+        return ()
+
+    def validate_ephemeral_containers(self, new: Document, old: Document) -> Sequence[Cause]:
         return ()
 
     def grace_period(self, document: Document, requested: int | None) -> int:

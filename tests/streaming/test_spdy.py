@@ -290,6 +290,23 @@ async def test_the_end_of_a_session_resets_streams_says_goodbye_and_waits_for_th
     assert trio.current_time() - started == pytest.approx(5, abs=0.1)
 
 
+async def test_a_goodbye_ends_a_session_when_no_stream_is_open(autojump_clock: trio.abc.Clock) -> None:
+    async with raw_client() as (peer, session):
+        await peer.send(SynStream(1, {}))
+        stream = await session.accept_stream()
+        await peer.send(GoAway(0))
+        await trio.sleep(1)
+        assert not session.ended.is_set()
+        await peer.send(Data(1, b"more", fin=True))
+        assert await stream.receive_some() == b"more"
+        await stream.reply()
+        await stream.send_eof()
+    async with raw_client() as (peer, session):
+        await peer.send(GoAway(0))
+        await session.ended.wait()
+        assert session.failure == ""
+
+
 async def _until_end(peer: RawPeer) -> AsyncIterator[Frame]:
     while (frame := await peer.receive()) is not None:
         yield frame

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 _BLOCK: Final = 64 * 1024
 _CONNECT_DEADLINE: Final = 30.0
-_AFTER_THE_POD: Final = 10.0
-"""Seconds for each block that a client still sends to a pod that has ended its direction."""
+_AFTER_THE_POD: Final = 1.0
+"""Seconds for each block that a client still sends to a pod that has ended its direction. Clients see only by our end
+that the pod has ended: older kubectls, and whoever comes by WebSocket. containerd has one second for all."""
 _FAMILIES: Final = ((4, "127.0.0.1", "127.0.0.1"), (6, "::1", "[::1]"))
 
 

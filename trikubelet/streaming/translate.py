@@ -77,8 +77,6 @@ async def translate_command(
     """
     async with serve_remote_command(request, takeover, streams) as command:
         result = await _until_gone(command, url, request, streams, connect)
-        if isinstance(result, Failed):
-            log.warning("a command could not be streamed", problem=result.message)
         if result is not None:
             with trio.move_on_after(FINISH_TIMEOUT):
                 await command.finish(result)
@@ -122,12 +120,18 @@ async def _run(
                     status = await _Copying(command, remote).run()
                     over.cancel()  # it has said its last word; no time for goodbyes, the client waits
     except (RuntimeStreamError, RefusedError) as error:
-        return Failed(str(error))
+        return _not_streamed(str(error))
     except trio.TooSlowError:
-        return Failed("the runtime did not accept the command's streams in time")
+        return _not_streamed("the runtime did not accept the command's streams in time")
     except trio.BrokenResourceError as error:
-        return Failed(f"the connection to the runtime broke: {error}")
+        return _not_streamed(f"the connection to the runtime broke: {error}")
     return _result(protocol, status)
+
+
+def _not_streamed(problem: str) -> Failed:
+    """The runtime's fault. What it says of a command that it could not run is for the client alone."""
+    log.warning("a command could not be streamed", problem=problem)
+    return Failed(problem)
 
 
 def spdy_headers(request: Request) -> list[tuple[str, str]]:

@@ -1,0 +1,42 @@
+"""One node for each runtime, for all tests here, in the order of the runtimes, with one pod that they share."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.conftest import RUNTIMES
+from tests.agent.real_node import RealNode
+from tests.kubectl.one_node import UNTIL_TERM, free_port, one_node
+from tests.volumes.real.served_cluster import served_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kubectl.one_node import OneNode
+
+
+@pytest.fixture(scope="package", params=RUNTIMES)
+def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl")
+    folder = tmp_path_factory.mktemp(f"kubectl-{request.param}")
+    if request.param == "embedded":
+        node = RealNode(folder, "localhost/host")
+    else:
+        node = RealNode(folder, "localhost/test:1", request.getfixturevalue("containerd"))
+    with served_cluster() as cluster, one_node(node, cluster) as joined:
+        port = free_port()
+        joined.web_port = port
+        joined.start(
+            "web",
+            joined.container(
+                "main", f"for i in $(seq -w 100); do echo line $i; done; echo complaint >&2; {UNTIL_TERM}"
+            ),
+            joined.container("reads", "while read line; do echo got $line; done; exec sleep 1000", stdin=True),
+            joined.container("tty", "exec sh", stdin=True, tty=True),
+            joined.container("www", f"mkdir -p /tmp/www; exec busybox httpd -f -p {port} -h /tmp/www"),
+        )
+        yield joined
