@@ -1,0 +1,62 @@
+"""One agent for each tree of pods' cgroups.
+
+An agent deletes the groups of pods that it does not know, with all that runs in them. A second agent on the same tree
+would take the first one's pods for such. So who works on a tree holds a lock on a file named after it; the kernel
+releases it when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from trikubelet.cgroups.errors import CgroupError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER: Final = Path("/run/trikubelet")
+
+
+class RootInUseError(CgroupError):
+    """Another agent keeps its pods below this cgroup root. `pid` is its process, None where it cannot be told."""
+
+    def __init__(self, root: str, pid: int | None) -> None:
+        who = "a process that cannot be told" if pid is None else f"process {pid}"
+        super().__init__(
+            root,
+            f"another agent keeps its pods there ({who}), and each would end the other's: "
+            "stop it, or give this one a cgroupRoot of its own",
+        )
+        self.pid = pid
+
+
+@contextlib.contextmanager
+def hold_root(root: str, folder: Path = FOLDER) -> Iterator[None]:
+    """Be the only agent with pods below the group `root` (its literal name) while the block lasts.
+
+    Small file work, not awaited. Raises RootInUseError, and OSError where the lock file cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(root.encode()).hexdigest()[:16]
+    descriptor = os.open(folder / f"cgroup-{digest}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RootInUseError(root, _holder(descriptor)) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n{root}\n".encode(), 0)
+        # The file stays: whoever deleted it could delete one that a third process has locked meanwhile.
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _holder(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 64, 0).decode("ascii", "replace").partition("\n")[0]
+    return int(text) if text.isdigit() else None

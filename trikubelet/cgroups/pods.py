@@ -1,0 +1,259 @@
+"""The groups of pods: made before the sandbox, gone after the pod, and the groups of their classes that follow.
+
+Three things are written at three times. A pod's group is made when a pod is synced that has none. The groups of the
+classes follow the sum of what their pods request: before a pod's group is made, and soon after pods went or were
+resized; they are written only where a number changed. What an earlier life of the agent left is found by name and
+removed like any other.
+
+Nothing here is kept that the file system says: whether a group is there is asked each time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE
+from trikubelet.cgroups.errors import CgroupError, CgroupNameError, MemoryInUseError
+from trikubelet.cgroups.names import names_of_uid, pod_name, tier_name, tier_names, uid_of
+from trikubelet.cgroups.settings import (
+    MIN_SHARES,
+    CgroupOptions,
+    CgroupReading,
+    CgroupSettings,
+    PodDemand,
+    cpu_weight,
+    pod_demand,
+    pod_settings,
+    shares_of_weight,
+    tier_settings,
+)
+from trikubelet.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trikubelet.api import Pod
+    from trikubelet.cgroups.interface import CgroupDriver
+    from trikubelet.cgroups.names import CgroupName
+
+RETRY: Final = 60.0
+"""Seconds until groups of classes that could not be written are tried again."""
+
+log = get_logger("cgroups")
+
+
+@attrs.define
+class CgroupStatistics:
+    """What was done since the start."""
+
+    made: int = 0
+    removed: int = 0
+    tier_updates: int = 0
+    """Writes of one group of a class."""
+    tier_failures: int = 0
+
+
+class PodCgroupKeeper:
+    """`interface.PodCgroups` on a driver. `start` it, then let `run` follow the pods."""
+
+    def __init__(
+        self,
+        driver: CgroupDriver,
+        root: CgroupName,
+        options: CgroupOptions,
+        *,
+        active_pods: Callable[[], Iterable[Pod]],
+        allocatable_memory: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`root`: the group of all pods. `active_pods`: those that count, as allocated. `allocatable_memory`: in bytes,
+        what the node gives to pods."""
+        self._driver = driver
+        self._root = root
+        self._options = options
+        self._active_pods = active_pods
+        self._allocatable_memory = allocatable_memory
+        self._written: dict[str, CgroupSettings] = {}
+        self._demands: dict[str, tuple[Pod, PodDemand]] = {}
+        self._tiers = trio.Lock()
+        self._changed = trio.Event()
+        self._statistics = CgroupStatistics()
+
+    @property
+    def root(self) -> CgroupName:
+        return self._root
+
+    def statistics(self) -> CgroupStatistics:
+        return attrs.evolve(self._statistics)
+
+    async def start(self) -> None:
+        """Make the groups of the classes below the group of all pods, which is there. Raises CgroupError."""
+        wanted = self._wanted()
+        for quality in (QOS_BURSTABLE, QOS_BEST_EFFORT):
+            name = tier_name(self._root, quality)
+            if await self._driver.exists(name):
+                await self._driver.update(name, wanted[quality])
+            else:
+                await self._driver.create(name, wanted[quality])
+            self._written[quality] = wanted[quality]
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Let the groups of the classes follow the pods; until cancelled."""
+        task_status.started()
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            while not await self._follow():
+                with trio.move_on_after(RETRY):
+                    await self._changed.wait()
+                self._changed = trio.Event()
+
+    def pods_changed(self) -> None:
+        self._changed.set()
+
+    async def verify_tiers(self) -> None:
+        """Read the groups of the classes back and write them anew where somebody else changed them."""
+        async with self._tiers:
+            for quality, name in tier_names(self._root).items():
+                written = self._written.get(quality)
+                if written is not None and not _agrees(await self._driver.read(name), written, self._driver.version):
+                    del self._written[quality]
+        await self._follow()
+
+    def parent_of(self, pod: Pod) -> str:
+        return self._driver.literal(pod_name(self._root, pod))
+
+    async def exists(self, pod: Pod) -> bool:
+        return await self._driver.exists(pod_name(self._root, pod))
+
+    async def ensure(self, pod: Pod) -> bool:
+        """Cancelled or failed, it may leave a group that the next call finds, or `release` removes."""
+        name = pod_name(self._root, pod)
+        if await self._driver.exists(name):
+            return False
+        await self._follow()
+        await self._driver.create(name, pod_settings(pod, self._options))
+        self._statistics.made += 1
+        return True
+
+    async def read(self, pod: Pod) -> CgroupReading | None:
+        try:
+            return await self._driver.read(pod_name(self._root, pod))
+        except CgroupError as error:
+            if error.missing:
+                return None
+            raise
+
+    async def set(self, pod: Pod, settings: CgroupSettings) -> None:
+        await self._driver.update(pod_name(self._root, pod), settings)
+
+    async def release(self, uid: str) -> None:
+        """Nobody may know any more of which class the pod was, so that all three places are looked at."""
+        try:
+            names = names_of_uid(self._root, uid)
+        except CgroupNameError:
+            return  # so none was ever made
+        try:
+            for name in names:
+                await self._driver.kill(name)
+                await self._driver.remove(name)
+        finally:
+            self.pods_changed()
+        self._statistics.removed += 1
+
+    async def found(self) -> dict[str, CgroupName]:
+        pods: dict[str, CgroupName] = {}
+        for tier in tier_names(self._root).values():
+            for name in await self._driver.children(tier):
+                uid = uid_of(name, self._root)
+                if uid is not None:
+                    pods[uid] = name
+        return pods
+
+    async def throttle(self, uid: str) -> None:
+        name = (await self.found()).get(uid)
+        if name is not None:
+            await self._driver.update(name, CgroupSettings(cpu_shares=MIN_SHARES))
+
+    def _wanted(self) -> dict[str, CgroupSettings]:
+        """A pod's requests are summed once for each pod object, not for each pod that comes or goes."""
+        known: dict[str, tuple[Pod, PodDemand]] = {}
+        for pod in self._active_pods():
+            before = self._demands.get(pod.metadata.uid)
+            known[pod.metadata.uid] = before if before is not None and before[0] is pod else (pod, pod_demand(pod))
+        self._demands = known
+        return tier_settings(
+            (demand for _, demand in known.values()), self._options, allocatable_memory=self._allocatable_memory()
+        )
+
+    async def _follow(self) -> bool:
+        """Write what changed. False: something could not be written; that is logged, pods start all the same."""
+        async with self._tiers:
+            good = True
+            for quality, settings in self._wanted().items():
+                if settings == self._written.get(quality, CgroupSettings()):
+                    continue
+                try:
+                    good = await self._write_tier(quality, settings) and good
+                except CgroupError as error:
+                    self._statistics.tier_failures += 1
+                    log.warning("Failed to update QoS cgroup configuration", qos=quality, problem=str(error))
+                    good = False
+            return good
+
+    async def _write_tier(self, quality: str, settings: CgroupSettings) -> bool:
+        """False: less than what was wanted could be written."""
+        name = tier_name(self._root, quality)
+        self._statistics.tier_updates += 1
+        self._written.pop(quality, None)
+        try:
+            await self._driver.update(name, settings)
+        except MemoryInUseError as error:
+            # More is in use than higher classes leave: keep it from growing until it shrinks.
+            usage = (await self._driver.read(name)).memory_usage or error.limit
+            await self._driver.update(name, attrs.evolve(settings, memory=max(usage, error.limit)))
+            return False
+        self._written[quality] = settings
+        return True
+
+
+def _agrees(reading: CgroupReading, written: CgroupSettings, version: int) -> bool:
+    """Whether a group still says what was written. Shares come back from a weight with less precision."""
+    if written.cpu_shares and reading.cpu_shares is not None:
+        expected = shares_of_weight(cpu_weight(written.cpu_shares)) if version == 2 else written.cpu_shares
+        if reading.cpu_shares != expected:
+            return False
+    return not written.memory or reading.memory_limit is None or reading.memory_limit == written.memory
+
+
+class NoPodCgroups:
+    """No groups: `cgroupsPerQOS` is false, or this agent may not write them. Pods run where the runtime puts them."""
+
+    def parent_of(self, pod: Pod) -> str:
+        return ""
+
+    async def exists(self, pod: Pod) -> bool:
+        return True
+
+    async def ensure(self, pod: Pod) -> bool:
+        return False
+
+    async def read(self, pod: Pod) -> CgroupReading | None:
+        return None
+
+    async def set(self, pod: Pod, settings: CgroupSettings) -> None:
+        pass
+
+    async def release(self, uid: str) -> None:
+        pass
+
+    async def found(self) -> dict[str, CgroupName]:
+        return {}
+
+    async def throttle(self, uid: str) -> None:
+        pass
+
+    def pods_changed(self) -> None:
+        pass
