@@ -18,7 +18,7 @@ from trikubelet.admission.predicates import NODE_AFFINITY, Misfit, Mismatch, mis
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
 from trikubelet.admission.resources import Demand, Insufficient
 from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Rejected, Verdict, Wait
-from trikubelet.api import Pod
+from trikubelet.api import Container, Pod
 from trikubelet.node.runtime_state import RuntimeAbilities
 from trikubelet.pods.classify import is_critical_pod
 from trikubelet.runtime.node_checks import wants_strict_groups
@@ -36,9 +36,13 @@ def _no_pressure() -> tuple[str, ...]:
     return ()
 
 
+def _no_swap(_pod: Pod, _container: Container) -> bool:
+    return False
+
+
 @attrs.define(eq=False)
 class NodeAdmission:
-    """Implements `trikubelet.admission.types.Admission` for this node."""
+    """Implements `Admission` and `ResizeAdmission` (`trikubelet.admission.types`) for this node."""
 
     sysctls: SysctlAllowList
     machine: MachineFacts
@@ -49,6 +53,10 @@ class NodeAdmission:
     pressure: Callable[[], tuple[str, ...]] = _no_pressure
     """Types of the node's conditions that tell of something running out."""
     shutting_down: Callable[[], bool] = lambda: False
+    may_swap: Callable[[Pod, Container], bool] = _no_swap
+    """Whether a container of a pod may use swap."""
+    resizes_pod_level: bool = True
+    """Whether resources of pods as a whole can be changed while they run."""
     _demands: dict[str, tuple[Pod, Demand]] = attrs.field(factory=dict, init=False)
     """What was worked out before, by UID: a hundred pods that arrive at once are each compared with all others."""
 
@@ -77,6 +85,13 @@ class NodeAdmission:
             or handlers.shutting_down(now=self.shutting_down())
             or room
         )
+
+    def admit_resize(self, pod: Pod, allocated: Pod, others: Sequence[Pod], *, node: Node) -> Verdict:
+        """May the pod get what it asks for now? See `ResizeAdmission.admit_resize`."""
+        infeasible = handlers.resize_infeasible(
+            pod, allocated, pod_level=self.resizes_pod_level, may_swap=self.may_swap
+        )
+        return infeasible or self.admit(pod, others, node=node, fresh=True)
 
     def _held(self, others: Sequence[Pod]) -> list[Demand]:
         held: list[Demand] = []

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.admission.declared_features import infer_for_scheduling, lack_of_features
 from trikubelet.admission.predicates import OS, OS_LABEL
 from trikubelet.admission.taints import MEMORY_PRESSURE, tolerates
-from trikubelet.admission.types import Rejected
+from trikubelet.admission.types import InfeasibleResize, Rejected
 from trikubelet.api import POD_PENDING, QOS_BEST_EFFORT, qos_class
 from trikubelet.pods.classify import is_critical_pod
 from trikubelet.runtime.node_checks import apparmor_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from trikubelet.api import Pod
+    from trikubelet.api import Container, Pod
     from trikubelet.runtime.options import MachineFacts
     from trikubelet.runtime.sysctls import SysctlAllowList
 
@@ -31,6 +31,8 @@ UNEXPECTED_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
 APPARMOR: Final = "AppArmor"
 FEATURE_UNSUPPORTED: Final = "PodFeatureUnsupported"
 NODE_SHUTDOWN: Final = "NodeShutdown"
+INFEASIBLE: Final = "Infeasible"
+RESTART_CONTAINER: Final = "RestartContainer"
 
 _MEMORY_ONLY: Final = ("MemoryPressure",)
 
@@ -92,3 +94,41 @@ def missing_features(pod: Pod, declared: Collection[str]) -> Rejected | None:
 def shutting_down(*, now: bool) -> Rejected | None:
     """No pod starts on a node that goes down."""
     return Rejected(NODE_SHUTDOWN, "Pod was rejected as the node is shutting down.") if now else None
+
+
+def resize_infeasible(
+    pod: Pod, allocated: Pod, *, pod_level: bool, may_swap: Callable[[Pod, Container], bool]
+) -> InfeasibleResize | None:
+    """Resizes that this node cannot do, whatever room there is (kubelet: `podResizesAdmitHandler`).
+
+    `allocated`: the pod as it has been granted; `pod_level`: resources of pods as a whole can be resized; `may_swap`:
+    a container of a pod may use swap, how much of it depends on its memory request.
+    """
+    if _changes_swap(pod, allocated, may_swap):
+        message = "In-place resize of containers with swap is not supported."
+        return InfeasibleResize(INFEASIBLE, message, "swap_limitation")
+    if not pod_level and pod.spec.resources != allocated.spec.resources:
+        message = "InPlacePodLevelResourcesVerticalScaling is disabled"
+        return InfeasibleResize(INFEASIBLE, message, "plr_feature_gate_off")
+    return None
+
+
+def _changes_swap(pod: Pod, allocated: Pod, may_swap: Callable[[Pod, Container], bool]) -> bool:
+    before = {one.name: one for one in (*allocated.spec.containers, *allocated.spec.init_containers)}
+    for after in (*pod.spec.containers, *pod.spec.init_containers):
+        has = before.get(after.name)
+        if has is None or _memory_request(after) == _memory_request(has) or _restarts_for_memory(has):
+            continue
+        if may_swap(pod, after) or may_swap(allocated, has):
+            return True
+    return False
+
+
+def _memory_request(container: Container) -> int:
+    amount = container.resources.requests.get("memory")
+    return 0 if amount is None else amount.nanos
+
+
+def _restarts_for_memory(container: Container) -> bool:
+    policies = {policy.resource_name: policy.restart_policy for policy in container.resize_policy}
+    return policies.get("memory") == RESTART_CONTAINER

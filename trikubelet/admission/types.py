@@ -33,6 +33,14 @@ class Rejected:
 
 
 @attrs.frozen
+class InfeasibleResize(Rejected):
+    """The pod runs, and can never have the resources that it asks for now without a restart."""
+
+    detail: str
+    """What is in the way, as `kubelet_pod_infeasible_resizes_total` counts it: `swap_limitation`."""
+
+
+@attrs.frozen
 class Preempt:
     """The pod is critical, and may run once these pods have ended. Then it is admitted without being asked again."""
 
@@ -65,5 +73,16 @@ class Admission(Protocol):
 
         `fresh`: the node has just been fetched, or could not be; NeedsFreshNode is then no answer. Pods that have run
         here before the agent started are asked about as those that arrive, so they should be the first.
+        """
+        ...
+
+
+class ResizeAdmission(Protocol):
+    """Decides about pods that run and ask for other resources; does nothing itself."""
+
+    def admit_resize(self, pod: Pod, allocated: Pod, others: Sequence[Pod], *, node: Node) -> Verdict:
+        """May a pod that has what `allocated` asks for get what `pod` asks for, beside `others` without it?
+
+        Never NeedsFreshNode. All refusals but InfeasibleResize may turn into their opposite when others end.
         """
         ...

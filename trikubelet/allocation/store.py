@@ -1,0 +1,131 @@
+"""Allocations of pods in a file: what they were given (`allocated_pods_state`), and what the runtime was told of it.
+
+The file is the kubelet's (`allocation/state`), so a node can be taken over in both directions:
+
+    {"data": "{\"entries\":{\"<uid>\":{\"ContainerResources\":{…},\"PodLevelResources\":…}}}", "checksum": …}
+
+Reading and setting is done in memory. Whoever must not go on before the disk has it waits for `flush`; all who wait at
+one time share a write. What is forgotten leaves the file with the next write: a pod too many in it does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from trikubelet.allocation.model import PodAllocation, from_wire, to_wire
+from trikubelet.checkpoint import BrokenCheckpointError, read_checkpoint, write_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+ALLOCATED_FILE: Final = "allocated_pods_state"
+ACTUATED_FILE: Final = "actuated_pods_state"
+"""Names below the agent's root directory, as a kubelet's."""
+
+_ENTRIES: Final = "entries"
+_ADVICE: Final = "it told what resources pods were given; drain this node, delete the file, then start the agent again"
+
+
+class AllocationStore:
+    """The allocations in one file, which nobody else writes."""
+
+    def __init__(self, path: Path, entries: Mapping[str, PodAllocation], written: str | None = None) -> None:
+        """Use `open`. `written`: what the file says."""
+        self._path = path
+        self._entries: dict[str, PodAllocation] = dict(entries)
+        self._texts = {uid: _text(allocation) for uid, allocation in entries.items()}
+        self._written = written
+        self._changes = 0
+        """How many changes there were that have to be written."""
+        self._durable_changes = 0
+        self._writing: trio.Event | None = None
+        self._one_at_a_time = trio.CapacityLimiter(1)
+
+    @classmethod
+    def open(cls, path: Path) -> AllocationStore:
+        """Read the file, if there is one. Blocks on the disk. Raises CheckpointError, and OSError for its folder."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            data = read_checkpoint(path)
+            return cls(path, {} if data is None else _entries(path, data), data)
+        except BrokenCheckpointError as error:
+            raise BrokenCheckpointError(path, f"{error.problem}; {_ADVICE}") from error
+
+    def get(self, uid: str) -> PodAllocation | None:
+        """The pod's allocation; the same object until another one is set."""
+        return self._entries.get(uid)
+
+    def uids(self) -> Collection[str]:
+        return self._entries.keys()
+
+    def set(self, uid: str, allocation: PodAllocation) -> None:
+        """From now on `get` answers with this one. It is on the disk after the next `flush`."""
+        if self._entries.get(uid) != allocation:
+            self._entries[uid] = allocation
+            self._texts[uid] = _text(allocation)
+            self._changes += 1
+
+    def forget(self, uid: str) -> None:
+        """The pod is no more; no error if it was not known."""
+        self._entries.pop(uid, None)
+        self._texts.pop(uid, None)
+
+    def keep_only(self, uids: Collection[str]) -> None:
+        """Forget all other pods."""
+        for uid in self._entries.keys() - set(uids):
+            self.forget(uid)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that was set is on the disk."""
+        return self._durable_changes == self._changes
+
+    async def flush(self) -> None:
+        """Return when all that was set before is on the disk; at once when it is already.
+
+        Raises CheckpointError when it cannot be written; the old file is still there, and the next `flush` tries again.
+        A write that has begun is not abandoned on cancellation: two at a time would spoil each other's file.
+        """
+        wanted = self._changes
+        while self._durable_changes < wanted:
+            if self._writing is None:
+                await self._write()
+            else:
+                await self._writing.wait()
+
+    async def _write(self) -> None:
+        changes, data = self._changes, self._data()
+        if data != self._written:
+            self._writing = done = trio.Event()
+            try:
+                await trio.to_thread.run_sync(write_checkpoint, self._path, data, limiter=self._one_at_a_time)
+            finally:
+                self._writing = None
+                done.set()
+            self._written = data
+        self._durable_changes = changes
+
+    def _data(self) -> str:
+        if not self._texts:
+            return "{}"
+        entries = ",".join(f"{json.dumps(uid)}:{self._texts[uid]}" for uid in sorted(self._texts))
+        return f'{{"{_ENTRIES}":{{{entries}}}}}'
+
+
+def _text(allocation: PodAllocation) -> str:
+    return json.dumps(to_wire(allocation), separators=(",", ":"), sort_keys=True)
+
+
+def _entries(path: Path, data: str) -> dict[str, PodAllocation]:
+    try:
+        wire: Any = json.loads(data)
+        entries = wire.get(_ENTRIES) or {} if isinstance(wire, dict) else wire
+        if not isinstance(entries, dict):
+            raise ValueError(f'expected an object with "{_ENTRIES}"')
+        return {uid: from_wire(allocation) for uid, allocation in entries.items()}
+    except (ValueError, RecursionError) as error:
+        raise BrokenCheckpointError(path, str(error)) from error
