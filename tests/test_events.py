@@ -33,6 +33,13 @@ async def test_a_pods_event_refers_to_the_version_that_it_was_last_seen_with() -
     )
 
 
+async def test_an_event_may_have_annotations() -> None:
+    recorder = EventRecorder(TrioClock())
+    recorder.pod_event(POD, EventType.WARNING, "Evicted", "x", annotations={"starved_resource": "memory"})
+    recorder.pod_event(POD, EventType.NORMAL, "Pulled", "y")
+    assert [event.annotations for event in recorder.events_of("u1")] == [{"starved_resource": "memory"}, {}]
+
+
 async def test_an_ephemeral_containers_event_names_its_list() -> None:
     recorder = EventRecorder(TrioClock())
     recorder.pod_event(POD, EventType.NORMAL, "Started", "x", container="debug")

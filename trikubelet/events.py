@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,8 @@ class PodEvent:
     count: int = 1
     resource_version: str = ""
     """The pod's, when the event was last seen; empty for a pod that no API server knows."""
+    annotations: Mapping[str, str] = attrs.field(factory=dict, hash=False)
+    """Of the event's object, for tools: what the message says, taken apart."""
 
     @property
     def api_reference(self) -> ObjectReference:
@@ -90,7 +93,16 @@ class EventRecorder:
         """`listener` is called synchronously with each event; it must not block."""
         self._listeners.append(listener)
 
-    def pod_event(self, pod: Pod, type_: EventType, reason: str, message: str, *, container: str | None = None) -> None:
+    def pod_event(
+        self,
+        pod: Pod,
+        type_: EventType,
+        reason: str,
+        message: str,
+        *,
+        container: str | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
         """Record an event of a pod, or of one of its containers."""
         now = self._clock.now()
         path = "" if container is None else _container_path(pod, container)
@@ -110,6 +122,7 @@ class EventRecorder:
                 first_seen=now,
                 last_seen=now,
                 resource_version=pod.metadata.resource_version,
+                annotations=annotations or {},
             )
         else:
             version = pod.metadata.resource_version

@@ -144,6 +144,22 @@ class Housekeeping:
                 is_pod_removed=self._workers.states.should_pod_content_be_removed,
             )
 
+    async def delete_dead_containers(self) -> None:
+        """The same because the disk is needed: also of pods that have ended and whose objects are still there.
+
+        Kubelet: `DeleteAllUnusedContainers`.
+        """
+        states = self._workers.states
+        async with self._removing:
+            await self._runtime.garbage_collect(
+                self._container_gc,
+                all_sources_ready=self._sources_ready(),
+                is_pod_removed=states.should_pod_content_be_removed,
+                is_runtime_removable=lambda uid: (
+                    states.should_pod_content_be_removed(uid) or states.should_pod_runtime_be_removed(uid)
+                ),
+            )
+
     async def remove_everything(self) -> bool:
         """Remove what is left when every pod has ended. Returns whether nothing is; raises what `look` raises.
 

@@ -66,6 +66,16 @@ async def test_an_event_is_created_and_counted_there_when_it_comes_again(
     assert (event.last_timestamp - event.first_timestamp).total_seconds() == 2
 
 
+async def test_what_an_event_is_annotated_with_is_told(stage: Stage, autojump_clock: MockClock) -> None:
+    for _ in range(2):
+        stage.recorder.pod_event(WEB, EventType.WARNING, "Evicted", "x", annotations={"starved_resource": "memory"})
+        await trio.sleep(1)
+    stage.say("Pulled")
+    await trio.sleep(1)
+    assert stage.served()["Evicted", "x"].metadata.annotations == {"starved_resource": "memory"}
+    assert stage.served()["Pulled", "x"].metadata.annotations == {}
+
+
 async def test_a_nodes_event_goes_to_the_default_namespace(stage: Stage, autojump_clock: MockClock) -> None:
     stage.recorder.node_event(EventType.NORMAL, "Starting", "Starting kubelet.")
     await trio.sleep(1)

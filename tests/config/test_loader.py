@@ -184,7 +184,8 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_drop_ins_are_merged_in_lexical_order_and_others_ignored(tmp_path: Path) -> None:
     file = write(
         tmp_path / "k.yaml",
-        "syncFrequency: 10s\nclusterDNS: [1.1.1.1]\nevictionHard: {memory.available: 1Gi, a: b}\nmaxPods: 7\n",
+        "syncFrequency: 10s\nclusterDNS: [1.1.1.1]\nevictionHard: {memory.available: 1Gi, pid.available: 5%}\n"
+        "maxPods: 7\n",
     )
     drop_ins = tmp_path / "drop-ins"
     write(drop_ins / "20-b.conf", "syncFrequency: 30s\n")
@@ -195,7 +196,7 @@ def test_drop_ins_are_merged_in_lexical_order_and_others_ignored(tmp_path: Path)
     assert loaded.config.sync_frequency == timedelta(seconds=30)
     assert loaded.config.file_check_frequency == timedelta(seconds=3)
     assert loaded.config.cluster_dns == ("2.2.2.2",), "lists are replaced"
-    assert loaded.config.eviction_hard == {"memory.available": "2Gi", "a": "b"}, "mappings are merged"
+    assert loaded.config.eviction_hard == {"memory.available": "2Gi", "pid.available": "5%"}, "mappings are merged"
     assert loaded.config.max_pods == 110, "null takes a field back to its default"
     assert f"{drop_ins}/readme.txt: ignored, drop-ins are called *.conf" in loaded.warnings
 

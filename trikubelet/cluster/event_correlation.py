@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -56,6 +56,7 @@ class Sighting:
     reason: str
     message: str
     at: datetime
+    annotations: Mapping[str, str] = attrs.field(factory=dict, hash=False)
 
 
 @attrs.frozen
@@ -115,7 +116,7 @@ class EventCorrelator:
     def _first(self, sighting: Sighting, message: str) -> Event:
         namespace = sighting.about.namespace or DEFAULT_NAMESPACE
         return Event(
-            metadata=ObjectMeta(name=self._name(sighting), namespace=namespace),
+            metadata=ObjectMeta(name=self._name(sighting), namespace=namespace, annotations=dict(sighting.annotations)),
             involved_object=sighting.about,
             reason=sighting.reason,
             message=message,

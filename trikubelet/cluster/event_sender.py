@@ -80,8 +80,9 @@ class EventSender:
 
     def offer(self, event: PodEvent | NodeEvent) -> None:
         """Tell the API server of this, some time. Returns at once; to be called within `trio.run`."""
-        about = event.api_reference if isinstance(event, PodEvent) else self._node
-        sighting = Sighting(about, event.type.value, event.reason, event.message, event.last_seen)
+        sighting = Sighting(self._node, event.type.value, event.reason, event.message, event.last_seen)
+        if isinstance(event, PodEvent):
+            sighting = attrs.evolve(sighting, about=event.api_reference, annotations=event.annotations)
         telling = self._correlator.correlate(sighting, trio.current_time())
         if telling is None:
             self._limited += 1

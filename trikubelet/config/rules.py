@@ -17,6 +17,7 @@ from trikubelet.api.quantity import Quantity
 from trikubelet.config.decode import FieldProblem
 from trikubelet.config.durations import format_duration
 from trikubelet.config.kubelet_configuration import EMBEDDED_RUNTIME, PLEG_GATES, KubeletConfiguration, wire_name
+from trikubelet.eviction.thresholds import ThresholdsError, eviction_config
 from trikubelet.runtime.pull_records.policy import allowlist_problem
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def check_configuration(config: KubeletConfiguration) -> list[FieldProblem]:
         *_check_durations(config),
         *_check_relations(config),
         *_check_images_and_logs(config),
+        *_check_eviction(config),
         *_check_pod_logs_dir(config.pod_logs_dir),
         *_check_endpoints(config),
     ]
@@ -190,6 +192,14 @@ def _check_images_and_logs(config: KubeletConfiguration) -> Iterator[FieldProble
         problem = allowlist_problem(pattern)
         if problem is not None:
             yield FieldProblem(f"preloadedImagesVerificationAllowlist[{index}]", problem)
+
+
+def _check_eviction(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    try:
+        eviction_config(config)
+    except ThresholdsError as error:
+        for problem in error.problems:
+            yield FieldProblem(problem.path, problem.message)
 
 
 def _check_pod_logs_dir(path: str) -> Iterator[FieldProblem]:

@@ -1,0 +1,152 @@
+"""Measuring with the node's statistics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+import trio
+
+from tests.eviction.situations import make_pod
+from tests.stats.node_files import NodeFiles
+from tests.stats.stage import Stage
+from trikubelet.cri import v1
+from trikubelet.eviction.measure import StatsUsageSource, layout_of
+from trikubelet.eviction.model import Layout, PodMemoryUsage, Signal, UsageError
+from trikubelet.stats.cgroup_files import CgroupReading
+from trikubelet.stats.compose import Facts, ImageFileSystem
+from trikubelet.stats.measure import Measured
+from trikubelet.stats.model import NodeStats, Summary
+from trikubelet.stats.provider import FRESH_FOR, Collection, StatsTimeoutError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+S = Signal
+NODE, IMAGES, LAYERS = "/dev/sda1", "/dev/sdb1", "/dev/sdc1"
+
+
+def collection(
+    *, images: str | None = None, layers: str | None = None, node: str = NODE, at: float = 0.0
+) -> Collection:
+    """With images and layers on devices, where they are known."""
+    devices = {"/images": images or "", "/layers": layers or ""}
+    return Collection(
+        summary=Summary(node=NodeStats(node_name="n")),
+        facts=Facts(
+            node_name="n",
+            started=0,
+            image_fs=None if images is None else ImageFileSystem(path="/images", time=1),
+            container_fs=None if layers is None else ImageFileSystem(path="/layers", time=1),
+        ),
+        measured=Measured(
+            at=0, machine=CgroupReading(path="/", at=0), groups={}, daemons={}, node_fs_device=node, devices=devices
+        ),
+        full=True,
+        made_at=at,
+    )
+
+
+@pytest.mark.parametrize(
+    ("images", "layers", "layout"),
+    [
+        (NODE, None, Layout.SINGLE),
+        (NODE, NODE, Layout.SINGLE),
+        (IMAGES, None, Layout.DEDICATED),
+        (IMAGES, IMAGES, Layout.DEDICATED),
+        (IMAGES, NODE, Layout.SPLIT),
+        (IMAGES, LAYERS, Layout.SPLIT),
+        (NODE, LAYERS, Layout.SPLIT),
+        (None, None, None),
+        ("", None, None),
+        (NODE, "", None),
+    ],
+)
+def test_where_images_and_layers_lie(images: str | None, layers: str | None, layout: Layout | None) -> None:
+    assert layout_of(collection(images=images, layers=layers)) is layout
+
+
+def test_a_node_whose_own_disk_is_not_known_says_nothing() -> None:
+    assert layout_of(collection(images=IMAGES, node="")) is None
+
+
+@attrs.define
+class FakeStatistics:
+    """Gives what it is told to, with the time at which it was asked."""
+
+    answers: list[Collection | None] = attrs.field(factory=list)
+    asked: list[tuple[float, bool]] = attrs.field(factory=list)
+
+    async def collect(self, *, full: bool) -> Collection:
+        self.asked.append((trio.current_time(), full))
+        answer = self.answers.pop(0)
+        if answer is None:
+            raise StatsTimeoutError(10)
+        return answer
+
+
+async def test_a_layout_that_is_not_told_is_the_last_one(autojump_clock: MockClock) -> None:
+    now = trio.current_time()
+    source = StatsUsageSource(
+        FakeStatistics([collection(at=now), collection(images=IMAGES, at=now), collection(at=now)])
+    )
+    layouts = [(await source.measure([])).layout for _ in range(3)]
+    assert layouts == [Layout.SINGLE, Layout.DEDICATED, Layout.DEDICATED]
+
+
+async def test_what_was_collected_before_is_not_used(autojump_clock: MockClock) -> None:
+    """It may not know that a pod has ended since."""
+    await trio.sleep(5)
+    now = trio.current_time()
+    statistics = FakeStatistics([collection(at=now - 0.25), collection(at=now + 1)])
+    await StatsUsageSource(statistics).measure([])
+    assert statistics.asked == [(now, True), (now - 0.25 + FRESH_FOR, True)]
+
+
+async def test_files_that_cannot_be_read_in_time_are_an_error() -> None:
+    source = StatsUsageSource(FakeStatistics([None]))
+    with pytest.raises(UsageError, match="whether a disk of this node hangs"):
+        await source.measure([])
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    stage = Stage(NodeFiles(tmp_path))
+    stage.pod("web", "main", "side")
+    stage.files.group("/kubepods", memory=3_000_000, memory__max=10_000_000)
+    stage.runtime.images = v1.ImageFsInfoResponse(
+        image_filesystems=[
+            v1.FilesystemUsage(timestamp=5_000_000_000, fs_id=v1.FilesystemIdentifier(mountpoint=str(tmp_path)))
+        ]
+    )
+    return stage
+
+
+async def test_a_node_is_measured(stage: Stage) -> None:
+    measured = await StatsUsageSource(stage.provider()).measure([])
+    assert set(measured.observations) == set(Signal)
+    memory = measured.observations[S.MEMORY]
+    assert memory.capacity == 4 * 2**30
+    assert 0 < memory.available < memory.capacity
+    of_pods = measured.observations[S.ALLOCATABLE_MEMORY]
+    assert (of_pods.available, of_pods.capacity, of_pods.used) == (7_300_000, 10_000_000, 3_000_000)
+    assert list(measured.pods) == ["web-uid"]
+    pod = measured.pods["web-uid"]
+    assert sorted(pod.containers) == ["main", "side"]
+    assert pod.processes == 2
+    assert measured.layout is Layout.SINGLE
+
+
+async def test_the_memory_of_one_pod(stage: Stage) -> None:
+    source = StatsUsageSource(stage.provider())
+    found = await source.pod_memory(make_pod("web-uid"))
+    assert found == PodMemoryUsage(pod=2_000_000, containers={"main": 1_000_000, "side": 1_000_000})
+
+
+async def test_the_memory_of_a_pod_that_does_not_run() -> None:
+    source = StatsUsageSource(FakeStatistics([collection(at=trio.current_time() + 1)]))
+    with pytest.raises(UsageError, match="expected the memory usage of pod other_ns"):
+        await source.pod_memory(make_pod("other"))

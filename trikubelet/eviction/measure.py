@@ -1,0 +1,79 @@
+"""Measures with the node's statistics (`trikubelet.stats`), which read cgroups and ask the runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from trikubelet.eviction.model import Layout, Measurement, PodMemoryUsage, UsageError
+from trikubelet.eviction.observations import memory_of_pod, observe, usage_by_pod
+from trikubelet.stats.provider import FRESH_FOR, StatsTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trikubelet.api import Pod
+    from trikubelet.stats.provider import Collection
+
+
+class Statistics(Protocol):
+    """What collects (`StatsProvider`)."""
+
+    async def collect(self, *, full: bool) -> Collection:
+        """Perhaps one that was made shortly before, for somebody else. Raises StatsTimeoutError."""
+        ...
+
+
+class StatsUsageSource:
+    """Implements `UsageSource`."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+        self._layout = Layout.SINGLE
+        """As it was last seen: a runtime that does not answer has not moved its images."""
+
+    async def measure(self, pods: Sequence[Pod]) -> Measurement:
+        """As the protocol says. What is wrong with parts of it, the statistics have logged."""
+        found = await self._collect(full=True)
+        self._layout = layout_of(found) or self._layout
+        return Measurement(observations=observe(found.summary), pods=usage_by_pod(found.summary), layout=self._layout)
+
+    async def pod_memory(self, pod: Pod) -> PodMemoryUsage:
+        """As the protocol says. Raises UsageError also for a pod that nothing was measured of."""
+        found = await self._collect(full=False)
+        usage = memory_of_pod(found.summary, pod.metadata.uid)
+        if usage is None:
+            raise UsageError(f"expected the memory usage of pod {pod.full_name}, found none of its containers running")
+        return usage
+
+    async def _collect(self, *, full: bool) -> Collection:
+        """A collection that began now or later: one that somebody else has just got does not know of a pod that has
+        ended since, or of images that were removed."""
+        asked_at = trio.current_time()
+        while True:
+            try:
+                found = await self._statistics.collect(full=full)
+            except StatsTimeoutError as error:
+                raise UsageError(str(error)) from error
+            if found.made_at >= asked_at:
+                return found
+            await trio.sleep_until(found.made_at + FRESH_FOR)
+
+
+def layout_of(found: Collection) -> Layout | None:
+    """On which file systems things are; None when the runtime did not say where it has its images.
+
+    Kubelet: `HasDedicatedImageFs`, `HasDedicatedContainerFs`.
+    """
+    images, layers = found.facts.image_fs, found.facts.container_fs
+    if images is None:
+        return None
+    devices, of_node = found.measured.devices, found.measured.node_fs_device
+    of_images = devices.get(images.path, "")
+    of_layers = of_images if layers is None else devices.get(layers.path, "")
+    if not (of_node and of_images and of_layers):
+        return None
+    if of_images != of_layers:
+        return Layout.SPLIT
+    return Layout.SINGLE if of_images == of_node else Layout.DEDICATED
