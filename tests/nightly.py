@@ -1,7 +1,7 @@
 """`python -m tests.nightly [EXAMPLES]`: many new examples of both state machines, 10,000 each, on all cores.
 
 Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it. After that,
-volumes are attacked for longer, and agents killed at more steps, than by day.
+volumes and ports are attacked for longer, agents killed at more steps, and a longer log followed, than by day.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ import trio
 from tests.conftest import EXAMPLES, NIGHTLY, NIGHTLY_EXAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 PROJECT: Final = Path(__file__).parents[1]
 MACHINES: Final = ("tests/pods/test_worker_properties.py", "tests/pods/test_workers_on_simulated_node.py")
 
-ATTACKS: Final = ("tests/volumes/test_subpath_attack.py", "tests/volumes/test_killed_mount.py")
+ATTACKS: Final = (
+    "tests/volumes/test_subpath_attack.py",
+    "tests/volumes/test_killed_mount.py",
+    "tests/agent/test_bad_clients.py",
+)
+LOGS: Final = "tests/server/test_followed_logs.py"
+LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}
 
 
 async def play(examples: int, seed: int) -> bool:
@@ -40,10 +46,19 @@ async def attack() -> bool:
     return passed
 
 
-async def run(*arguments: str, examples: int = NIGHTLY_EXAMPLES) -> tuple[bool, str]:
-    """Run tests in a process of their own. Whether they passed, and what was printed."""
+async def follow() -> bool:
+    """Follow a log of 1 GiB. Whether nobody missed anything."""
+    passed, output = await run(LOGS, more=LONG_LOG)
+    print(f"followed logs:\n{output}", flush=True)
+    return passed
+
+
+async def run(
+    *arguments: str, examples: int = NIGHTLY_EXAMPLES, more: Mapping[str, str] | None = None
+) -> tuple[bool, str]:
+    """Run tests in a process of their own with `more` in its environment. Whether they passed, what was printed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=2", "--durations-min=0"]
-    environment = {**os.environ, "HYPOTHESIS_PROFILE": NIGHTLY, EXAMPLES: str(examples)}
+    environment = {**os.environ, "HYPOTHESIS_PROFILE": NIGHTLY, EXAMPLES: str(examples), **(more or {})}
     ended = await trio.run_process(
         [*command, *arguments], cwd=PROJECT, env=environment, check=False, capture_stdout=True, stderr=subprocess.STDOUT
     )
@@ -61,6 +76,7 @@ async def play_all(examples: int) -> bool:
         for _ in range(shares):
             nursery.start_soon(share)
     passed.append(await attack())
+    passed.append(await follow())
     return all(passed)
 
 

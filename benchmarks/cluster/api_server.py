@@ -15,6 +15,7 @@ import click
 import trio
 
 from tests.apiserver.server import open_api_server
+from tests.apiserver.users import AUTHENTICATED, MASTERS, User
 from trikubelet.clock import SystemClock
 
 NODE_KUBECONFIG: Final = "node.kubeconfig"
@@ -22,10 +23,12 @@ ADMIN_KUBECONFIG: Final = "admin.kubeconfig"
 """Is there when the server answers."""
 
 
-async def serve(folder: Path, node: str, port: int) -> None:
-    """Until SIGTERM or SIGINT."""
+async def serve(folder: Path, node: str, port: int, tokens: int = 0) -> None:
+    """Until SIGTERM or SIGINT. `token-0` and so on are the tokens of so many users who may do everything."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with open_api_server(SystemClock()) as server, trio.open_nursery() as nursery:
+            for number in range(tokens):
+                server.identities.add_token(f"token-{number}", User(f"user-{number}", (MASTERS, AUTHENTICATED)))
             port = await nursery.start(partial(server.serve_tcp, port=port))
             url = f"https://127.0.0.1:{port}"
             _write(folder / NODE_KUBECONFIG, server.kubeconfig(server.node_certificate(node), url))
@@ -46,9 +49,10 @@ def _write(file: Path, text: str) -> None:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--node", required=True, help="The node that may join.")
 @click.option("--port", default=0, show_default=True, help="0: any.")
-def main(folder: Path, node: str, port: int) -> None:
+@click.option("--tokens", default=0, show_default=True, help="So many users have tokens: token-0, token-1, …")
+def main(folder: Path, node: str, port: int, tokens: int) -> None:
     """Serve the Kubernetes API of an empty cluster."""
-    trio.run(serve, folder, node, port)
+    trio.run(serve, folder, node, port, tokens)
 
 
 if __name__ == "__main__":

@@ -100,10 +100,11 @@ def _start(kind: str, folder: Path, stack: ExitStack) -> Arena:
 
 
 @contextmanager
-def running_api_server(folder: Path, node: str = NODE_NAME) -> Iterator[Path]:
-    """The test API server as a process; the folder of its kubeconfigs."""
+def running_api_server(folder: Path, node: str = NODE_NAME, tokens: int = 0) -> Iterator[Path]:
+    """The test API server as a process; the folder of its kubeconfigs. So many users have tokens (`token-0`, …)."""
     folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "benchmarks.cluster.api_server", str(folder), f"--node={node}"]
+    module = [sys.executable, "-m", "benchmarks.cluster.api_server"]
+    command = [*module, str(folder), f"--node={node}", f"--tokens={tokens}"]
     with (folder / "api.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:

@@ -248,6 +248,39 @@ async def test_what_a_runtime_still_writes_while_the_new_file_is_there_is_read(
     assert node.received.endswith(b"line3\nlate\nnew\n")
 
 
+async def test_rotations_in_quick_succession_lose_nothing(node: Node, autojump_clock: MockClock) -> None:
+    """While an old file is still read, its successor gets another name, and so does the next."""
+    async with following(node):
+        await trio.sleep(3)
+        for n in range(3):
+            node.rotate(f"20260101-00000{n}")
+            node.path.write_text(record(f"file {n}"))
+            await trio.sleep(0.02)
+        await trio.sleep(3)
+    assert node.received.endswith(b"line3\nfile 0\nfile 1\nfile 2\n")
+
+
+async def test_a_container_that_ends_between_two_files_has_everything_shown(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    class Slow(Node):
+        async def write(self, data: bytes) -> None:
+            await super().write(data)
+            if data:
+                await trio.sleep(10)
+
+    slow = Slow(node.path)
+    async with following(slow):
+        await trio.sleep(1)
+        for n in range(3):
+            slow.rotate(f"20260101-00000{n}")
+            if n < 2:
+                slow.path.write_text(record(f"file {n}"))
+        slow.end()
+        await slow.ended.wait()
+    assert slow.received.endswith(b"line3\nfile 0\nfile 1\n")
+
+
 async def test_several_rotations_behind_a_slow_reader_are_caught_up_with(node: Node, autojump_clock: MockClock) -> None:
     class Slow(Node):
         async def write(self, data: bytes) -> None:

@@ -139,6 +139,30 @@ def test_files_rotated_one_after_the_other_are_caught_up_with_in_order(tmp_path:
         file.close()
 
 
+def test_a_successor_that_is_rotated_while_it_is_opened_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "0.log"
+    path.write_text("old\n")
+    file = LogFile(path)
+    rotate(path, "20260101-000000")
+    path.write_text("next\n")
+    opened = os.open
+
+    def rotate_first(*arguments: object) -> int:
+        if not (tmp_path / "0.log.20260101-000001").exists():
+            rotate(path, "20260101-000001")
+            path.write_text("the one after it\n")
+        return opened(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", rotate_first)
+    successor = file.open_successor(path)
+    assert successor is not None
+    assert successor.read_at_once(100) == b"next\n"
+    successor.close()
+    file.close()
+
+
 def test_a_rotated_file_that_was_compressed_leads_to_a_newer_one_never_to_an_older(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     (tmp_path / "0.log.20250101-000000").write_text("older\n")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gzip
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -21,7 +21,7 @@ from trikubelet.server.log_records import LogOptions
 from trikubelet.server.rotated_logs import CompressedLog, count_lines, older_files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractContextManager
 
     from trio.testing import MockClock
@@ -121,6 +121,18 @@ async def test_a_line_torn_by_a_rotation_does_not_swallow_the_next(container: Co
     assert await container.read(LogOptions(previous_files=1)) == "e1\ntorn\nd1\nd2\n"
 
 
+@pytest.fixture
+def file_work_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With worker threads, a clock that jumps would jump while they work."""
+
+    async def run_sync(function: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return function(*arguments)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+
+
+@pytest.mark.usefixtures("file_work_in_place")
 async def test_a_follow_goes_on_after_the_older_files_over_a_rotation(
     container: Container, autojump_clock: MockClock
 ) -> None:
@@ -133,6 +145,7 @@ async def test_a_follow_goes_on_after_the_older_files_over_a_rotation(
     assert container.received == b"c1\nd1\nd2\ne1\n"
 
 
+@pytest.mark.usefixtures("file_work_in_place")
 async def test_a_rotation_while_older_files_are_read_makes_no_gap(
     container: Container, autojump_clock: MockClock
 ) -> None:

@@ -25,20 +25,25 @@ class Wakeup(Protocol):
         ...
 
 
-class _Alarm:
+class Alarm:
+    """A `Wakeup` that anybody may ring."""
+
     def __init__(self) -> None:
-        self.event = trio.Event()
+        self._event = trio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
 
     async def wait(self) -> None:
-        await self.event.wait()
-        self.event = trio.Event()
+        await self._event.wait()
+        self._event = trio.Event()
 
 
 class Changes:
     """Wakes its subscribers. `notify` may be called from any task of the run, and never blocks."""
 
     def __init__(self) -> None:
-        self._alarms: set[_Alarm] = set()
+        self._alarms: set[Alarm] = set()
 
     @property
     def subscribers(self) -> int:
@@ -46,12 +51,12 @@ class Changes:
 
     def notify(self) -> None:
         for alarm in self._alarms:
-            alarm.event.set()
+            alarm.ring()
 
     @contextmanager
-    def subscribe(self) -> Iterator[Wakeup]:
-        """Until the block ends, the reader is woken for each change."""
-        alarm = _Alarm()
+    def subscribe(self, alarm: Alarm | None = None) -> Iterator[Wakeup]:
+        """Until the block ends, the reader is woken for each change; by an alarm of its own, if it has one."""
+        alarm = Alarm() if alarm is None else alarm
         self._alarms.add(alarm)
         try:
             yield alarm

@@ -30,6 +30,7 @@ from trikubelet.server.folder_watch import FolderWatch
 from trikubelet.server.log_file import BLOCK, LogFile, after_newlines
 from trikubelet.server.log_location import LogNotAvailableError, LogTarget
 from trikubelet.server.log_records import LogOptions, RecordFilter
+from trikubelet.server.log_turns import log_turns
 from trikubelet.server.rotated_logs import CompressedLog, count_lines, older_files, open_older
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class _Copy:
         self._records = RecordFilter(options)
         self._write = write
         self._containers = containers
+        self._turns = log_turns()
         self._opened: LogFile | None = None
 
     def close(self) -> None:
@@ -103,25 +105,39 @@ class _Copy:
         await self._emit(self._records.finish())
 
     async def follow(self) -> None:
-        with self._containers.subscribe() as changed, FolderWatch(self._path.parent) as folder:
+        with (
+            self._containers.subscribe() as changed,
+            FolderWatch(self._path.parent) as folder,
+            self._turns.following(),
+        ):
             file = await self._wait_for_file(changed, folder)
             if file is None:
                 return
             await self._begin(file, file.size)
-            while True:
-                running = self._containers.container_running(self._container)
-                await self._drain(file)
-                if self._records.done:
-                    return
-                successor = file.open_successor(self._path)
-                if successor is not None:
-                    await self._switch(file, successor, running)
-                    file = successor
-                elif running:
-                    await _wait(changed, folder)
-                else:
-                    await self._emit(self._records.finish())
-                    return
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_pass_on, changed, folder)
+                await self._go_on(file, folder)
+                nursery.cancel_scope.cancel()
+
+    async def _go_on(self, file: LogFile, folder: FolderWatch) -> None:
+        while True:
+            looked = trio.current_time()
+            running = self._containers.container_running(self._container)
+            await self._drain(file)
+            if self._records.done:
+                return
+            successor = file.open_successor(self._path)
+            if successor is not None:
+                await self._switch(file, successor, running)
+                file = successor
+            elif running:
+                with trio.move_on_after(POLL):
+                    await folder.wait()
+                if (rest := self._turns.rest) > 0:
+                    await trio.sleep_until(looked + rest)
+            else:
+                await self._emit(self._records.finish())
+                return
 
     def _open(self) -> LogFile | None:
         """The file at the path, None when there is none."""
@@ -204,11 +220,19 @@ class _Copy:
 
     async def _copy(self, file: LogFile, end: int | None) -> None:
         while not self._records.done:
-            most = BLOCK if end is None else min(BLOCK, end - file.position)
-            block = await file.read(most) if most > 0 else b""
-            if not block:
+            # A file's size is cheaper to get than the knowledge that there is nothing to read.
+            most = min(BLOCK, (file.size if end is None else end) - file.position)
+            if most <= 0:
                 return
-            await self._emit(self._records.feed(block))
+            async with self._turns.turn:
+                block = file.read_at_once(most)
+                data = self._records.feed(block) if block else b""
+            if block is None:
+                block = await file.read(most)
+                data = self._records.feed(block)
+            await self._emit(data)
+            if not block or len(block) == most < BLOCK:
+                return  # what has come since is for the next look
 
     async def _emit(self, data: bytes) -> None:
         if data:
@@ -245,13 +269,16 @@ async def _wait(changed: Wakeup, folder: FolderWatch) -> None:
     """Return when either wakes, or the period is over."""
     with trio.move_on_after(POLL):
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(_pass_on, changed, folder)
+            await folder.wait()
+            nursery.cancel_scope.cancel()
 
-            async def until(alarm: Wakeup | FolderWatch) -> None:
-                await alarm.wait()
-                nursery.cancel_scope.cancel()
 
-            nursery.start_soon(until, changed)
-            nursery.start_soon(until, folder)
+async def _pass_on(changed: Wakeup, folder: FolderWatch) -> None:
+    """Let one wait be enough: of the two, it is the folder that has news all the time."""
+    while True:
+        await changed.wait()
+        folder.wake()
 
 
 def _cannot_open(path: Path, reason: str) -> LogNotAvailableError:

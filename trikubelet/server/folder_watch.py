@@ -16,7 +16,7 @@ import trio
 
 from trikubelet.inotify import Inotify, Mask
 from trikubelet.logs import get_logger
-from trikubelet.server.changes import Changes
+from trikubelet.server.changes import Alarm, Changes
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -79,6 +79,8 @@ class _SharedInotify:
         except trio.ClosedResourceError:
             pass
         except Exception as error:
+            if self.closed:  # just when it was to be read
+                return
             log.error("inotify cannot be read, followed logs are only looked at", exc_info=error)
         finally:
             for watched in list(self._watched.values()):
@@ -121,14 +123,14 @@ def _share() -> _SharedInotify:
 
 
 class FolderWatch:
-    """One reader's watch of a folder, as a context manager. Where inotify is not to be had, it never wakes."""
+    """One reader's watch of a folder, as a context manager. Where inotify is not to be had, only `wake` wakes it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._alarm = Alarm()
         self._shared: _SharedInotify | None = None
         self._watched: _Watched | None = None
         self._subscription: AbstractContextManager[Wakeup] | None = None
-        self._wakeup: Wakeup | None = None
 
     def __enter__(self) -> FolderWatch:
         self._begin()
@@ -137,16 +139,18 @@ class FolderWatch:
     def __exit__(self, *_: object) -> None:
         self._end()
 
+    def wake(self) -> None:
+        """Let `wait` return for another reason."""
+        self._alarm.ring()
+
     async def wait(self) -> None:
         """Return after an event; also after the watch has just begun, since something may have happened before.
 
         Cancelling it loses nothing.
         """
-        if self._wakeup is None:
-            if not self._begin():
-                await trio.sleep_forever()
+        if self._watched is None and self._begin():
             return
-        await self._wakeup.wait()
+        await self._alarm.wait()
         if self._watched is not None and self._watched.ended:
             self._end()
 
@@ -161,8 +165,8 @@ class FolderWatch:
             log.debug("a log's folder is not watched, only looked at", folder=str(self._folder), error=str(error))
             return False
         self._shared, self._watched = shared, watched
-        self._subscription = watched.changes.subscribe()
-        self._wakeup = self._subscription.__enter__()
+        self._subscription = watched.changes.subscribe(self._alarm)
+        self._subscription.__enter__()
         return True
 
     def _end(self) -> None:
@@ -170,4 +174,4 @@ class FolderWatch:
             self._subscription.__exit__(None, None, None)
         if self._shared is not None and self._watched is not None:
             self._shared.end(self._watched)
-        self._shared = self._watched = self._subscription = self._wakeup = None
+        self._shared = self._watched = self._subscription = None

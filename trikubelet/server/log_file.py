@@ -77,6 +77,12 @@ class LogFile:
         self.position += len(data)
         return data
 
+    def read_at_once(self, most: int) -> bytes | None:
+        """The same for what is in memory; None: it must come from the disk. Raises OSError."""
+        data = _read_at_once(self._descriptor, self.position, most)
+        self.position += len(data or b"")
+        return data
+
     async def seek_tail(self, lines: int, end: int) -> bool:
         """Go to where the last `lines` lines before `end` begin, reading backwards; False when there are fewer.
 
@@ -128,7 +134,7 @@ class LogFile:
                 following = LogFile(found)
             except FileNotFoundError:
                 continue
-            if _identity_at(self.successor(path)) == following._identity:  # noqa: SLF001 - of its own kind
+            if _identity_at(self.successor(path)) == following._identity:
                 return following
             following.close()  # it was rotated between the two looks, and what was opened is the one after it
         return None
@@ -167,14 +173,21 @@ async def read_at(descriptor: int, offset: int, most: int) -> bytes:
     A cancelled read may be made again.
     """
     await trio.lowlevel.checkpoint()
+    data = _read_at_once(descriptor, offset, most)
+    if data is not None:
+        return data
+    # Not abandoned when cancelled: the descriptor must stay open until the thread is done with it.
+    return await trio.to_thread.run_sync(os.pread, descriptor, most, offset, limiter=reads_at_once())
+
+
+def _read_at_once(descriptor: int, offset: int, most: int) -> bytes | None:
     buffer = bytearray(most)
     try:
         count = os.preadv(descriptor, [buffer], offset, os.RWF_NOWAIT)
     except OSError as error:
-        if error.errno not in _NOT_NOW:
-            raise
-        # Not abandoned when cancelled: the descriptor must stay open until the thread is done with it.
-        return await trio.to_thread.run_sync(os.pread, descriptor, most, offset, limiter=reads_at_once())
+        if error.errno in _NOT_NOW:
+            return None
+        raise
     return bytes(memoryview(buffer)[:count])
 
 

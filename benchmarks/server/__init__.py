@@ -1,0 +1,1 @@
+"""What the node's API costs: logs beside `cat`, commands beside the runtime's own server, requests by kind."""
