@@ -58,6 +58,12 @@ class NodeView(LocalView):
         own = pod.metadata.uid
         if uid and self._agent.pods.resolve_uid(uid) != own:
             return None
+        # As a rule what was last seen is so. A container that has just begun is asked for, one that has just ended
+        # the runtime refuses.
+        seen = self._agent.pleg.cache.last_seen(own)
+        for status in () if seen is None else seen.container_statuses:
+            if status.name == container and status.state is ContainerState.RUNNING:
+                return status.id.id
         filter_ = v1.ContainerFilter(
             state=v1.ContainerStateValue(state=v1.ContainerState.CONTAINER_RUNNING),
             label_selector={POD_UID: own, CONTAINER_NAME: container},

@@ -80,8 +80,8 @@ class ContainersView(PodsView, Protocol):
     async def running_container(self, pod: Pod, uid: str, container: str) -> str | None:
         """The CRI id of a pod's running container, None when there is none or `uid` (if any) is not the pod's.
 
-        `uid` may be that of the mirror pod (`PodManager.resolve_uid`). Ask the runtime, not the cache: a container may
-        have started or ended just now.
+        `uid` may be that of the mirror pod (`PodManager.resolve_uid`). What was last
+        seen may be believed, but not that nothing runs: a container may have started just now.
         """
         ...
 

@@ -135,8 +135,8 @@ async def open_command(
         if transport == "spdy":
             upgraded = await _upgrade_spdy(stream, target, V4.name, headers)
             async with open_spdy(upgraded.stream, client=True) as session:
-                opened = {name: await session.open_stream({"streamType": name}) for name in names}
-                yield ClientCommand(V4.name, opened)
+                opened = await session.open_streams([{"streamType": name} for name in names])
+                yield ClientCommand(V4.name, dict(zip(names, opened, strict=True)))
         else:
             upgraded = await _upgrade_websocket(stream, target, [V5.name, V4.name], headers)
             protocol = V5 if upgraded.headers.get(WEBSOCKET_PROTOCOL.lower()) == V5.name else V4

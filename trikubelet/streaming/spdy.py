@@ -49,7 +49,7 @@ from trikubelet.streaming.spdy_frames import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from trikubelet.streaming.spdy_headers import Headers
 
@@ -171,6 +171,13 @@ class SpdyStream(trio.abc.HalfCloseableStream):
         with suppress(trio.BrokenResourceError):
             await self._session._outbox.deliver(RstStream(self.id, status))
 
+    @property
+    def refusal(self) -> Exception | None:
+        """Why the peer, or the end of the session, leaves this stream without use; None while it is of use."""
+        if self.reset_status is not None:
+            return StreamRefused(self.reset_status)
+        return trio.BrokenResourceError(self._gone) if self._gone else None
+
     def discard_received(self) -> None:
         """Drop what has arrived and what arrives: nobody will read this stream, and it stops no other one."""
         self._inbox.close()
@@ -223,30 +230,48 @@ class SpdySession:
         return SpdyStatistics(len(self._streams), self._room.used, self.ended.is_set(), self.failure)
 
     async def open_stream(self, headers: Headers, *, timeout: float = _REPLY_TIMEOUT) -> SpdyStream:
-        """Open a stream and wait until the peer accepts it.
+        """Open one stream, as `open_streams` does."""
+        [stream] = await self.open_streams([headers], timeout=timeout)
+        return stream
+
+    async def open_streams(self, several: Sequence[Headers], *, timeout: float = _REPLY_TIMEOUT) -> list[SpdyStream]:
+        """Open streams and wait until the peer accepts them. All are asked for at once: one journey, not one for each.
 
         Raises StreamRefused, `trio.BrokenResourceError` when the session is over, `trio.TooSlowError` after `timeout`
-        seconds. In each case, and when cancelled, the stream is reset.
+        seconds. In each case, and when cancelled, all of them are reset.
         """
+        streams: list[SpdyStream] = []
+        try:
+            for headers in several:
+                streams.append(self._begun(headers))
+            with trio.fail_after(timeout):
+                for stream in streams[:-1]:
+                    self._outbox.post(SynStream(stream.id, stream.headers))
+                await self._outbox.deliver(SynStream(streams[-1].id, streams[-1].headers))
+                for stream in streams:
+                    await stream._replied.wait()
+        except BaseException:
+            await self._reset_all(streams)
+            raise
+        failure = next((stream.refusal for stream in streams if stream.refusal is not None), None)
+        if failure is not None:
+            await self._reset_all(streams)
+            raise failure
+        return streams
+
+    def _begun(self, headers: Headers) -> SpdyStream:
         if self.ended.is_set() or self._next_id > MAX_STREAM_ID:
             raise trio.BrokenResourceError(self.failure or "the session is over")
         names = {name.lower(): value for name, value in headers.items()}
         stream = SpdyStream(self, self._next_id, names, replied=False)
         self._next_id += 2
         self._streams[stream.id] = stream
-        try:
-            with trio.fail_after(timeout):
-                await self._outbox.deliver(SynStream(stream.id, names))
-                await stream._replied.wait()
-        except BaseException:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _LINGER):
-                await stream.reset()
-            raise
-        if stream.reset_status is not None:
-            raise StreamRefused(stream.reset_status)
-        if stream._gone:
-            raise trio.BrokenResourceError(stream._gone)
         return stream
+
+    async def _reset_all(self, streams: Sequence[SpdyStream]) -> None:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + _LINGER):
+            for stream in streams:
+                await stream.reset()
 
     async def accept_stream(self) -> SpdyStream:
         """The next stream that the peer opens: to be answered with `reply` or `reset`.

@@ -169,16 +169,17 @@ class _RemoteStreams:
 
 async def _open(session: SpdySession, streams: CommandStreams, *, sizes: bool) -> _RemoteStreams:
     """Open what the runtime waits for, in kubectl's order: it starts the command when all are there."""
-
-    async def opened(kind: str, wanted: bool) -> SpdyStream | None:
-        return await session.open_stream({"streamType": kind}) if wanted else None
-
+    wanted = {
+        "error": True,
+        "stdin": streams.stdin,
+        "stdout": streams.stdout,
+        "stderr": streams.stderr and not streams.tty,
+        "resize": streams.tty and sizes,
+    }
+    kinds = [kind for kind, is_wanted in wanted.items() if is_wanted]
+    opened = dict(zip(kinds, await session.open_streams([{"streamType": kind} for kind in kinds]), strict=True))
     return _RemoteStreams(
-        error=await session.open_stream({"streamType": "error"}),
-        stdin=await opened("stdin", streams.stdin),
-        stdout=await opened("stdout", streams.stdout),
-        stderr=await opened("stderr", streams.stderr and not streams.tty),
-        resize=await opened("resize", streams.tty and sizes),
+        opened["error"], opened.get("stdin"), opened.get("stdout"), opened.get("stderr"), opened.get("resize")
     )
 
 
