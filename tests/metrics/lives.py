@@ -122,7 +122,8 @@ async def measured() -> list[Family]:
     await trio.lowlevel.checkpoint()
     labels = ("uid", "namespace", "pod", "container")
     samples = [Sample(("uid", "default", "web", "main"), 4096)]
-    return [Family("kubelet_container_log_filesystem_used_bytes", "gauge", "What the logs of a container take on the disk.", labels, samples)]
+    text = "What the logs of a container take on the disk."
+    return [Family("kubelet_container_log_filesystem_used_bytes", "gauge", text, labels, samples)]
 
 
 def asked() -> PodResourcesMeasures:
