@@ -26,7 +26,7 @@ MACHINES: Final = ("tests/pods/test_worker_properties.py", "tests/pods/test_work
 ATTACKS: Final = (
     "tests/volumes/test_subpath_attack.py",
     "tests/volumes/test_killed_mount.py",
-    "tests/agent/test_bad_clients.py",
+    "tests/agent/test_senseless_clients.py",
 )
 LOGS: Final = "tests/server/test_followed_logs.py"
 LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -55,14 +56,14 @@ class LocalView:
                 self._changes.notify()
 
     def health(self) -> Mapping[str, str | None]:
-        """The kubelet's checks, and the runtime's own word."""
+        """The kubelet's checks, and the runtime's own word. As there, a loop that has not begun yet is not stuck."""
         silence = trio.current_time() - self._agent.sync_loop.entered_at
-        stuck = f"the sync loop was last active {silence:.0f} s ago" if silence > SYNC_LOOP_SILENCE else None
+        stuck = SYNC_LOOP_SILENCE < silence < math.inf
         return {
             "ping": None,
             "pleg": self._agent.pleg_sources.relist.unhealthy_reason(),
             "runtime": self._agent.runtime_state.conditions.runtime_problem,
-            "syncloop": stuck,
+            "syncloop": f"the sync loop was last active {silence:.0f} s ago" if stuck else None,
         }
 
     def version(self) -> Mapping[str, str]:

@@ -176,7 +176,11 @@ class HttpConnection:
         return None
 
     async def _read_body(self, head: h11.Request) -> bytes:
-        announced = dict(head.headers).get(b"content-length", b"0")
+        fields = dict(head.headers)
+        if b"content-length" in fields and b"transfer-encoding" in fields:
+            # Whoever stands between us and the client may have believed the other one (RFC 9112, 6.1).
+            raise HTTPError(400, "expected either Content-Length or Transfer-Encoding, not both")
+        announced = fields.get(b"content-length", b"0")
         body = bytearray()
         if int(announced) > self._limits.body_size:
             raise self._too_large()
