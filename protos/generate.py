@@ -66,6 +66,7 @@ SOURCES = (
     Source("runtime_v1.proto", "runtime.v1", "trikubelet/cri/v1", fast=True),
     Source("csi_v1.proto", "csi.v1", "trikubelet/csi/v1"),
     Source("plugin_registration_v1.proto", "pluginregistration", "trikubelet/plugins/v1"),
+    Source("device_plugin_v1beta1.proto", "v1beta1", "trikubelet/devices/v1beta1", fast=True),
     Source("health_v1.proto", "grpc.health.v1", "trikubelet/probes/health_v1"),
     Source("podresources_v1.proto", "v1", "trikubelet/podresources/v1", fast=True),
     Source("podresources_v1alpha1.proto", "v1alpha1", "trikubelet/podresources/v1alpha1", fast=True),
