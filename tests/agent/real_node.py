@@ -36,6 +36,8 @@ COMMAND = (sys.executable, *SCRIPT)
 PATIENCE = 20.0
 POLL = 0.03
 NODE_NAME = "node-1"
+WITHOUT_CGROUPS: dict[str, Any] = {"cgroupsPerQOS": False, "enforceNodeAllocatable": [], "failCgroupV1": False}
+"""Fields of a KubeletConfiguration: a machine's /kubepods belongs to nobody who tests."""
 
 
 @attrs.define
@@ -72,6 +74,8 @@ class RealNode:
             "podLogsDir": str(self.folder / "logs"),
             "enableServer": False,
             "healthzPort": 0,
+            "evictionHard": {"memory.available": "0%"},  # the disk of whoever tests may be nearly full
+            **WITHOUT_CGROUPS,
             **self.configuration,
         }
         (self.folder / "config.json").write_text(json.dumps(configuration))
