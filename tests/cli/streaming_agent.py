@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Command = Callable[[RemoteCommand, list[str]], Awaitable[CommandResult]]
     Port = Callable[[ForwardedPort], Awaitable[None]]
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 MAIN = "from trikubelet.cli.main import main; main()"
 WITH_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {MAIN}"
 """Being the terminal's session tells a process when it changes its size."""

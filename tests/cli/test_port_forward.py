@@ -78,9 +78,9 @@ async def forwarding(agent: StreamingAgent, *words: str) -> AsyncIterator[Runnin
 
 async def ask(port: int, host: str = "127.0.0.1") -> bytes:
     async with await trio.open_tcp_stream(host, port) as stream:
-        await stream.send_all(b"hello")
-        await stream.send_eof()
         with suppress(trio.BrokenResourceError):  # it was reset, since nobody read what was sent
+            await stream.send_all(b"hello")
+            await stream.send_eof()
             return b"".join([bytes(data) async for data in stream])
     return b""
 

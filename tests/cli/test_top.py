@@ -142,7 +142,9 @@ async def test_a_pipe_gets_one_table_after_the_other(streaming: StreamingAgent) 
         assert process.stdout is not None
         out = b""
         while b"busy" not in out:
-            out += await process.stdout.receive_some()
+            data = await process.stdout.receive_some()
+            assert data, out
+            out += data
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
     assert out.count(b"NAMESPACE") == 2

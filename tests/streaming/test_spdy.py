@@ -152,6 +152,24 @@ async def test_a_refused_stream_says_so(autojump_clock: trio.abc.Clock) -> None:
     assert caught.value.status == ResetStatus.REFUSED_STREAM
 
 
+async def test_a_stream_that_was_accepted_and_reset_in_one_breath_was_not_refused(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    """What was wrong the peer says on another stream: whoever opened this one must come to read it."""
+    async with two_sessions() as (client, server):
+
+        async def accept_and_reset() -> None:
+            stream = await server.accept_stream()
+            server._outbox.post(SynReply(stream.id, {}))
+            await stream.reset()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(accept_and_reset)
+            stream = await client.open_stream({})
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.receive_some()
+
+
 async def test_a_stream_that_is_never_answered_is_given_up_and_reset(autojump_clock: trio.abc.Clock) -> None:
     async with two_sessions() as (client, server):
         with pytest.raises(trio.TooSlowError):

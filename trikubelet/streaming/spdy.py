@@ -94,6 +94,7 @@ class SpdyStream(trio.abc.HalfCloseableStream):
         self.headers = headers
         """The opener's, names in lower case."""
         self._inbox = session._new_inbox()
+        self._accepted = replied
         self._replied = trio.Event()
         if replied:
             self._replied.set()
@@ -173,7 +174,12 @@ class SpdyStream(trio.abc.HalfCloseableStream):
 
     @property
     def refusal(self) -> Exception | None:
-        """Why the peer, or the end of the session, leaves this stream without use; None while it is of use."""
+        """Why this stream never came to be: refused by the peer, or too late for the session.
+
+        None once it was accepted: a peer may accept it, say on another stream what is wrong, and reset it at once.
+        """
+        if self._accepted:
+            return None
         if self.reset_status is not None:
             return StreamRefused(self.reset_status)
         return trio.BrokenResourceError(self._gone) if self._gone else None
@@ -337,6 +343,7 @@ class SpdySession:
             case SynReply() | MoreHeaders():
                 # Headers that come later mean nothing to Kubernetes.
                 if (stream := self._streams.get(frame.stream_id)) is not None:
+                    stream._accepted = True
                     stream._replied.set()
                     self._handle_fin(stream, fin=frame.fin)
             case RstStream():
