@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     Port = Callable[[ForwardedPort], Awaitable[None]]
 
 PATIENCE = 90.0
-MAIN = "from trikubelet.cli.main import main; main()"
+MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # ignored where tests run in background
+    "from trikubelet.cli.main import main; main()"
+)
 WITH_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {MAIN}"
 """Being the terminal's session tells a process when it changes its size."""
 
