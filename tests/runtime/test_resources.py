@@ -8,12 +8,11 @@ import attrs
 import pytest
 
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, Quantity, ResourceRequirements
+from trikubelet.cgroups.settings import cpu_quota, cpu_shares
 from trikubelet.cri import v1
 from trikubelet.runtime.options import MachineFacts, RuntimeOptions, hugepage_unit
 from trikubelet.runtime.resources import (
     container_resources,
-    cpu_quota,
-    cpu_shares,
     linux_resources,
     oom_score_adjust,
     overhead_resources,

@@ -21,6 +21,7 @@ from trikubelet.api import (
     pod_requests,
     qos_class,
 )
+from trikubelet.cgroups.settings import CPU, HUGEPAGES_PREFIX, MEMORY, cpu_quota, cpu_shares
 from trikubelet.cri import v1
 from trikubelet.runtime.options import hugepage_unit
 from trikubelet.runtime.swap import set_swap_limit
@@ -29,14 +30,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
     from trikubelet.runtime.options import RuntimeOptions
 
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
-HUGEPAGES_PREFIX: Final = "hugepages-"
-
 _ZERO: Final = Quantity()
-_MIN_SHARES: Final = 2
-_MAX_SHARES: Final = 262_144
-_MIN_QUOTA: Final = 1000
 _GUARANTEED_OOM_SCORE: Final = -997
 _BEST_EFFORT_OOM_SCORE: Final = 1000
 
@@ -85,18 +79,6 @@ def linux_resources(
     if options.machine.cgroup_v2 and not options.single_process_oom_kill:
         resources.unified = {"memory.oom.group": "1"}
     return resources
-
-
-def cpu_shares(milli_cpu: int) -> int:
-    """Weight of a container among its neighbours."""
-    if milli_cpu == 0:
-        return _MIN_SHARES
-    return min(max(milli_cpu * 1024 // 1000, _MIN_SHARES), _MAX_SHARES)
-
-
-def cpu_quota(milli_cpu: int, period: int) -> int:
-    """Microseconds of CPU time per period; 0 is no limit."""
-    return max(milli_cpu * period // 1000, _MIN_QUOTA) if milli_cpu else 0
 
 
 def oom_score_adjust(pod: Pod, container: Container, memory_capacity: int) -> int:
