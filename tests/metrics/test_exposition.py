@@ -13,8 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tests.metrics.lives import read
+from trikubelet.content_coding import takes_gzip
 from trikubelet.measures import Histogram, Histograms
-from trikubelet.metrics.exposition import AgentMetrics, prefers_openmetrics, takes_gzip
+from trikubelet.metrics.exposition import AgentMetrics, prefers_openmetrics
 from trikubelet.metrics.families import counter, gauge, histogram
 from trikubelet.metrics.text_format import write_text
 

@@ -6,19 +6,18 @@ only looked for among the few things that there are, so no header can do harm.
 
 from __future__ import annotations
 
-import gzip
-from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 import trio
 
+from trikubelet.content_coding import SMALL, gzipped, header_entries, takes_gzip, weight
 from trikubelet.logs import get_logger
 from trikubelet.metrics.families import counter, has_samples
 from trikubelet.metrics.text_format import TextFormat, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
 
@@ -31,11 +30,6 @@ log = get_logger("metrics")
 
 Page = Literal["metrics", "probes", "slis"]
 
-SMALL: Final = 64 * 1024
-"""Bytes up to which a body is made at once, in some milliseconds. Of what is larger, others have their turn between
-the pieces, and a thread compresses it."""
-COMPRESSION: Final = 1
-"""Level of gzip: names that repeat need no more."""
 PATIENCE: Final = 10.0
 """Seconds that a collector may wait for others. A scrape that is late is none."""
 
@@ -81,9 +75,7 @@ class AgentMetrics:
         body = b"".join(pieces)
         if not takes_gzip(accept_encoding):
             return Exposition(body, form.value)
-        compress = partial(gzip.compress, body, COMPRESSION, mtime=0)
-        packed = compress() if size <= SMALL else await trio.to_thread.run_sync(compress)
-        return Exposition(packed, form.value, "gzip")
+        return Exposition(await gzipped(body), form.value, "gzip")
 
     async def _gather(self, page: Page) -> list[Metric]:
         """The families that have samples, by name. Other tasks have their turn between two collectors."""
@@ -113,29 +105,10 @@ class AgentMetrics:
 def prefers_openmetrics(accept: str) -> bool:
     """Whether a client would rather have OpenMetrics than text, by its `Accept` header."""
     weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
-    for kind, parameters in _entries(accept):
+    for kind, parameters in header_entries(accept):
         if kind in weights and not (kind != "text/plain" and parameters.get("version", "1.0.0") not in _VERSIONS):
-            weights[kind] = max(weights[kind], _weight(parameters))
+            weights[kind] = max(weights[kind], weight(parameters))
     return weights["application/openmetrics-text"] > weights["text/plain"]
 
 
 _VERSIONS: Final = ("0.0.1", "1.0.0")
-
-
-def takes_gzip(accept_encoding: str) -> bool:
-    """Whether a client's `Accept-Encoding` names gzip."""
-    return any(kind == "gzip" and _weight(parameters) > 0 for kind, parameters in _entries(accept_encoding))
-
-
-def _entries(header: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """What a header lists, in small letters, with the parameters of each."""
-    for entry in header.lower().split(","):
-        kind, *rest = entry.split(";")
-        pairs = (parameter.partition("=") for parameter in rest)
-        yield kind.strip(), {name.strip(): value.strip().strip('"') for name, _, value in pairs}
-
-
-def _weight(parameters: Mapping[str, str]) -> float:
-    text = parameters.get("q", "1")
-    digits = text.replace(".", "", 1)
-    return float(text) if digits.isascii() and digits.isdigit() and len(digits) <= 4 else 0.0

@@ -7,12 +7,12 @@ compressing is done in a thread.
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
 
+from trikubelet.content_coding import gzipped, takes_gzip
 from trikubelet.logs import get_logger
 from trikubelet.server.handlers.health import Observe
 from trikubelet.server.messages import JSON, Handler, Request, Response
@@ -26,7 +26,6 @@ METRICS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 LIMIT_SECONDS: Final = 30.0
 """For one page. Scrapers have gone by then."""
 _SMALLEST_PACKED: Final = 1024
-_GZIP: Final = 31
 
 
 @attrs.frozen(kw_only=True)
@@ -105,23 +104,12 @@ async def _page(request: Request, text: Callable[[], Awaitable[bytes]], content_
             body = await text()
     except Exception as error:  # noqa: BLE001
         return _failed(request, error)
-    if len(body) < _SMALLEST_PACKED or not _takes_gzip(request.headers.get("accept-encoding", "")):
+    if len(body) < _SMALLEST_PACKED or not takes_gzip(request.headers.get("accept-encoding", "")):
         return Response(body, content_type=content_type)
-    packed = await trio.to_thread.run_sync(_pack, body, abandon_on_cancel=True)
-    return Response(packed, content_type=content_type, headers=(("Content-Encoding", "gzip"),))
+    return Response(await gzipped(body), content_type=content_type, headers=(("Content-Encoding", "gzip"),))
 
 
 def _failed(request: Request, error: Exception) -> Response:
     problem = str(error) or f"not done within {LIMIT_SECONDS:g} seconds"
     log.error("a page of statistics failed", path=request.path, exc_info=error)
     return Response(f"Internal Error: {problem}\n".encode(), 500)
-
-
-def _takes_gzip(accepted: str) -> bool:
-    codings = [coding.replace(" ", "").lower() for coding in accepted.split(",")]
-    return any(coding == "gzip" or (coding.startswith("gzip;") and coding != "gzip;q=0") for coding in codings)
-
-
-def _pack(body: bytes) -> bytes:
-    deflate = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
-    return deflate.compress(body) + deflate.flush()
