@@ -14,22 +14,19 @@ loop. Statuses leave through the status manager; people ask through the local AP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
 from trikubelet.admission.admit import NodeAdmission
-from trikubelet.admission.types import Admission
 from trikubelet.agent_disk import disk_caretakers
-from trikubelet.agent_node import MachineView, local_view, look_at_node, make_observer, node_settings
+from trikubelet.agent_node import local_view, look_at_node, make_observer, node_settings
 from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.agent_probes import ProbeParts
 from trikubelet.agent_sources import configured_sources, warn_of_duplicate
+from trikubelet.agent_stand_ins import StandIns
 from trikubelet.config.sources.mux import PodSource, SourceMux
-from trikubelet.cri.client import RuntimeClient
 from trikubelet.cri.errors import CRIError
 from trikubelet.doorkeeper import NodeDoorkeeper
 from trikubelet.events import EventRecorder, EventType, NodeEvent, PodEvent
@@ -38,16 +35,13 @@ from trikubelet.logs import get_logger
 from trikubelet.node.declared_features import usable_features
 from trikubelet.node.runtime_state import RuntimeState
 from trikubelet.pleg.ends import ContainerEnds
-from trikubelet.pleg.pidfd import PidfdWatchers
 from trikubelet.pleg.pleg import Pleg
 from trikubelet.pleg.sources import PlegSources
 from trikubelet.pod_syncer import AgentPodSyncer
 from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.manager import PodManager
 from trikubelet.pods.preempting import Preempting
-from trikubelet.pods.worker_registry import PodWorkerRegistry
 from trikubelet.pods.workers import PodWorkers
-from trikubelet.probes.types import Asker
 from trikubelet.registry_access import RegistryAccess
 from trikubelet.runtime.container import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
@@ -56,10 +50,11 @@ from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.sysctls import SysctlAllowList
 from trikubelet.status.manager import StatusManager
 from trikubelet.sync_loop import SyncLoop
-from trikubelet.volumes.interface import PodVolumes
 from trikubelet.volumes.no_cluster import NoClusterObjects
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from trio_typing import TaskStatus
 
     from trikubelet.agent_cluster import ClusterParts, PodReporters
@@ -67,9 +62,10 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.cluster.types import ApiClient
-    from trikubelet.cri.client import ImageClient
+    from trikubelet.cri.client import ImageClient, RuntimeClient
     from trikubelet.cri.v1 import VersionResponse
     from trikubelet.node.view import NodeView
+    from trikubelet.volumes.interface import PodVolumes
 
 log = get_logger("agent")
 
@@ -85,28 +81,6 @@ DRAIN_MARGIN: Final = 60.0
 """Seconds beyond the longest grace period that draining may take."""
 
 
-@attrs.frozen(kw_only=True)
-class StandIns:
-    """Parts in the place of those that an agent makes for itself: a simulated node has no disk and no kernel."""
-
-    sources: Sequence[PodSource] | None = None
-    """None: those that the options name."""
-    volumes: PodVolumes | None = None
-    pod_files: PodFiles | None = None
-    diskless: bool = False
-    """No pull records, no credentials from files, no rotation of logs and no collection of images."""
-    make_pidfds: Callable[[RuntimeClient, ContainerEnds], PidfdWatchers] = PidfdWatchers
-    machine: MachineView = attrs.field(factory=MachineView)
-    admission: Admission | None = None
-    """None: the kubelet's rules."""
-    asker: Asker | None = None
-    """Who asks containers when they are probed."""
-    registry: PodWorkerRegistry | None = None
-    """The pod workers' phases, empty."""
-    rng: Random | None = None
-    """For the jitter of the pod workers."""
-
-
 class Agent:
     """All parts of one node agent, on a runtime that is reached through the clients."""
 
@@ -118,7 +92,7 @@ class Agent:
         *,
         clock: WallClock,
         api_client: ApiClient | None = None,
-        stand_ins: StandIns = StandIns(),
+        stand_ins: StandIns = StandIns(),  # noqa: B008 - frozen
     ) -> None:
         self.options = options
         self.clock = clock

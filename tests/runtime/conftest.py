@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec
+from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.clock import TrioClock
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.events import EventRecorder
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from trikubelet.cgroups.interface import PodCgroups
     from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
     from trikubelet.runtime.results import PodSyncResult
 
@@ -74,7 +76,7 @@ class Node:
     mounts: FakeMounts
     manager: RuntimeManager
 
-    def another_manager(self, **changes: Any) -> RuntimeManager:
+    def another_manager(self, *, cgroups: PodCgroups = NoPodCgroups(), **changes: Any) -> RuntimeManager:  # noqa: B008
         """The manager of an agent that was started again, perhaps with other options."""
         manager = RuntimeManager(
             RuntimeClient(self.channel),
@@ -83,6 +85,7 @@ class Node:
             clock=self.clock,
             options=attrs.evolve(self.options, **changes),
             mounts=self.mounts,
+            cgroups=cgroups,
         )
         manager.runtime_name = "simulated"
         return manager

@@ -10,8 +10,11 @@ import attrs
 import pytest
 import trio
 
+from tests.cgroups.fake_driver import FakeDriver
 from tests.runtime.conftest import Node, make_container, make_pod
 from trikubelet.api import EnvVar, EphemeralContainer, VolumeMount
+from trikubelet.cgroups.pods import PodCgroupKeeper
+from trikubelet.cgroups.settings import CgroupOptions
 from trikubelet.runtime.model import ContainerState
 from trikubelet.runtime.results import SyncAction
 from trikubelet.sim.programs import Life, Program
@@ -36,6 +39,16 @@ async def test_a_new_pod_gets_a_sandbox_and_its_containers(autojump_clock: MockC
     assert [one.name for one in status.running_containers()] == ["b", "a"]
     assert len(status.sandbox_statuses) == 1
     assert status.ips == ready[0] != ()
+
+
+async def test_a_sandbox_belongs_into_the_cgroup_of_its_pod(autojump_clock: MockClock, node: Node) -> None:
+    cgroups = PodCgroupKeeper(FakeDriver(), ("kubepods",), CgroupOptions(), active_pods=tuple)
+    pod, other = make_pod(name="own"), make_pod(name="other")
+    manager = node.another_manager(cgroups=cgroups)
+    await manager.sync_pod(pod, await node.status(pod))
+    await node.sync(other)
+    parents = {one.config.metadata.uid: one.config.linux.cgroup_parent for one in node.sim.machine.sandboxes.values()}
+    assert parents == {pod.metadata.uid: f"/kubepods/besteffort/pod{pod.metadata.uid}", other.metadata.uid: ""}
 
 
 async def test_a_start_is_told_in_the_kubelets_words(autojump_clock: MockClock, node: Node) -> None:

@@ -228,6 +228,7 @@ def _agrees(reading: CgroupReading, written: CgroupSettings, version: int) -> bo
     return not written.memory or reading.memory_limit is None or reading.memory_limit == written.memory
 
 
+@attrs.frozen
 class NoPodCgroups:
     """No groups: `cgroupsPerQOS` is false, or this agent may not write them. Pods run where the runtime puts them."""
 

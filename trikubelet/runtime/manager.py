@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.node.runtime_state import RuntimeAbilities
 from trikubelet.runtime.container import ContainerStarter
 from trikubelet.runtime.errors import KillPodError
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.api import Pod
+    from trikubelet.cgroups.interface import PodCgroups
     from trikubelet.clock import WallClock
     from trikubelet.cri import v1
     from trikubelet.cri.client import ImageClient, RuntimeClient
@@ -72,7 +74,8 @@ class RuntimeManager:
     - `abilities`: what the runtime last said that it can do;
     - `claims`: what pods claim by name;
     - `credentials` for registries, and `pull_records` of which pods may use which images;
-    - `ended`: when a container has ended.
+    - `ended`: when a container has ended;
+    - `cgroups`: which cgroup a pod's sandbox belongs into.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class RuntimeManager:
         credentials: Credentials | None = None,
         pull_records: PullRecords | None = None,
         ended: Ended | None = None,
+        cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
         on_turn: Callable[[str, str], None] = lambda uid, container: None,
     ) -> None:
         """`on_turn`: see `Killer`.
@@ -152,6 +156,7 @@ class RuntimeManager:
             turns=turns,
             node=self._node,
             volume_groups=mounts.supplemental_groups,
+            cgroups=cgroups,
         )
         self._parts = SyncParts(
             runtime=runtime,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trikubelet.api import Pod
+    from trikubelet.cgroups.interface import PodCgroups
     from trikubelet.cri.client import RuntimeClient
     from trikubelet.events import EventRecorder
     from trikubelet.node.runtime_state import RuntimeAbilities
@@ -120,6 +121,7 @@ class SandboxMaker:
         abilities: Callable[[], RuntimeAbilities],
         turns: Turns,
         node: NodeValues,
+        cgroups: PodCgroups,
         volume_groups: Callable[[Pod], Sequence[int]] = lambda _: (),
     ) -> None:
         """`volume_groups`: those that a pod's volumes want its containers in."""
@@ -127,6 +129,7 @@ class SandboxMaker:
         self._turns = turns
         self._node = node
         self._volume_groups = volume_groups
+        self._cgroups = cgroups
         self._recorder = recorder
         self._files = files
         self._options = options
@@ -211,6 +214,7 @@ class SandboxMaker:
             self._options,
             userns=user_namespace,
             volume_groups=self._volume_groups(pod),
+            cgroup_parent=self._cgroups.parent_of(pod),
         )
         return _Settings(handler, user_namespace, config, dns.warnings, dns.node_warnings)
 

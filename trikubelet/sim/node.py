@@ -27,9 +27,10 @@ import attrs
 import trio
 import trio.testing
 
-from trikubelet.agent import Agent, StandIns
+from trikubelet.agent import Agent
 from trikubelet.agent_node import MachineView
 from trikubelet.agent_options import AgentOptions, runtime_options
+from trikubelet.agent_stand_ins import StandIns
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.node.address_choice import HostAddresses

@@ -1,0 +1,41 @@
+"""What an agent is given in the place of parts that it makes for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import attrs
+
+from trikubelet.admission.types import Admission
+from trikubelet.agent_node import MachineView
+from trikubelet.config.sources.mux import PodSource
+from trikubelet.cri.client import RuntimeClient
+from trikubelet.pleg.ends import ContainerEnds
+from trikubelet.pleg.pidfd import PidfdWatchers
+from trikubelet.pods.worker_registry import PodWorkerRegistry
+from trikubelet.probes.types import Asker
+from trikubelet.runtime.pod_files import PodFiles
+from trikubelet.volumes.interface import PodVolumes
+
+
+@attrs.frozen(kw_only=True)
+class StandIns:
+    """Parts in the place of those that an agent makes for itself: a simulated node has no disk and no kernel."""
+
+    sources: Sequence[PodSource] | None = None
+    """None: those that the options name."""
+    volumes: PodVolumes | None = None
+    pod_files: PodFiles | None = None
+    diskless: bool = False
+    """No pull records, no credentials from files, no rotation of logs and no collection of images."""
+    make_pidfds: Callable[[RuntimeClient, ContainerEnds], PidfdWatchers] = PidfdWatchers
+    machine: MachineView = attrs.field(factory=MachineView)
+    admission: Admission | None = None
+    """None: the kubelet's rules."""
+    asker: Asker | None = None
+    """Who asks containers when they are probed."""
+    registry: PodWorkerRegistry | None = None
+    """The pod workers' phases, empty."""
+    rng: Random | None = None
+    """For the jitter of the pod workers."""
