@@ -21,7 +21,7 @@ import trio
 
 from trikubelet.admission.admit import NodeAdmission
 from trikubelet.agent_disk import disk_caretakers
-from trikubelet.agent_node import local_view, look_at_node, make_observer, node_settings
+from trikubelet.agent_node import local_view, look_at_node, make_observer, node_settings, watch_memory
 from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.agent_probes import ProbeParts
 from trikubelet.agent_sources import configured_sources, warn_of_duplicate
@@ -117,6 +117,7 @@ class Agent:
             machine=stand_ins.machine,
             volumes_in_use=lambda: self.volumes.in_use(),
         )
+        self._kernel_log = stand_ins.machine.kernel_log
         rng = stand_ins.rng or Random()
         self.cluster: ClusterParts | None = None
         self.node: NodeView
@@ -269,6 +270,7 @@ class Agent:
         up = trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._run_cluster, up)
+            nursery.start_soon(watch_memory, self.recorder, self.runtime_options.machine, self._kernel_log)
             await self._connect()
             await nursery.start(self.runtime_state.run)
             await nursery.start(self.runtime.run)

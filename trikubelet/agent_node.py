@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -25,7 +26,9 @@ from trikubelet.node.facts import NodeSettings, reported_version
 from trikubelet.node.machine import Machine, processors_in
 from trikubelet.node.observer import NodeObserver, look_up
 from trikubelet.node.registration import initial_node
+from trikubelet.node.start_checks import report_swapped_volumes
 from trikubelet.node.view import LocalNodeView
+from trikubelet.oom.watcher import KERNEL_LOG, watch_kernel_log
 from trikubelet.runtime.dns import cluster_servers, limits_exceeded
 from trikubelet.runtime.errors import SandboxConfigError
 from trikubelet.runtime.user_namespaces import UserNamespaceError, UserNamespaces
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from trikubelet.cri.client import ImageClient
     from trikubelet.cri.v1 import VersionResponse
     from trikubelet.node.runtime_state import RuntimeState
-    from trikubelet.runtime.options import RuntimeOptions
+    from trikubelet.runtime.options import MachineFacts, RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
 
 log = get_logger("node")
@@ -58,6 +61,8 @@ class MachineView:
     """None: read it."""
     host: Callable[[], HostAddresses] = read_host_addresses
     lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up
+    kernel_log: Path | None = KERNEL_LOG
+    """None: it has no kernel."""
 
 
 def node_settings(options: AgentOptions) -> NodeSettings:
@@ -196,3 +201,11 @@ def look_at_node(
         problem = None if settings is None else limits_exceeded(str(path), settings, runtime.cluster_domain)
     if problem:
         recorder.node_event(EventType.WARNING, "CheckLimitsForResolvConf", problem)
+
+
+async def watch_memory(recorder: EventRecorder, machine: MachineFacts, kernel_log: Path | None) -> None:
+    """Tell what comes of too little memory. A node without a kernel of its own has nothing to tell."""
+    if kernel_log is None:
+        return
+    report_swapped_volumes(recorder, machine)
+    await watch_kernel_log(recorder, kernel_log)

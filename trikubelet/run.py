@@ -34,6 +34,8 @@ from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
 from trikubelet.logs import configure_logging, get_logger
 from trikubelet.node.addresses import primary_address
+from trikubelet.node.start_checks import StartCheckError, check_machine, set_kernel
+from trikubelet.oom.score import set_own_score
 from trikubelet.registry_access import RegistryAccessError
 from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
 from trikubelet.runtime.sysctls import SysctlPatternError
@@ -175,6 +177,9 @@ async def _exit_soon() -> None:
 async def _run_until(options: AgentOptions, ending: _Ending) -> int:
     clock = SystemClock()
     started_at = clock.now()
+    _check_machine(options)
+    # The embedded keeper, with which all containers would end, inherits it.
+    unprotected = set_own_score(options.configuration.oom_score_adj)
     async with (
         _cluster(options, clock) as cluster,  # first: a kubeconfig that cannot be used starts nothing
         _connected_runtime(options) as runtime,
@@ -189,6 +194,9 @@ async def _run_until(options: AgentOptions, ending: _Ending) -> int:
         await nursery.start(view.run)
         server = _server(agent, view, None if cluster is None else cluster.certificate)
         await nursery.start(server.run)
+        if unprotected is not None:
+            log.warning(unprotected)
+        set_kernel(options.configuration)
         starting = trio.CancelScope()
         nursery.start_soon(_cancel_when, ending.asked, starting, START_PATIENCE if options.drains else 0)
         with starting:
@@ -206,6 +214,14 @@ async def _run_until(options: AgentOptions, ending: _Ending) -> int:
             log.error("pods did not end in time", uids=sorted(left))
         return EXIT_PODS_LEFT if left else 0
     raise AssertionError("unreachable")
+
+
+def _check_machine(options: AgentOptions) -> None:
+    """Raises StartError when it is not one to start on."""
+    try:
+        check_machine(options.configuration)
+    except StartCheckError as error:
+        raise StartError(str(error)) from error
 
 
 async def _agent(

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 REPOSITORY = Path(__file__).parents[2]
-SCRIPT = ("-c", "from trikubelet.cli.main import main; main()")
-COMMAND = (sys.executable, *SCRIPT)
+AGENT = ("-c", "from tests.agent.untouched_kernel import main; main()")
+COMMAND = (sys.executable, "-c", "from trikubelet.cli.main import main; main()")
 PATIENCE = 20.0
 POLL = 0.03
 NODE_NAME = "node-1"
@@ -74,6 +74,7 @@ class RealNode:
             "podLogsDir": str(self.folder / "logs"),
             "enableServer": False,
             "healthzPort": 0,
+            "failSwapOn": False,
             "evictionHard": {"memory.available": "0%"},  # the disk of whoever tests may be nearly full
             **WITHOUT_CGROUPS,
             **self.configuration,
@@ -109,7 +110,7 @@ class RealNode:
         command = [
             *self.prefix,
             self.python,
-            *SCRIPT,
+            *AGENT,
             "run",
             f"--config={self.folder / 'config.json'}",
             f"--manifests={self.manifests}",

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from trikubelet.node.start_checks import kernel_settings
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -44,11 +48,21 @@ def kubeconfig(path: Path, user: dict[str, str], cluster: dict[str, str] | None 
 
 def test_an_agent_that_reserves_more_than_there_is_does_not_start(tmp_path: Path) -> None:
     runtime = f"--runtime-endpoint=unix://{tmp_path}/none.sock"
-    (line,) = run(tmp_path, runtime, configuration(tmp_path, kubeReserved={"cpu": "100k"}))
+    (line,) = run(tmp_path, runtime, configuration(tmp_path, failSwapOn=False, kubeReserved={"cpu": "100k"}))
     assert line.startswith(
         'error: invalid Node Allocatable configuration. Resource "cpu" has a reservation of 100k but capacity of '
     )
     assert "Expected capacity >= reservation. Lower what the configuration keeps with kubeReserved, " in line
+
+
+def test_an_agent_that_shall_find_the_kernel_set_right_does_not_start_on_another(tmp_path: Path) -> None:
+    wrong = [setting for setting in kernel_settings() if not setting.right]
+    if not wrong:
+        pytest.skip("this machine's kernel is set as a node's should be")
+    runtime = f"--runtime-endpoint=unix://{tmp_path}/none.sock"
+    (line,) = run(tmp_path, runtime, configuration(tmp_path, failSwapOn=False, protectKernelDefaults=True))
+    assert line.startswith("error: invalid kernel flag: ")
+    assert all(f"{setting.name}, expected value: {setting.expected}, actual" in line for setting in wrong)
 
 
 def test_an_agent_whose_kubeconfig_names_files_that_are_not_there_does_not_start(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pytest
 import trio
 from cryptography import x509
 
-from tests.agent.real_node import WITHOUT_CGROUPS
+from tests.agent.real_node import AGENT, WITHOUT_CGROUPS
 from tests.agent.serving import PATIENCE, Answer, Caller, client_context
 from tests.agent.test_refusing_to_start import configuration, run
 from tests.apiserver.controllers import Controllers
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 NODE: Final = "given"
-COMMAND: Final = (sys.executable, "-c", "from trikubelet.cli.main import main; main()", "run")
+COMMAND: Final = (sys.executable, *AGENT, "run")
 POD: Final = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -110,7 +110,7 @@ async def running(folder: Path, *flags: str, **fields: Any) -> AsyncIterator[Run
     (folder / "manifests").mkdir(exist_ok=True)
     (folder / "manifests" / "web.json").write_text(json.dumps(POD))
     folders = {"podLogsDir": str(folder / "logs"), "staticPodPath": str(folder / "manifests")}
-    given = {**WITHOUT_CGROUPS, **folders, **ports, **fields}
+    given = {**WITHOUT_CGROUPS, "failSwapOn": False, **folders, **ports, **fields}
     always = [f"--root-dir={folder / 'root'}", f"--node-name={NODE}", "--log-format=json"]
     config = configuration(folder, **given)
     (folder / "cri.sock").unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from tests.cli.conftest import run_command
 from trikubelet.cli import machine_checks as checks
 from trikubelet.cli.machine_checks import CheckResult, Level, Machine, check_machine
 from trikubelet.cli.runtime_checks import check_runtime
+from trikubelet.node.start_checks import KERNEL_SETTINGS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +36,8 @@ def test_this_machine_can_be_checked(root_dir: Path) -> None:
         "pidfd",
         "inotify",
         "swap",
+        "kernel settings",
+        "kernel log",
         "namespaces",
         "overlayfs",
     }
@@ -72,6 +75,23 @@ def test_swap_that_is_on_is_named(tmp_path: Path) -> None:
     text = "Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n"
     assert checks.check_swap(machine(tmp_path, {"proc/swaps": text})).finding == "on (/dev/sda2)"
     assert checks.check_swap(machine(tmp_path / "x")).level is Level.OK
+
+
+def test_kernel_settings_that_the_agent_cannot_set_are_named(tmp_path: Path) -> None:
+    files = {f"proc/sys/{name.replace('.', '/')}": f"{value}\n" for name, value in KERNEL_SETTINGS.items()}
+    assert checks.check_kernel_settings(machine(tmp_path, files)).level is Level.OK
+    files["proc/sys/kernel/panic"] = "0\n"
+    roots, others = machine(tmp_path, files, uid=0), machine(tmp_path, files, uid=1000)
+    assert "the agent will set kernel.panic=10" in checks.check_kernel_settings(roots).finding
+    told = checks.check_kernel_settings(others)
+    assert (told.level, told.finding) == (Level.WARN, "kernel.panic is 0")
+    assert "sysctl -w kernel.panic=10" in told.fix
+
+
+def test_a_kernel_log_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    assert checks.check_kernel_log(machine(tmp_path, {"dev/kmsg": ""})).level is Level.OK
+    told = checks.check_kernel_log(machine(tmp_path / "x"))
+    assert (told.level, told.finding) == (Level.WARN, "/dev/kmsg: No such file or directory")
 
 
 def test_overlayfs_is_looked_for(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def machine_view(*addresses: str, **facts: Any) -> MachineView:
     """A machine for the setting `machine`, reached by its first address. `facts` are `Machine`'s."""
     ips = tuple(IPv4Address(address) for address in addresses)
     host = HostAddresses(local=frozenset(ips), preferred=ips[:1])
-    return MachineView(machine=Machine(**facts), host=lambda: host, lookup=_no_name_server)
+    return MachineView(machine=Machine(**facts), host=lambda: host, lookup=_no_name_server, kernel_log=None)
 
 
 def told(node: NodeOptions | None = None, **configuration: Any) -> Callable[[AgentOptions], AgentOptions]:

@@ -78,6 +78,8 @@ def check_machine(root_dir: Path, *, embedded: bool, machine: Machine | None = N
     yield check_pidfd()
     yield check_inotify(here)
     yield check_swap(here)
+    yield check_kernel_settings(here)
+    yield check_kernel_log(here)
     if embedded:
         yield check_user_namespaces(here)
         yield check_overlayfs(here)
@@ -177,7 +179,33 @@ def check_swap(machine: Machine) -> CheckResult:
     if not devices:
         return ok("swap", "off")
     names = ", ".join(line.split()[0] for line in devices)
-    return warn("swap", f"on ({names})", "swapoff -a: memory limits of pods do not cover swap")
+    fix = "swapoff -a, or failSwapOn: false in the configuration file: agents that are given a file start only so"
+    return warn("swap", f"on ({names})", fix)
+
+
+def check_kernel_settings(machine: Machine) -> CheckResult:
+    from trikubelet.node.start_checks import kernel_settings
+
+    wrong = [setting for setting in kernel_settings(machine.root) if not setting.right]
+    if not wrong:
+        return ok("kernel settings", "as a node's should be")
+    found = ", ".join(f"{one.name} is {'unreadable' if one.found is None else one.found}" for one in wrong)
+    settings = " ".join(f"{one.name}={one.expected}" for one in wrong)
+    if machine.uid == 0 and all(one.found is not None for one in wrong):
+        return ok("kernel settings", f"{found}: the agent will set {settings}, unless protectKernelDefaults is true")
+    return warn(
+        "kernel settings", found, f"sysctl -w {settings}, as root: the agent relies on them and may not set them"
+    )
+
+
+def check_kernel_log(machine: Machine) -> CheckResult:
+    """Opening it is what may be forbidden (`kernel.dmesg_restrict`), whatever the file's mode says."""
+    try:
+        os.close(os.open(machine.root / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
+    except OSError as error:
+        fix = "run as root, with CAP_SYSLOG and the device: no SystemOOM event tells that memory ran out"
+        return warn("kernel log", f"/dev/kmsg: {error.strerror}", fix)
+    return ok("kernel log", "tells when memory runs out")
 
 
 _CLONE_NEWUSER: Final = 0x10000000

@@ -356,6 +356,9 @@ SUPPORTED: Final = frozenset(
         "volumeStatsAggPeriod",
         "userNamespaces",
         "memorySwap",
+        "failSwapOn",
+        "oomScoreAdj",
+        "protectKernelDefaults",
         "crashLoopBackOff",
         # Refused unless "none", so nothing is left to support.
         "cpuManagerPolicy",

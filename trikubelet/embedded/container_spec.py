@@ -9,7 +9,7 @@ JSON and lies in the container's record, so that it starts after a restart of th
     mounts: source, target, readonly, recursive_readonly, propagation (private, rslave, rshared)
     devices: path, kind (c, b), major, minor, mode, rule
     user: uid, gid (or null), name, groups, strict      bounding, ambient: capability masks
-    privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj (or null)
+    privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj
     pid_namespace (container, pod, node, target), pid_target, cgroup_namespace, cgroup_parent, resources
 """
 
@@ -113,7 +113,7 @@ def container_spec(around: Surroundings, config: v1.ContainerConfig, image: Stor
         "no_new_privs": security.no_new_privs,
         "masked_paths": [] if privileged else list(security.masked_paths or MASKED_PATHS),
         "readonly_paths": [] if privileged else list(security.readonly_paths or READONLY_PATHS),
-        "oom_score_adj": config.linux.resources.oom_score_adj if _present(config.linux.resources) else None,
+        "oom_score_adj": config.linux.resources.oom_score_adj,  # said even of 0: the keeper has the agent's
         "pid_namespace": _PID_NAMESPACES[security.namespace_options.pid],
         "pid_target": security.namespace_options.target_id,
         "cgroup_namespace": abilities.isolated and abilities.cgroup_v2 and not abilities.cgroup_v1 and not privileged,

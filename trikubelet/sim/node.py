@@ -64,6 +64,7 @@ SIMULATED_MACHINE: Final = MachineView(
     machine=Machine(cpus=1000, memory=2**42, storage=2**44, kernel_version="6.18.0"),
     host=lambda: HostAddresses(preferred=(IPv4Address("127.0.0.1"),)),
     lookup=_no_name_server,
+    kernel_log=None,
 )
 """Its pods never lack room."""
 
