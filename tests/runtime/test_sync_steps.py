@@ -31,10 +31,8 @@ from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.node.runtime_state import HandlerAbilities, RuntimeAbilities
 from trikubelet.pods.retry import failure
 from trikubelet.runtime.manager import RuntimeManager
-from trikubelet.runtime.model import ContainerID, PodRuntimeStatus
-from trikubelet.runtime.plan import ContainerToResize, PodActions
+from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.runtime.results import PodSyncResult, SyncAction
-from trikubelet.runtime.sync import PodSync
 from trikubelet.sim.programs import Program
 
 if TYPE_CHECKING:
@@ -369,31 +367,3 @@ async def test_other_errors_wait_for_the_usual_time(autojump_clock: MockClock, n
     result = await node.sync(make_pod())
     assert result.error is not None
     assert failure(result.error).retry_at is None
-
-
-# Resizing
-
-
-@pytest.mark.parametrize("fails", [False, True])
-async def test_containers_are_resized_before_main_containers_start(
-    autojump_clock: MockClock, node: Node, *, fails: bool
-) -> None:
-    pod = make_pod(make_container("a"), make_container("b"))
-    await node.sync(pod)
-    status = await node.status(pod)
-    if fails:
-        node.sim.faults.fail_next("UpdateContainerResources", message="too small")
-    a = status.find_container("a")
-    assert a is not None
-    plan = PodActions(
-        sandbox_id=status.sandbox_statuses[0].id,
-        containers_to_resize=(ContainerToResize(ContainerID("simulated", a.id.id), 0),),
-        containers_to_start=(1,),
-    )
-    parts = node.manager._parts
-    result = await PodSync(parts, pod, status, plan, runtime_name="simulated").run()
-    assert [(one.action, one.target) for one in result.results] == [
-        (SyncAction.RESIZE_POD, "a"),
-        (SyncAction.START_CONTAINER, "b"),
-    ]
-    assert result.results[0].reason == ("ResizePodInPlaceError" if fails else "")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import Container, Pod, Secret
+from trikubelet.checkpoint import CheckpointError
 from trikubelet.cri import v1
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventType
@@ -42,6 +43,7 @@ from trikubelet.runtime.turns import Making, Turns
 if TYPE_CHECKING:
     from trikubelet.cri.client import RuntimeClient
     from trikubelet.events import EventRecorder
+    from trikubelet.runtime.actuated import ActuatedResources
     from trikubelet.runtime.hooks import HookRunner
     from trikubelet.runtime.images import ImageManager
     from trikubelet.runtime.kill import Killer
@@ -97,7 +99,8 @@ class ContainerStarter:
 
     `objects`: whom to ask for what the environment names. `hooks` runs postStart hooks and `killer` ends containers
     whose hook failed; without them, no postStart hook is run. `node`: what containers are told of it, without one what
-    the options say. `seen_end` spares the question where a container that is to be removed keeps its log.
+    the options say. `seen_end` spares the question where a container that is to be removed keeps its log. `actuated`
+    keeps what containers were started with.
     """
 
     def __init__(
@@ -115,7 +118,9 @@ class ContainerStarter:
         killer: Killer | None = None,
         node: NodeValues | None = None,
         seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
+        actuated: ActuatedResources | None = None,
     ) -> None:
+        self._actuated = actuated
         self._runtime = runtime
         self._images = images
         self._recorder = recorder
@@ -145,7 +150,9 @@ class ContainerStarter:
         restart_count = self._restart_count(request)
         try:
             config = await self._config(request, image, restart_count)
-        except (ContainerConfigError, SandboxConfigError, OSError) as error:
+            if self._actuated is not None:
+                await self._actuated.container_starts(pod, container)
+        except (ContainerConfigError, SandboxConfigError, CheckpointError, OSError) as error:
             self._failed(request, str(error), error.__cause__)
             raise StartError(CREATE_CONTAINER_CONFIG_ERROR, str(error)) from error
         container_id = await self._create_and_start(request, config)

@@ -3,8 +3,9 @@
 The story of a sync: `plan` says what to do; `sync` does it step by step: what must end is killed; a sandbox is made
 when there is none to use; then ephemeral, init and main containers are started, each unless it has to wait
 (CrashLoopBackOff). Every action leaves a result, failures included, and none of them stops the agent. Nothing is
-remembered between syncs but the waits, the reasons of the last failed starts and process ids: what the runtime holds is
-read from it, by labels and annotations, so an agent that was killed takes up its pods where they are.
+remembered between syncs but the waits, the reasons of the last failed starts, process ids, and (on the disk) with what
+resources containers run: what the runtime holds is read from it, by labels and annotations, so an agent that was killed
+takes up its pods where they are.
 
 This module is the door: it builds the parts and says what others may ask of them.
 """
@@ -32,6 +33,8 @@ from trikubelet.runtime.observe import Observer
 from trikubelet.runtime.plan import ProbeResults, compute_pod_actions
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.pull_rate import PullRate
+from trikubelet.runtime.resize import PodResizer, Resizing
+from trikubelet.runtime.resize_plan import is_resize_in_progress
 from trikubelet.runtime.sandbox import NoResourceClaims, SandboxMaker
 from trikubelet.runtime.sync import PodSync, SyncParts, remove_container
 from trikubelet.runtime.turns import Turns
@@ -39,11 +42,11 @@ from trikubelet.runtime.user_namespaces import UserNamespaces
 from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trio_typing import TaskStatus
 
-    from trikubelet.api import Pod
+    from trikubelet.api import Pod, ResourceRequirements
     from trikubelet.cgroups.interface import PodCgroups
     from trikubelet.clock import WallClock
     from trikubelet.cri import v1
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from trikubelet.runtime.options import NodeValues, RuntimeOptions
     from trikubelet.runtime.pull_credentials import Credentials
     from trikubelet.runtime.pull_records.records import PullRecords
+    from trikubelet.runtime.resize_plan import ActuatedPod
     from trikubelet.runtime.results import PodSyncResult
     from trikubelet.runtime.sandbox import ResourceClaims
 
@@ -75,7 +79,8 @@ class RuntimeManager:
     - `claims`: what pods claim by name;
     - `credentials` for registries, and `pull_records` of which pods may use which images;
     - `ended`: when a container has ended;
-    - `cgroups`: which cgroup a pod's sandbox belongs into.
+    - `cgroups`: which cgroup a pod's sandbox belongs into;
+    - `resizing`: what pods that run are resized with; without it they keep what they were started with.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class RuntimeManager:
         pull_records: PullRecords | None = None,
         ended: Ended | None = None,
         cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
+        resizing: Resizing | None = None,
         on_turn: Callable[[str, str], None] = lambda uid, container: None,
     ) -> None:
         """`on_turn`: see `Killer`.
@@ -106,6 +112,7 @@ class RuntimeManager:
         objects = objects or NoObjects()
         self._node = node or options.fixed_node
         self._runtime = runtime
+        self._actuated = None if resizing is None else resizing.actuated
         self._abilities = abilities
         self._pull_records = pull_records
         self._image_client = images
@@ -140,6 +147,7 @@ class RuntimeManager:
             killer=self._killer,
             node=self._node,
             seen_end=self._observer.seen_end,
+            actuated=self._actuated,
         )
         self._collector = ContainerCollector(runtime, self._starter, self._killer, files, clock)
         self._crash_loops = CrashLoops(recorder, clock, options.max_container_restart_period)
@@ -171,6 +179,8 @@ class RuntimeManager:
             objects=objects,
             image_holds=self.image_holds,
             measures=self.measures,
+            resizer=None if resizing is None else PodResizer(runtime, options, resizing),
+            actuated=self._actuated,
         )
         self.runtime_name = ""
         self.runtime_version = ""
@@ -189,7 +199,10 @@ class RuntimeManager:
         """
         if self._pull_records is not None:
             await self._pull_records.adopt(self._image_client)
-        await self._killer.run(task_status=task_status)
+        async with trio.open_nursery() as nursery:
+            if self._actuated is not None:
+                nursery.start_soon(self._actuated.run)
+            await self._killer.run(task_status=task_status)
 
     # Reading
 
@@ -220,6 +233,18 @@ class RuntimeManager:
         """Whether the runtime can mount the pod's volumes read-only with everything below them."""
         return self._abilities().handler(self._sandboxes.handler_of(pod)).recursive_read_only_mounts
 
+    def actuated(self, uid: str) -> Mapping[str, ResourceRequirements] | None:
+        """What the runtime was last told of the resources of a pod's containers, by name; None: nothing is known."""
+        actuated = self._actuated_pod(uid)
+        return None if actuated is None else actuated.resources.containers
+
+    def is_resize_in_progress(self, pod: Pod, status: PodRuntimeStatus) -> bool:
+        """Whether the pod, given as allocated, runs with other cpu or memory than that."""
+        return is_resize_in_progress(pod, status, self._actuated_pod(pod.metadata.uid))
+
+    def _actuated_pod(self, uid: str) -> ActuatedPod | None:
+        return None if self._actuated is None else self._actuated.of_pod(uid)
+
     async def _pod_ips(self, pod: Pod) -> tuple[str, ...]:
         """Where a pod is to be reached now. Raises CRIError."""
         metadata = pod.metadata
@@ -239,12 +264,18 @@ class RuntimeManager:
         restart_all_containers: bool = False,
         on_sandbox_ready: Callable[[Pod, tuple[str, ...]], None] | None = None,
     ) -> PodSyncResult:
-        """Do what brings the runtime to the pod (kubelet: `SyncPod`).
+        """Do what brings the runtime to the pod, given as allocated (kubelet: `SyncPod`).
 
         `status` must be newer than the last sync's end, or containers may be started twice. `on_sandbox_ready` is
         called with the addresses of a new sandbox before any image is pulled. Problems are in the result, not raised.
         """
-        plan = compute_pod_actions(pod, status, probes=probes, restart_all_containers=restart_all_containers)
+        plan = compute_pod_actions(
+            pod,
+            status,
+            probes=probes,
+            restart_all_containers=restart_all_containers,
+            actuated=self._actuated_pod(pod.metadata.uid),
+        )
         sync = PodSync(
             self._parts,
             pod,
@@ -271,6 +302,8 @@ class RuntimeManager:
 
     def release(self, uid: str) -> None:
         """Give back what a pod held of the node: nothing of it runs any more. Raises OSError."""
+        if self._actuated is not None:
+            self._actuated.forget(uid)
         self.user_namespaces.release(uid)
 
     async def garbage_collect(
@@ -293,6 +326,8 @@ class RuntimeManager:
             is_runtime_removable=is_runtime_removable or is_pod_removed,
         )
         self._crash_loops.collect()
+        if self._actuated is not None:
+            self._actuated.forget_if(is_pod_removed)
 
     async def remove_pod_containers(self, status: PodRuntimeStatus, *, container_id: str = "", keep: int = 1) -> None:
         """Remove a pod's ended containers with their logs, but the newest `keep` (kubelet: `podContainerDeletor`).

@@ -11,6 +11,8 @@ those of the kubelet's `computePodActions`, whose tables are this module's tests
 4. Main containers, once initialization is done: start what is missing or may restart, kill what changed or is
    unhealthy. When nothing runs and nothing will, the pod is over: kill it.
 
+Containers that stay are looked at once more, by `resize_plan`: they may be given other resources.
+
 Whether a start has to wait (CrashLoopBackOff) is not decided here but when the container is about to start.
 """
 
@@ -25,6 +27,7 @@ import attrs
 from trikubelet.api import RESTART_NEVER, RESTART_ON_FAILURE, is_sidecar
 from trikubelet.runtime.hashing import hash_container
 from trikubelet.runtime.model import ContainerID, ContainerState, ContainerStatus, PodRuntimeStatus
+from trikubelet.runtime.resize_plan import NO_RESIZE, ActuatedPod, PodResize, ResizePlanner
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, ContainerRestartRule, Pod
@@ -76,15 +79,6 @@ class ContainerToReset:
 
 
 @attrs.frozen
-class ContainerToResize:
-    """A running container whose resources change in place."""
-
-    id: ContainerID
-    index: int
-    """Position in the pod's containers."""
-
-
-@attrs.frozen
 class PodActions:
     """What to do, in the order in which `RuntimeManager.sync_pod` does it. Numbers are positions in the pod's spec."""
 
@@ -99,8 +93,8 @@ class PodActions:
     containers_to_reset: tuple[ContainerToReset, ...] = ()
     ephemeral_containers_to_start: tuple[int, ...] = ()
     init_containers_to_start: tuple[int, ...] = ()
-    containers_to_resize: tuple[ContainerToResize, ...] = ()
-    """No plan names any: resources do not change in place yet."""
+    resize: PodResize = NO_RESIZE
+    """Comes before the main containers start."""
     containers_to_start: tuple[int, ...] = ()
 
     @property
@@ -112,13 +106,13 @@ class PodActions:
 
     @property
     def starts_containers(self) -> bool:
-        """Whether any container is to be started, or changed in place."""
-        return bool(
-            self.ephemeral_containers_to_start
-            or self.init_containers_to_start
-            or self.containers_to_resize
-            or self.containers_to_start
-        )
+        """Whether any container is to be started."""
+        return bool(self.ephemeral_containers_to_start or self.init_containers_to_start or self.containers_to_start)
+
+    @property
+    def resizes(self) -> bool:
+        """Whether anything is resized. Nothing is in a pod that is being stopped."""
+        return bool(self.resize) and (self.create_sandbox or not self.kill_pod)
 
 
 def compute_pod_actions(
@@ -127,17 +121,29 @@ def compute_pod_actions(
     *,
     probes: ProbeResults = ProbeResults(),
     restart_all_containers: bool = False,
+    actuated: ActuatedPod | None = None,
 ) -> PodActions:
     """Decide what brings the runtime to the pod (kubelet: `computePodActions`).
 
     `restart_all_containers`: the pod's condition AllContainersRestarting is true, so every container goes first.
+    `actuated`: what the runtime was last told of the pod's resources. Without it nothing is resized.
     """
     sandbox = inspect_sandbox(pod, status)
     if restart_all_containers:
         return attrs.evolve(sandbox, containers_to_reset=_containers_to_reset(pod, status))
+    resizes = ResizePlanner(pod, actuated)
     if sandbox.create_sandbox:
-        return _plan_new_sandbox(pod, status, sandbox)
-    return _plan_in_sandbox(pod, status, sandbox, probes)
+        return _with_resizes(_plan_new_sandbox(pod, status, sandbox), resizes, initialized=False)
+    return _plan_in_sandbox(pod, status, sandbox, probes, resizes)
+
+
+def _with_resizes(plan: PodActions, resizes: ResizePlanner, *, initialized: bool) -> PodActions:
+    spec = resizes.pod.spec
+    for index in plan.init_containers_to_start:
+        resizes.starts(spec.init_containers[index])
+    for index in plan.containers_to_start:
+        resizes.starts(spec.containers[index])
+    return attrs.evolve(plan, resize=resizes.result(initialized=initialized))
 
 
 def inspect_sandbox(pod: Pod, status: PodRuntimeStatus) -> PodActions:
@@ -233,13 +239,15 @@ def _done_for_good(pod: Pod, container: Container, status: PodRuntimeStatus) -> 
     return observed is not None and observed.state is ContainerState.EXITED and observed.exit_code == 0
 
 
-def _plan_in_sandbox(pod: Pod, status: PodRuntimeStatus, sandbox: PodActions, probes: ProbeResults) -> PodActions:
+def _plan_in_sandbox(
+    pod: Pod, status: PodRuntimeStatus, sandbox: PodActions, probes: ProbeResults, resizes: ResizePlanner
+) -> PodActions:
     ephemeral = tuple(
         index
         for index, container in enumerate(pod.spec.ephemeral_containers)
         if status.find_container(container.name) is None
     )
-    init = _plan_init_containers(pod, status, probes)
+    init = _plan_init_containers(pod, status, probes, resizes)
     plan = attrs.evolve(
         sandbox,
         kill_pod=init.failed,
@@ -248,12 +256,13 @@ def _plan_in_sandbox(pod: Pod, status: PodRuntimeStatus, sandbox: PodActions, pr
         containers_to_kill=init.kill,
     )
     if init.failed or not init.pod_initialized:
-        return plan
-    main = _plan_main_containers(pod, status, probes)
+        return _with_resizes(plan, resizes, initialized=False)
+    main = _plan_main_containers(pod, status, probes, resizes)
     if main.kept == 0 and not main.start:
         # Sidecars must not keep a pod alive that is done.
         plan = attrs.evolve(plan, kill_pod=True, init_containers_to_start=())
-    return attrs.evolve(plan, containers_to_start=tuple(main.start), containers_to_kill={**init.kill, **main.kill})
+    plan = attrs.evolve(plan, containers_to_start=tuple(main.start), containers_to_kill={**init.kill, **main.kill})
+    return _with_resizes(plan, resizes, initialized=True)
 
 
 @attrs.define
@@ -263,7 +272,9 @@ class _MainPlan:
     kept: int = 0
 
 
-def _plan_main_containers(pod: Pod, status: PodRuntimeStatus, probes: ProbeResults) -> _MainPlan:
+def _plan_main_containers(
+    pod: Pod, status: PodRuntimeStatus, probes: ProbeResults, resizes: ResizePlanner
+) -> _MainPlan:
     plan = _MainPlan()
     for index, container in enumerate(pod.spec.containers):
         observed = status.find_container(container.name)
@@ -275,7 +286,11 @@ def _plan_main_containers(pod: Pod, status: PodRuntimeStatus, probes: ProbeResul
             continue
         verdict = _unwanted("Container", container, observed, probes)
         if verdict is None:
-            plan.kept += 1
+            if resizes.must_restart(container, observed):
+                plan.kill[observed.id] = _kill_to_resize(container)
+                plan.start.append(index)
+            else:
+                plan.kept += 1
             continue
         if _changed(container, observed) or _restarts_on_failure(pod, container):
             verdict = attrs.evolve(verdict, message=f"{verdict.message}, will be restarted")
@@ -303,6 +318,10 @@ def _unwanted(
     return None
 
 
+def _kill_to_resize(container: Container) -> ContainerToKill:
+    return ContainerToKill(container.name, f"Container {container.name} resize requires restart")
+
+
 def _kill_unknown(kind: str, observed: ContainerStatus) -> ContainerToKill:
     """Nobody knows whether it runs: kill it, so that there are never two."""
     message = f'{kind} is in "{observed.state.value}" state, try killing it before restart'
@@ -326,7 +345,9 @@ class _InitPlan:
         self.start.clear()
 
 
-def _plan_init_containers(pod: Pod, status: PodRuntimeStatus, probes: ProbeResults) -> _InitPlan:
+def _plan_init_containers(
+    pod: Pod, status: PodRuntimeStatus, probes: ProbeResults, resizes: ResizePlanner
+) -> _InitPlan:
     """Plan init containers and sidecars (kubelet: `computeInitContainerActions`)."""
     containers = pod.spec.init_containers
     if not containers:
@@ -346,9 +367,9 @@ def _plan_init_containers(pod: Pod, status: PodRuntimeStatus, probes: ProbeResul
         if passed and not is_sidecar(container):
             continue
         if is_sidecar(container):
-            _plan_sidecar(plan, pod, index, observed, probes, first_time=not passed)
+            _plan_sidecar(plan, pod, index, observed, probes, resizes, first_time=not passed)
         else:
-            _plan_init_container(plan, pod, index, observed)
+            _plan_init_container(plan, pod, index, observed, resizes)
         if plan.failed:
             return plan
         passed = True
@@ -358,12 +379,15 @@ def _plan_init_containers(pod: Pod, status: PodRuntimeStatus, probes: ProbeResul
     return plan
 
 
-def _plan_init_container(plan: _InitPlan, pod: Pod, index: int, observed: ContainerStatus) -> None:
+def _plan_init_container(
+    plan: _InitPlan, pod: Pod, index: int, observed: ContainerStatus, resizes: ResizePlanner
+) -> None:
     """The init container that was started last: wait for it, go on after it, or run it again."""
     container = pod.spec.init_containers[index]
     match observed.state:
         case ContainerState.RUNNING:
-            pass
+            if resizes.must_restart(container, observed):
+                plan.restart(index, observed, _kill_to_resize(container))
         case ContainerState.CREATED:
             # The runtime failed to start it, or the reply was lost.
             plan.start.append(index)
@@ -382,7 +406,14 @@ def _plan_init_container(plan: _InitPlan, pod: Pod, index: int, observed: Contai
 
 
 def _plan_sidecar(
-    plan: _InitPlan, pod: Pod, index: int, observed: ContainerStatus, probes: ProbeResults, *, first_time: bool
+    plan: _InitPlan,
+    pod: Pod,
+    index: int,
+    observed: ContainerStatus,
+    probes: ProbeResults,
+    resizes: ResizePlanner,
+    *,
+    first_time: bool,
 ) -> None:
     """Keep a sidecar running, and go on after it once it has started."""
     container = pod.spec.init_containers[index]
@@ -404,9 +435,16 @@ def _plan_sidecar(
     if _changed(container, observed):
         message = f"Init container {container.name} definition changed"
         plan.restart(index, observed, ContainerToKill(container.name, message))
-    elif container.liveness_probe is not None and probes.liveness.get(observed.id) is ProbeResult.FAILURE:
-        message = f"Init container {container.name} failed liveness probe"
-        plan.restart(index, observed, ContainerToKill(container.name, message, KillReason.LIVENESS_PROBE))
+        return
+    if container.liveness_probe is not None:
+        liveness = probes.liveness.get(observed.id)
+        if liveness is ProbeResult.FAILURE:
+            message = f"Init container {container.name} failed liveness probe"
+            plan.restart(index, observed, ContainerToKill(container.name, message, KillReason.LIVENESS_PROBE))
+        if liveness in (None, ProbeResult.FAILURE):
+            return
+    if resizes.must_restart(container, observed):
+        plan.restart(index, observed, _kill_to_resize(container))
 
 
 def _go_on_after(plan: _InitPlan, pod: Pod, index: int) -> None:

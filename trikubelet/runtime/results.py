@@ -78,6 +78,12 @@ class PodSyncResult:
         return SyncPodError(failures) if failures else None
 
     @property
+    def resize_problem(self) -> str | None:
+        """Why the pod could not be resized; None when it was, or did not have to be."""
+        failed = (one.message for one in self.results if one.action is SyncAction.RESIZE_POD and one.failed)
+        return next(failed, None)
+
+    @property
     def backoffs(self) -> dict[str, float]:
         """Containers in CrashLoopBackOff or ImagePullBackOff with the Trio time at which that ends."""
         return {

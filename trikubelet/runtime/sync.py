@@ -7,7 +7,7 @@
     pull secrets, image volumes
     ephemeral containers
     init containers             one that fails ends the sync, a sidecar that fails does not
-    resize                      of running containers in place
+    resize                      of the pod and its running containers in place
     main containers
 
 What to do was decided before (`plan`); each step does its part and leaves a result for every action, failures included.
@@ -29,6 +29,7 @@ from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventRecorder, EventType
 from trikubelet.logs import get_logger
 from trikubelet.node.runtime_state import RuntimeAbilities
+from trikubelet.runtime.actuated import ActuatedResources
 from trikubelet.runtime.container import CREATE_CONTAINER_CONFIG_ERROR, ContainerStarter, StartError, StartRequest
 from trikubelet.runtime.credentials.pull_secrets import fetch_pull_secrets
 from trikubelet.runtime.image_holds import ImageHolds
@@ -40,7 +41,7 @@ from trikubelet.runtime.model import ContainerState
 from trikubelet.runtime.objects import ObjectGetter
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.plan import KillReason
-from trikubelet.runtime.resources import container_resources
+from trikubelet.runtime.resize import PodResizer
 from trikubelet.runtime.results import PodSyncResult, SyncAction, SyncResult
 from trikubelet.runtime.sandbox import Sandbox, SandboxError, SandboxMaker
 from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
 log = get_logger("runtime")
 
 REMOVE_CONTAINER_ERROR: Final = "RemoveContainerError"
-RESIZE_POD_ERROR: Final = "ResizePodInPlaceError"
 RETRY_SOON: Final = 1.0
 """Seconds until the next attempt after an error of the runtime that passes by itself."""
 IMAGE_VOLUME_REFUSED: Final = "ImageVolumeMountFailed"
@@ -82,6 +82,9 @@ class SyncParts:
     objects: ObjectGetter
     image_holds: ImageHolds
     measures: RuntimeMeasures = attrs.field(factory=RuntimeMeasures)
+    resizer: PodResizer | None = None
+    actuated: ActuatedResources | None = None
+    """Where it is recorded what resources containers have; without it, they are never resized."""
 
 
 class PodSync:
@@ -121,6 +124,8 @@ class PodSync:
             await self._remove_old_init_containers()
             if self._plan.starts_anything:
                 await self._start_all()
+            else:
+                await self._resize(self._plan.sandbox_id)
         if self._plan.create_sandbox and self._pod.spec.host_users is False:
             self._parts.measures.failed_user_namespaced_pods += self._failed
         return PodSyncResult(self._results)
@@ -219,6 +224,8 @@ class PodSync:
         measures = self._parts.measures
         measures.started_pods += 1
         measures.started_user_namespaced_pods += pod.spec.host_users is False
+        if self._parts.actuated is not None:
+            self._parts.actuated.sandbox_made(pod)
         try:
             sandbox = await self._parts.sandboxes.create(pod, plan.attempt, ips)
         except SandboxError:
@@ -241,20 +248,14 @@ class PodSync:
             result = await self._start(container, place)
             if result.failed and not is_sidecar(container):
                 return
-        await self._resize_containers()
+        await self._resize(place.sandbox.id)
         for index in plan.containers_to_start:
             await self._start(pod.spec.containers[index], place)
 
-    async def _resize_containers(self) -> None:
-        for resize in self._plan.containers_to_resize:
-            container = self._pod.spec.containers[resize.index]
-            linux = container_resources(self._pod, container, self._parts.options)
-            result = SyncResult(SyncAction.RESIZE_POD, container.name)
-            try:
-                await self._parts.runtime.update_container_resources(resize.id.id, linux)
-            except CRIError as error:
-                result = attrs.evolve(result, reason=RESIZE_POD_ERROR, message=describe_error(error))
-            self._results.append(result)
+    async def _resize(self, sandbox_id: str) -> None:
+        if self._plan.resizes and self._parts.resizer is not None:
+            resizer = self._parts.resizer
+            self._results.append(await resizer.resize(self._pod, self._status, sandbox_id, self._plan.resize))
 
     async def _start(self, container: Container, place: _Place) -> SyncResult:
         """Start a container unless it has to wait, and keep the reason where that fails."""

@@ -1,0 +1,207 @@
+"""Which running containers get other resources, and which are restarted for them. Pure.
+
+A pod's spec, as allocated, says what its containers are to have; what was actuated says what the runtime was last told.
+Where a running container's cpu or memory differ, its resize policy decides: NotRequired changes it in place,
+RestartContainer ends it, and the plan starts it again with what it is to have. A container that does not run is not
+resized: it starts with what it is to have then.
+
+In place, decreases come before increases, for memory and for cpu apart: what one container gives back may be what
+another one gets. The kubelet's `computePodResizeAction`, `computePodLevelResourcesResizeAction` and
+`IsPodResizeInProgress`; their tables are this module's tests.
+
+Two things are not as the kubelet's. The pod's cgroup follows when a container *starts* with other resources than it
+ran with before. And a pod of which nothing is known, since who started its containers kept no record, is taken to have
+what it is allocated, where the kubelet would restart containers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates
+from trikubelet.api import Container, Pod, Quantity, ResourceRequirements, is_sidecar
+from trikubelet.runtime.model import ContainerID, ContainerState
+
+if TYPE_CHECKING:
+    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+_RESTART_CONTAINER: Final = "RestartContainer"
+_ZERO: Final = Quantity()
+_NOTHING: Final = ResourceRequirements()
+
+
+@attrs.frozen
+class Amounts:
+    """What can be resized of a container or a pod: thousandths of a processor, bytes. 0 is none."""
+
+    cpu_request: int = 0
+    cpu_limit: int = 0
+    memory_request: int = 0
+    memory_limit: int = 0
+
+    def with_cpu_of(self, other: Amounts) -> Amounts:
+        return attrs.evolve(self, cpu_request=other.cpu_request, cpu_limit=other.cpu_limit)
+
+    def with_memory_of(self, other: Amounts) -> Amounts:
+        return attrs.evolve(self, memory_request=other.memory_request, memory_limit=other.memory_limit)
+
+
+@attrs.frozen
+class ActuatedPod:
+    """What the runtime was last told of a pod."""
+
+    resources: PodAllocation
+    gates: ResizeGates = ALL_RESIZES
+    group_is_behind: bool = False
+    """An earlier sync started containers with other resources and could not set the pod's cgroup accordingly."""
+
+
+@attrs.frozen
+class ContainerToResize:
+    """A running container that gets other resources in place."""
+
+    id: ContainerID
+    container: Container
+    wanted: Amounts
+    current: Amounts
+
+
+@attrs.frozen
+class PodResize:
+    """What is to be resized, in this order: memory, then cpu."""
+
+    memory: tuple[ContainerToResize, ...] = ()
+    cpu: tuple[ContainerToResize, ...] = ()
+    group: bool = False
+    """A container starts with other resources than it had, so that the pod's cgroup has to follow."""
+    pod_level: bool = False
+    """The pod as a whole is to have others."""
+
+    def __bool__(self) -> bool:
+        return bool(self.memory or self.cpu or self.group or self.pod_level)
+
+
+NO_RESIZE: Final = PodResize()
+
+
+@attrs.define
+class ResizePlanner:
+    """Collects the resizes of one pod, while the plan looks at its containers one by one."""
+
+    pod: Pod
+    """As allocated."""
+    actuated: ActuatedPod | None
+    """None: nothing is known of it, so nothing is resized."""
+    _memory: list[ContainerToResize] = attrs.field(factory=list)
+    _cpu: list[ContainerToResize] = attrs.field(factory=list)
+    _group: bool = False
+
+    def must_restart(self, container: Container, observed: ContainerStatus) -> bool:
+        """Look at a running container that stays: whether it has to be restarted, else it is noted if it changes."""
+        if self.actuated is None or (not is_sidecar(container) and not self._is_resizable(container)):
+            return False
+        wanted, current = self._wanted(container), self._current(container, self.actuated)
+        if wanted == current:
+            return False
+        memory = (wanted.memory_limit - current.memory_limit, wanted.memory_request - current.memory_request)
+        cpu = (wanted.cpu_limit - current.cpu_limit, wanted.cpu_request - current.cpu_request)
+        for resource, changes in ((MEMORY, memory), (CPU, cpu)):
+            if any(changes) and _restarts(container, resource):
+                self._group = True
+                return True
+        for noted, changes in ((self._memory, memory), (self._cpu, cpu)):
+            change = changes[0] or changes[1]
+            if change:
+                noted.insert(
+                    len(noted) if change > 0 else 0, ContainerToResize(observed.id, container, wanted, current)
+                )
+        return False
+
+    def starts(self, container: Container) -> None:
+        """Note a container that starts in a pod whose cgroup is there: it may have had other resources before."""
+        if self.actuated is None or container.name not in self.actuated.resources.containers:
+            return
+        if self._wanted(container) != self._current(container, self.actuated):
+            self._group = True
+
+    def result(self, *, initialized: bool) -> PodResize:
+        """`initialized`: also look at the pod as a whole, which is not resized while init containers run."""
+        if self.actuated is None:
+            return NO_RESIZE
+        pod_level = False
+        if initialized and self.actuated.gates.pod_level:
+            pod_level = amounts(self.pod.spec.resources) != amounts(self.actuated.resources.pod)
+        group = self._group or self.actuated.group_is_behind
+        return PodResize(tuple(self._memory), tuple(self._cpu), group, pod_level)
+
+    def _is_resizable(self, container: Container) -> bool:
+        """Ordinary init containers, while they run, only where the node does that."""
+        assert self.actuated is not None
+        is_init = any(one is container for one in self.pod.spec.init_containers)
+        return self.actuated.gates.init_containers or not is_init
+
+    def _wanted(self, container: Container) -> Amounts:
+        assert self.actuated is not None
+        return container_amounts(container.resources, self.pod.spec.resources, self.actuated.gates)
+
+    def _current(self, container: Container, actuated: ActuatedPod) -> Amounts:
+        # As the kubelet, zero for a container without a record: it is told again, which changes nothing.
+        resources = actuated.resources.containers.get(container.name, _NOTHING)
+        return container_amounts(resources, actuated.resources.pod, actuated.gates)
+
+
+def amounts(resources: ResourceRequirements | None) -> Amounts:
+    if resources is None:
+        return Amounts()
+    requests, limits = resources.requests, resources.limits
+    return Amounts(
+        cpu_request=requests.get(CPU, _ZERO).milli_value(),
+        cpu_limit=limits.get(CPU, _ZERO).milli_value(),
+        memory_request=requests.get(MEMORY, _ZERO).value(),
+        memory_limit=limits.get(MEMORY, _ZERO).value(),
+    )
+
+
+def container_amounts(
+    container: ResourceRequirements, pod: ResourceRequirements | None, gates: ResizeGates = ALL_RESIZES
+) -> Amounts:
+    """Of a container, which without a limit of its own runs with the pod's."""
+    own = amounts(container)
+    if not gates.pod_level or pod is None:
+        return own
+    whole = amounts(pod)
+    return attrs.evolve(
+        own, cpu_limit=own.cpu_limit or whole.cpu_limit, memory_limit=own.memory_limit or whole.memory_limit
+    )
+
+
+def is_resize_in_progress(pod: Pod, status: PodRuntimeStatus, actuated: ActuatedPod | None) -> bool:
+    """Whether what runs has other cpu or memory than allocated (kubelet: `IsPodResizeInProgress`).
+
+    `pod`: as allocated. What does not run is no resize, nor are init containers that run to completion.
+    """
+    if actuated is None:
+        return False
+    if actuated.group_is_behind:
+        return True
+    sidecars = (one for one in pod.spec.init_containers if is_sidecar(one))
+    for container in (*sidecars, *pod.spec.containers):
+        observed = status.find_container(container.name)
+        if observed is None or observed.state is not ContainerState.RUNNING:
+            continue
+        told = amounts(actuated.resources.containers.get(container.name))
+        if told != container_amounts(container.resources, pod.spec.resources, actuated.gates):
+            return True
+    whole = actuated.resources.pod
+    if not actuated.gates.pod_level or pod.spec.resources is None or whole is None:
+        return False
+    return amounts(whole) != amounts(pod.spec.resources)
+
+
+def _restarts(container: Container, resource: str) -> bool:
+    policy = next((one for one in container.resize_policy if one.resource_name == resource), None)
+    return policy is not None and policy.restart_policy == _RESTART_CONTAINER
