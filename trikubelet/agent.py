@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.admission.admit import NodeAdmission
+from trikubelet.agent_allocation import allocation_manager, resize_gates
 from trikubelet.agent_disk import disk_caretakers
 from trikubelet.agent_node import local_view, look_at_node, make_observer, node_settings, watch_memory
 from trikubelet.agent_options import AgentOptions, runtime_options
@@ -137,6 +138,8 @@ class Agent:
                 rng=rng,
             )
             self.node = self.cluster.node
+        admission = self._admission()
+        self.allocation = allocation_manager(self, admission, stand_ins.open_allocations)
         self.volume_parts, self.volumes = self._make_volumes(stand_ins.volumes, rng)
         objects = None if self.cluster is None else self.cluster.cluster.objects
         registry_access = None if stand_ins.diskless else RegistryAccess.of_node(options, clock, objects)
@@ -205,6 +208,7 @@ class Agent:
             pleg=self.pleg,
             network_problem=lambda: self.runtime_state.conditions.network_problem,
             host_ips=self.node.host_ips,
+            allocation=self.allocation,
         )
         self.reporters: PodReporters | None = None
         if self.cluster is not None:
@@ -242,12 +246,14 @@ class Agent:
         )
         self.preempting = Preempting(self.workers, self.recorder)
         doorkeeper = NodeDoorkeeper(
-            admission=stand_ins.admission or self._admission(),
+            admission=stand_ins.admission or admission,
             node=self.node,
             preempting=self.preempting,
             statuses=self.statuses,
             recorder=self.recorder,
             cache=self.pleg.cache,
+            allocated=self.allocation.allocated,
+            features=admission.features,
         )
         self.sync_loop = SyncLoop(
             self.pods,
@@ -255,6 +261,7 @@ class Agent:
             self.housekeeping,
             doorkeeper,
             self.probes,
+            self.allocation,
             past_deadline=self._past_active_deadline,
             sources_ready=self.sources.sources_ready,
             runtime_errors=self.runtime_state.errors,
@@ -275,6 +282,7 @@ class Agent:
             await nursery.start(self.runtime_state.run)
             await nursery.start(self.runtime.run)
             await nursery.start(self.observer.run)
+            await nursery.start(self.allocation.run)
             look_at_node(
                 self.runtime.user_namespaces, self._pod_files, self.runtime_options, self.options, self.recorder
             )
@@ -410,6 +418,7 @@ class Agent:
             machine=self.runtime_options.machine,
             abilities=lambda: state.abilities if state.answered else None,
             features=usable_features(self.options.configuration.feature_gates),
+            resizes_pod_level=resize_gates(self.options.configuration.feature_gates).pod_level,
         )
 
     def _past_active_deadline(self, pod: Pod) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 
 import attrs
 
 from trikubelet.admission.types import Admission
 from trikubelet.agent_node import MachineView
+from trikubelet.allocation.store import AllocationStore
 from trikubelet.config.sources.mux import PodSource
 from trikubelet.cri.client import RuntimeClient
 from trikubelet.pleg.ends import ContainerEnds
@@ -37,5 +39,7 @@ class StandIns:
     """Who asks containers when they are probed."""
     registry: PodWorkerRegistry | None = None
     """The pod workers' phases, empty."""
+    open_allocations: Callable[[Path], AllocationStore] = AllocationStore.open
+    """Finds what an earlier agent wrote of pods' resources."""
     rng: Random | None = None
     """For the jitter of the pod workers."""

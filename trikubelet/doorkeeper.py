@@ -6,12 +6,14 @@ out its final word: an admitted pod goes on, of a rejected one it is reported th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import attrs
 
 from trikubelet.admission.declared_features import FAILED_CHECK, update_problem
 from trikubelet.admission.types import Admission
+from trikubelet.api import Pod
 from trikubelet.events import EventRecorder, EventType
 from trikubelet.node.view import NodeView
 from trikubelet.pleg.cache import PodStatusCache
@@ -20,10 +22,9 @@ from trikubelet.pods.preempting import Preempting
 from trikubelet.status.manager import StatusManager
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Sequence
 
     from trikubelet.admission.types import Rejected
-    from trikubelet.api import Pod
     from trikubelet.pods.admitting import AdmitAgain
 
 
@@ -37,6 +38,10 @@ class NodeDoorkeeper:
     statuses: StatusManager
     recorder: EventRecorder
     cache: PodStatusCache
+    allocated: Callable[[Pod], Pod]
+    """A pod with the resources that it was given."""
+    features: Collection[str]
+    """What the node has of what updates may need."""
 
     def make_admitting(
         self,
@@ -52,6 +57,7 @@ class NodeDoorkeeper:
             on_admitted=on_admitted,
             on_rejected=self._reject,
             send=send,
+            allocated=self.allocated,
         )
 
     def has_begun(self, pod: Pod) -> bool:
@@ -69,7 +75,7 @@ class NodeDoorkeeper:
 
     def updated(self, old: Pod, new: Pod) -> None:
         """A change that asks for what this node has not is told of, and done as far as it goes, as in the kubelet."""
-        problem = update_problem(old, new)
+        problem = update_problem(old, new, self.features)
         if problem is not None:
             self.recorder.pod_event(new, EventType.WARNING, FAILED_CHECK, problem)
 

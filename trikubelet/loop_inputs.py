@@ -1,7 +1,8 @@
 """What the sync loop is told, and by whom: each way in is a task that sends values into the loop's one channel.
 
 The channel holds nothing. Whoever has to tell something waits until the loop takes it, or, where waiting is no option,
-leaves word here (`sync_soon`, `runtime_is_back`, `housekeeping_soon`): the same word left twice is told once.
+leaves word here (`sync_soon`, `runtime_is_back`, `retry_resizes_soon`, `housekeeping_soon`): the same word left twice
+is told once.
 """
 
 from __future__ import annotations
@@ -63,6 +64,11 @@ class PodNews:
     uid: str
 
 
+@attrs.frozen
+class RetryResizes:
+    """Pods that want other resources may be granted them now."""
+
+
 LoopEvent = (
     PodUpdate
     | list[PodLifecycleEvent]
@@ -73,6 +79,7 @@ LoopEvent = (
     | PodNews
     | RuntimeBack
     | AdmitAgain
+    | RetryResizes
 )
 
 
@@ -95,6 +102,7 @@ class LoopInputs:
         self.send, self.receive = trio.open_memory_channel[LoopEvent](0)
         self._ticking = trio.Event()
         self._runtime_back = trio.Event()
+        self._resizes_possible = trio.Event()
         self._news: dict[str, None] = {}
         self._has_news = trio.Event()
 
@@ -105,6 +113,10 @@ class LoopInputs:
     def runtime_is_back(self) -> None:
         """A runtime that was away answers again."""
         self._runtime_back.set()
+
+    def retry_resizes_soon(self) -> None:
+        """Pods that want other resources may be granted them now."""
+        self._resizes_possible.set()
 
     def sync_soon(self, uid: str) -> None:
         """Something that the pod waits for may be there."""
@@ -125,6 +137,7 @@ class LoopInputs:
             nursery.start_soon(self._forward_probes, probed)
             nursery.start_soon(self._tick)
             nursery.start_soon(self._forward_recovery)
+            nursery.start_soon(self._forward_resizes)
             nursery.start_soon(self._forward_news)
 
     async def _forward_config(self, config: trio.MemoryReceiveChannel[PodUpdate]) -> None:
@@ -151,6 +164,12 @@ class LoopInputs:
             await self._runtime_back.wait()
             self._runtime_back = trio.Event()
             await self.send.send(RuntimeBack())
+
+    async def _forward_resizes(self) -> None:
+        while True:
+            await self._resizes_possible.wait()
+            self._resizes_possible = trio.Event()
+            await self.send.send(RetryResizes())
 
     async def _forward_news(self) -> None:
         while True:

@@ -12,7 +12,7 @@ facts without waiting for anybody's period.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
@@ -74,6 +74,34 @@ class StillRunningError(Exception):
         self.containers = containers
 
 
+class Allocation(Protocol):
+    """What a sync knows of the resources that pods are given (`trikubelet.allocation.manager`)."""
+
+    def allocated(self, pod: Pod) -> Pod:
+        """The pod with the resources that it was given."""
+        ...
+
+    def conditions(self, uid: str) -> tuple[PodCondition, ...]:
+        """About the pod's resize; the same object until they change."""
+        ...
+
+    def ended(self, uid: str) -> None:
+        """Nothing of the pod runs any more."""
+        ...
+
+
+class AsAskedFor:
+    """Pods have what their specs say: implements `Allocation` for tests of other things."""
+
+    def allocated(self, pod: Pod) -> Pod:
+        return pod
+
+    def conditions(self, _uid: str) -> tuple[PodCondition, ...]:
+        return ()
+
+    def ended(self, uid: str) -> None: ...
+
+
 @attrs.frozen
 class _Settled:
     """What a sync had to go by that found nothing to do."""
@@ -82,10 +110,20 @@ class _Settled:
     observed: PodRuntimeStatus
     reported: PodStatus | None
     probed: PodResults
+    resizes: tuple[PodCondition, ...]
 
-    def still_holds(self, pod: Pod, observed: PodRuntimeStatus, reported: PodStatus | None, probed: PodResults) -> bool:
+    def still_holds(
+        self,
+        pod: Pod,
+        observed: PodRuntimeStatus,
+        reported: PodStatus | None,
+        probed: PodResults,
+        resizes: tuple[PodCondition, ...],
+    ) -> bool:
         """Whether another sync would have the same to go by."""
-        if self.reported is not reported or self.probed is not probed or not _asks_the_same(self.pod, pod):
+        if self.reported is not reported or self.probed is not probed or self.resizes is not resizes:
+            return False
+        if not _asks_the_same(self.pod, pod):
             return False
         same_time = attrs.evolve(observed, observed_at=self.observed.observed_at)
         return same_time == self.observed
@@ -134,6 +172,7 @@ class AgentPodSyncer:
     """The node's addresses, which may change."""
     mirrors: Callable[[Pod, Pod | None], None] = lambda pod, mirror: None
     """Told of each pod that is synced, with the mirror pod that shows it: sees to it that a static pod has one."""
+    allocation: Allocation = attrs.field(factory=AsAskedFor)
     _settled: dict[str, _Settled] = attrs.field(factory=dict, init=False)
     """By UID."""
 
@@ -144,12 +183,13 @@ class AgentPodSyncer:
 
         Raises NetworkNotReadyError, VolumesNotReadyError, SyncPodError, or BackoffError when only waiting is left.
         """
-        uid = pod.metadata.uid
+        uid, pod = pod.metadata.uid, self.allocation.allocated(pod)
         settled = self._settled.pop(uid, None)
+        reported, probed = self.statuses.get_pod_status(uid), self.probes.results.of_pod(uid)
         if (
             settled is not None
             and self.network_problem() is None
-            and settled.still_holds(pod, status, self.statuses.get_pod_status(uid), self.probes.results.of_pod(uid))
+            and settled.still_holds(pod, status, reported, probed, self.allocation.conditions(uid))
         ):
             self._settled[uid] = settled
             self.mirrors(pod, mirror_pod)
@@ -164,6 +204,7 @@ class AgentPodSyncer:
     async def _sync(self, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus) -> PodSyncReport | None:
         """One round; None when it removed all containers for them to start again in another."""
         uid = pod.metadata.uid
+        resizes = self.allocation.conditions(uid)
         api_status = self._report(pod, status)
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
             return PodSyncReport(None, terminal=True)
@@ -197,7 +238,7 @@ class AgentPodSyncer:
         if result.results:
             return PodSyncReport(trio.current_time())
         if pod.spec.active_deadline_seconds is None:  # a deadline passes without anything having changed
-            self._settled[uid] = _Settled(pod, status, self.statuses.get_pod_status(uid), probed)
+            self._settled[uid] = _Settled(pod, status, self.statuses.get_pod_status(uid), probed, resizes)
         return PodSyncReport(None)
 
     async def _act(
@@ -244,7 +285,7 @@ class AgentPodSyncer:
         self, pod: Pod, status: PodRuntimeStatus, grace_period: int | None, pod_status_fn: PodStatusFn | None
     ) -> PodSyncReport:
         """Stop every container of the pod; returns only when none runs, with the final status reported."""
-        uid = pod.metadata.uid
+        uid, pod = pod.metadata.uid, self.allocation.allocated(pod)
         self._settled.pop(uid, None)
         self._report(pod, status, change=pod_status_fn)
         self.probes.stop_liveness_and_startup(pod)
@@ -276,7 +317,9 @@ class AgentPodSyncer:
 
     async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
         """Release what the pod held (volumes) after its containers ended, and report the pod as ended."""
+        pod = self.allocation.allocated(pod)
         self.probes.remove_pod(pod.metadata.uid)
+        self.allocation.ended(pod.metadata.uid)
         self._report(pod, status, ended=True)
         await self.volumes.release(pod.metadata.uid)
         self.objects.unregister(pod.metadata.uid)
@@ -317,6 +360,7 @@ class AgentPodSyncer:
             eviction=verdict,
             outcomes=self.probes.results.of_pod(uid).outcomes,
             recursive_read_only=self.runtime.mounts_read_only_recursively(pod),
+            resizes=self.allocation.conditions(uid),
         )
         # An agent that finds a pod running counts from the pod's start, not from its own.
         status = attrs.evolve(status, start_time=_oldest_sandbox(observed))

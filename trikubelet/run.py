@@ -28,6 +28,7 @@ from trikubelet.agent_node import ReservationError
 from trikubelet.agent_node_view import NodeView
 from trikubelet.agent_options import EMBEDDED, AgentOptions
 from trikubelet.agent_server import AgentServer, ServerError
+from trikubelet.checkpoint import CheckpointError
 from trikubelet.clock import SystemClock
 from trikubelet.cluster_access import ClusterAccessError, OpenCluster, open_cluster
 from trikubelet.cri.client import ImageClient, RuntimeClient
@@ -238,7 +239,7 @@ async def _agent(
         user_ids = await id_range_of_node(ids_per_pod)
         found = attrs.evolve(options, user_ids=user_ids)
         return Agent(found, runtime_client, image_client, clock=clock, api_client=api_client)
-    except (ReservationError, UserNamespaceError, SysctlPatternError, RegistryAccessError) as error:
+    except (ReservationError, UserNamespaceError, SysctlPatternError, RegistryAccessError, CheckpointError) as error:
         raise StartError(str(error)) from error
 
 

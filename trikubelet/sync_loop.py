@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 import trio
 
 from trikubelet import loop_inputs
+from trikubelet.allocation.measures import PODS_ADDED
 from trikubelet.config.sources.types import PodOperation, PodUpdate
 from trikubelet.logs import get_logger
 from trikubelet.loop_inputs import (
@@ -23,6 +24,7 @@ from trikubelet.loop_inputs import (
     LoopEvent,
     LoopInputs,
     PodNews,
+    RetryResizes,
     RuntimeBack,
     SyncTick,
 )
@@ -107,6 +109,28 @@ class Probes(Protocol):
         ...
 
 
+class Allocation(Protocol):
+    """What the loop knows of the resources that pods are given (`trikubelet.allocation.manager`)."""
+
+    def admitted(self, pod: Pod) -> None: ...
+
+    def changed(self, old: Pod | None, new: Pod) -> None:
+        """The spec of an admitted pod is another one."""
+        ...
+
+    def removed(self, uid: str) -> None: ...
+
+    def keep_only(self, uids: Collection[str]) -> None:
+        """These are all pods that there are."""
+        ...
+
+    def room_appeared(self, why: str) -> None: ...
+
+    def retry(self) -> list[Pod]:
+        """Pods to be synced, since they were given other resources or are told why not."""
+        ...
+
+
 class SyncLoop:
     """Owns the event channel; `sources_ready` guards everything that removes."""
 
@@ -117,6 +141,7 @@ class SyncLoop:
         housekeeper: Housekeeper,
         doorkeeper: Doorkeeper,
         probes: Probes,
+        allocation: Allocation,
         past_deadline: Callable[[Pod], bool],
         sources_ready: Callable[[AbstractSet[str]], bool],
         runtime_errors: Callable[[], str | None] = lambda: None,
@@ -127,6 +152,7 @@ class SyncLoop:
         self._workers = workers
         self._housekeeper = housekeeper
         self._probes = probes
+        self._allocation = allocation
         self._past_deadline = past_deadline
         self._configured_sources_ready = sources_ready
         self._runtime_errors = runtime_errors
@@ -134,9 +160,7 @@ class SyncLoop:
         """The active pods while many arrive at once."""
         self._handled_sources: set[str] = set()
         self._inputs = LoopInputs()
-        self._admitting = doorkeeper.make_admitting(
-            self._active_pods, lambda pod: self._dispatch(pod, SyncPodType.CREATE), self._inputs.send.send
-        )
+        self._admitting = doorkeeper.make_admitting(self._active_pods, self._start, self._inputs.send.send)
         self._rounds = HousekeepingRounds(
             housekeeper,
             self._inputs.send,
@@ -173,6 +197,10 @@ class SyncLoop:
         """A runtime that was away answers again: pods that wait for their next attempt need not wait."""
         self._inputs.runtime_is_back()
         self._healthy_perhaps.set()
+
+    def retry_resizes_soon(self) -> None:
+        """Pods that want other resources may be granted them now."""
+        self._inputs.retry_resizes_soon()
 
     async def run(
         self,
@@ -240,6 +268,9 @@ class SyncLoop:
             case AdmitAgain():
                 if not self._draining:
                     self._admitting.again(event)
+            case RetryResizes():
+                if not self._draining:
+                    self._sync_pods(self._allocation.retry())
             case ProbeUpdate():
                 pod = self._pods.pod_by_uid(event.pod_uid)
                 if pod is not None and self._probes.report(event):
@@ -271,7 +302,11 @@ class SyncLoop:
                 raise ValueError(f"expected a merged update from source {update.source!r}, got SET")
             case _:
                 assert_never(update.op)
+        knew_all = self.sources_ready
         self._handled_sources.add(update.source)
+        if self.sources_ready and not knew_all:
+            self._allocation.keep_only({pod.metadata.uid for pod in self._pods.pods()})
+            self._allocation.room_appeared(PODS_ADDED)
         if self.sources_ready and not self.settled.is_set():
             self.housekeeping_soon()
 
@@ -302,6 +337,11 @@ class SyncLoop:
         if not self._doorkeeper.is_rejected(pod.metadata.uid):
             active.append(pod)
 
+    def _start(self, pod: Pod) -> None:
+        """Admission's word on the pod is that it may run."""
+        self._allocation.admitted(pod)
+        self._dispatch(pod, SyncPodType.CREATE)
+
     def _update_pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             uid, ends = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
@@ -316,12 +356,14 @@ class SyncLoop:
                 continue
             elif old is not None and not ends:
                 self._doorkeeper.updated(old, pod)
+                self._allocation.changed(old, pod)
             self._dispatch(pod, SyncPodType.UPDATE)
 
     def _remove_pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             self._admitting.forget(pod.metadata.uid)
             self._pods.remove_pod(pod)
+            self._allocation.removed(pod.metadata.uid)
             pair = self._pods.pair(pod)
             if pair.was_mirror:
                 if pair.pod is not None:

@@ -83,3 +83,12 @@ def test_newcomers_credentials_that_are_not_there_are_told_too(tmp_path: Path) -
     file = kubeconfig(tmp_path / "bootstrap.conf", {"tokenFile": "token"})
     *_, line = run(tmp_path, f"--kubeconfig={tmp_path / 'none'}", f"--bootstrap-kubeconfig={file}")
     assert line.startswith(f"error: {file}: invalid configuration: unable to read tokenFile {tmp_path}/token due to ")
+
+
+def test_an_agent_that_cannot_read_what_pods_were_given_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    file = tmp_path / "root" / "allocated_pods_state"
+    file.write_text('{"data":"{}","checksum":1}')
+    (line,) = run(tmp_path, f"--runtime-endpoint=unix://{tmp_path}/none.sock")
+    assert line.startswith(f"error: checkpoint {file}: its data has the checksum ")
+    assert line.endswith("drain this node, delete the file, then start the agent again")

@@ -18,7 +18,7 @@ from tests.allocation.situations import (
     simple_pod,
 )
 from tests.allocation.stage import Stage
-from trikubelet.allocation.manager import PODS_ADDED, PODS_REMOVED
+from trikubelet.allocation.measures import PODS_ADDED, PODS_REMOVED
 from trikubelet.allocation.model import PodAllocation, ResizeGates, allocation_of, with_allocation
 
 if TYPE_CHECKING:

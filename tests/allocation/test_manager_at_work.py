@@ -11,7 +11,7 @@ import trio.testing
 
 from tests.allocation.situations import simple_pod
 from tests.allocation.stage import Stage
-from trikubelet.allocation.manager import PODS_REMOVED
+from trikubelet.allocation.measures import PODS_REMOVED
 from trikubelet.allocation.store import ALLOCATED_FILE, AllocationStore
 from trikubelet.api import PodSecurityContext
 from trikubelet.checkpoint import CheckpointError

@@ -102,6 +102,37 @@ class PodStrategy(Strategy):
                 return [Cause("spec.ephemeralContainers", why, "FieldValueForbidden")]
         return self.validate_create(new)
 
+    def prepare_resize(self, new: Document, old: Document) -> None:
+        """Nothing but resources and resize policies changes."""
+        wanted = clone(new["spec"])
+        super().prepare_resize(new, old)
+        new["metadata"] = clone(old["metadata"])
+        for field in ("containers", "initContainers"):
+            by_name = {one.get("name"): one for one in items(wanted, field)}
+            for container in items(new, "spec", field):
+                _take(container, by_name.get(container["name"], container), "resources", "resizePolicy")
+        _take(new["spec"], wanted, "resources")
+        if new["spec"] != old["spec"]:
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def validate_resize(self, new: Document, old: Document) -> Sequence[Cause]:
+        """Of `ValidatePodResize` what does not follow from the pod alone."""
+        causes = list(self.validate_create(new))
+        if not causes and compute_qos_class(pod_from_dict(new)) != dig(old, "status", "qosClass"):
+            why = "Invalid value: Pod QOS Class may not change as a result of resizing"
+            causes.append(Cause("spec", why))
+        if MIRROR in (dig(old, "metadata", "annotations") or {}):
+            causes.append(Cause("", "Forbidden: static pods cannot be resized", "FieldValueForbidden"))
+        before = [*items(old, "spec", "initContainers"), *items(old, "spec", "containers"), old["spec"]]
+        after = [*items(new, "spec", "initContainers"), *items(new, "spec", "containers"), new["spec"]]
+        if [_not_resizable(one) for one in before] != [_not_resizable(one) for one in after]:
+            causes.append(Cause("spec", "Forbidden: only cpu and memory resources are mutable", "FieldValueForbidden"))
+        for kind in ("limits", "requests"):
+            pairs = zip(before, after, strict=True)  # none comes or goes
+            if any(_resizable(old, kind).keys() - _resizable(new, kind).keys() for old, new in pairs):
+                causes.append(Cause("spec", f"Forbidden: resource {kind} cannot be removed", "FieldValueForbidden"))
+        return causes
+
     def validate_status(self, new: Document, old: Document) -> Sequence[Cause]:
         status, before = new["status"], old.get("status") or {}
         causes = _wrong_conditions(status) + _wrong_ips(status)
@@ -116,6 +147,24 @@ class PodStrategy(Strategy):
             return 0
         period = requested if requested is not None else dig(document, "spec", "terminationGracePeriodSeconds") or 0
         return 1 if period < 0 else int(period)
+
+
+def _take(target: Document, source: Document, *fields: str) -> None:
+    for field in fields:
+        if field in source:
+            target[field] = clone(source[field])
+        else:
+            target.pop(field, None)
+
+
+def _resizable(of: Document, kind: str) -> Document:
+    amounts = dig(of, "resources", kind) or {}
+    return {name: amount for name, amount in amounts.items() if name in ("cpu", "memory")}
+
+
+def _not_resizable(of: Document) -> list[Document]:
+    listed = (dig(of, "resources", kind) or {} for kind in ("limits", "requests"))
+    return [{name: amount for name, amount in one.items() if name not in ("cpu", "memory")} for one in listed]
 
 
 def _admit(new: Document) -> None:

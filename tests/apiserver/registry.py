@@ -207,6 +207,9 @@ class Registry:
         elif subresource == "ephemeralcontainers":
             strategy.prepare_ephemeral_containers(new, old)
             causes = strategy.validate_ephemeral_containers(new, old)
+        elif subresource == "resize":
+            strategy.prepare_resize(new, old)
+            causes = strategy.validate_resize(new, old)
         else:
             strategy.prepare_update(new, old)
             causes = strategy.validate_update(new, old)

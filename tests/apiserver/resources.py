@@ -91,7 +91,7 @@ PODS: Final = ResourceInfo(
     "Pod",
     True,
     True,
-    ("binding", "eviction", "ephemeralcontainers", "log", "exec", "attach", "portforward"),
+    ("binding", "eviction", "ephemeralcontainers", "resize", "log", "exec", "attach", "portforward"),
     short_names=("po",),
     fields=_POD_FIELDS,
 )

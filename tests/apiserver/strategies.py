@@ -46,6 +46,10 @@ class Strategy:
         """A write to the subresource `ephemeralcontainers`, which only pods have."""
         _keep(new, old, "spec", "status")
 
+    def prepare_resize(self, new: Document, old: Document) -> None:
+        """A write to the subresource `resize`, which only pods have."""
+        _keep(new, old, "spec", "status")
+
     def prepare_deletion(self, new: Document) -> bool:
         """A deletion that something else has to complete changes the object, and is true."""
         return False
@@ -60,6 +64,9 @@ class Strategy:
         return ()
 
     def validate_ephemeral_containers(self, new: Document, old: Document) -> Sequence[Cause]:
+        return ()
+
+    def validate_resize(self, new: Document, old: Document) -> Sequence[Cause]:
         return ()
 
     def grace_period(self, document: Document, requested: int | None) -> int:

@@ -87,3 +87,27 @@ async def test_ephemeral_containers_come_and_stay(autojump_clock: MockClock, ser
     assert await patch(ephemeralContainers=[{**LOOK, "image": "test/other:1"}]) == (422, ["test/look:1"])
     more = {"name": "more", "image": "test/more:1"}
     assert await patch(ephemeralContainers=[more]) == (200, ["test/more:1", "test/look:1"])
+
+
+async def test_a_resize_changes_amounts_of_cpu_and_memory_alone(autojump_clock: MockClock, server: ApiServer) -> None:
+    resources = {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}}
+    containers = [{"name": "main", "image": "test/web:1", "resources": resources}]
+    before = server.admin.create(pod_document("web", node="a", containers=containers))
+    client = RawClient.admin(server)
+
+    async def resize(resources: object, **fields: object) -> tuple[int, object]:
+        spec = {"containers": [{"name": "main", "resources": resources, **fields}]}
+        answer = await client.patch(f"{POD}/resize", {"spec": spec}, STRATEGIC)
+        (container,) = server.admin.get("pods", "web")["spec"]["containers"]
+        return answer.code, container["resources"]["requests"]
+
+    bigger = {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "1Gi"}
+    assert await resize({"requests": {"cpu": "2"}}, image="test/other:1") == (200, bigger)
+    after = server.admin.get("pods", "web")
+    assert after["metadata"]["generation"] == before["metadata"]["generation"] + 1
+    assert after["spec"]["containers"][0]["image"] == "test/web:1"
+    assert await resize({"requests": {"ephemeral-storage": "2Gi"}}) == (422, bigger)
+    assert await resize({"requests": {"cpu": None}}) == (422, bigger)
+    guaranteed = {"cpu": "2", "memory": "1Gi"}
+    assert await resize({"requests": guaranteed, "limits": guaranteed}) == (422, bigger), "another class"
+    assert (await RawClient.node(server, "a").patch(f"{POD}/resize", {})).code == 403

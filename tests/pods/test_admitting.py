@@ -40,6 +40,11 @@ class Desk:
     admitted: list[Pod] = attrs.field(factory=list)
     fetches: int = 0
     ended_for: list[tuple[str, list[str]]] = attrs.field(factory=list)
+    has: dict[str, Pod] = attrs.field(factory=dict)
+    """Pods as they are allocated, by UID, where that is not as they ask to be."""
+    victims: list[Pod] = attrs.field(factory=list)
+    judged: list[Pod] = attrs.field(factory=list)
+    """Pods as admission was told of them."""
     admitting: Admitting = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -51,6 +56,7 @@ class Desk:
             on_admitted=self.on_admitted,
             on_rejected=lambda pod, verdict: self.final.append((pod.metadata.uid, verdict.reason)),
             send=self.send,
+            allocated=lambda pod: self.has.get(pod.metadata.uid, pod),
         )
 
     def on_admitted(self, pod: Pod) -> None:
@@ -59,6 +65,7 @@ class Desk:
 
     def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool) -> Verdict:
         self.asked.append((pod.metadata.uid, [other.metadata.uid for other in others], fresh))
+        self.judged += [pod, *others]
         return self.verdicts.pop(0)
 
     def cached(self) -> Node:
@@ -74,6 +81,7 @@ class Desk:
     async def make_room(self, preemptor: Pod, victims: Sequence[Pod], resource: str = "") -> None:
         await trio.sleep(30)
         self.ended_for.append((preemptor.metadata.uid, [victim.metadata.uid for victim in victims]))
+        self.victims += victims
 
     async def send(self, event: AdmitAgain) -> None:
         await trio.lowlevel.checkpoint()
@@ -192,3 +200,15 @@ async def test_pods_wait_for_a_runtime_that_has_not_answered(autojump_clock: Moc
         assert [uid for uid, _, _ in desk.asked] == ["web", "critical", "web", "web"]
         desk.admitting.ask_those_that_wait_for_the_runtime()
         assert set(desk.admitting.held) == {"critical"}
+
+
+async def test_pods_are_judged_by_what_they_have_and_run_and_end_as_what_they_are(autojump_clock: MockClock) -> None:
+    other = make_pod("other")
+    has_less = {"web": make_pod("web", grace=1), "other": make_pod("other", grace=1)}
+    async with running(Preempt((has_less["other"],))) as desk:
+        desk.has, desk.pods = has_less, [other]
+        desk.admitting.ask(WEB)
+        assert desk.judged == [has_less["web"], has_less["other"]]
+        await trio.sleep(31)
+        assert desk.victims == [other]
+        assert desk.admitted == [WEB]

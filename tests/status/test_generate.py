@@ -108,13 +108,15 @@ def test_an_evicted_pod_has_failed_whatever_its_containers_do() -> None:
     assert ended_before.phase == "Succeeded"
 
 
-def test_conditions_of_others_are_kept_and_own_ones_of_before_are_not_but_for_a_resize() -> None:
+def test_conditions_of_others_are_kept_and_own_ones_of_before_are_not() -> None:
     others = PodCondition(type="example.com/gate", status="True")
     resize = PodCondition(type="PodResizePending", status="True")
     own = PodCondition(type="AllContainersRestarting", status="True")
-    status = generate(pod(A, status=PodStatus(conditions=(others, own, resize))), observed(seen(A)))
+    before = PodStatus(conditions=(others, own, attrs.evolve(resize, reason="Deferred")))
+    status = generate(pod(A, status=before), observed(seen(A)), resizes=(resize,))
     assert status.conditions[:2] == (others, resize)
     assert "AllContainersRestarting" not in conditions(status)
+    assert "PodResizePending" not in conditions(generate(pod(A, status=before), observed(seen(A))))
 
 
 def test_every_condition_names_the_generation_it_is_about() -> None:

@@ -37,6 +37,16 @@ from trikubelet.admission.types import (
 from trikubelet.allocation import messages
 from trikubelet.allocation.conditions import ERROR, NONE, ResizeConditions, granted, is_news, reported
 from trikubelet.allocation.decisions import PendingResize, in_order, makes_room
+from trikubelet.allocation.measures import (
+    POD_TERMINATED,
+    POD_UPDATED,
+    PODS_ADDED,
+    PODS_REMOVED,
+    TRIGGERS,
+    ResizeCounts,
+    ResizeStatistics,
+    requested,
+)
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates, allocation_of, with_allocation
 from trikubelet.api import Node, Pod
 from trikubelet.checkpoint import CheckpointError
@@ -57,14 +67,8 @@ if TYPE_CHECKING:
 
 log = get_logger("allocation")
 
-POD_UPDATED: Final = "pod_updated"
-PODS_ADDED: Final = "pods_added"
-PODS_REMOVED: Final = "pods_removed"
-POD_TERMINATED: Final = "pod_terminated"
-POD_RESIZED: Final = "pod_resized"
-TRIGGERS: Final = frozenset({POD_UPDATED, PODS_ADDED, PODS_REMOVED, POD_TERMINATED, POD_RESIZED})
-"""What made a waiting resize possible, as `kubelet_pod_deferred_accepted_resizes_total` counts it."""
-
+WRITE_AFTER: Final = 0.5
+"""Seconds from an allocation that nobody waits for to its write: a hundred pods that arrive are one write."""
 WRITE_AGAIN_AFTER: Final = (1.0, 30.0)
 """Seconds after a write that failed, doubled up to the second one."""
 MAKE_ROOM_AGAIN_AFTER: Final = 1.0
@@ -90,27 +94,6 @@ class Surroundings:
     """End pods for a critical one, for want of a resource; returns when they have ended or had their time."""
     wake: Callable[[], None]
     """Have the sync loop call `retry`, and sync the pods that it returns. Must not call back at once."""
-
-
-@attrs.define
-class ResizeCounts:
-    """What the manager counts, in the kubelet's words."""
-
-    deferred_accepted: Counts = attrs.field(factory=Counter)
-    """Resizes that were granted after they had been deferred, by what made it possible (one of TRIGGERS)."""
-    infeasible: Counts = attrs.field(factory=Counter)
-    """Resizes found infeasible, by what is in the way."""
-
-
-@attrs.frozen
-class ResizeStatistics:
-    """How many pods are in which condition now."""
-
-    pending: Counts
-    """By reason, in lower case."""
-    in_progress: int
-    waiting: int
-    """Pods that will be asked about again."""
 
 
 class AllocationManager:
@@ -193,8 +176,11 @@ class AllocationManager:
     def changed(self, old: Pod | None, new: Pod) -> None:
         """The spec of an admitted pod has changed, perhaps what it asks for. `old`: None if it is not known."""
         uid = new.metadata.uid
-        if old is not None and allocation_of(old, self._gates) == allocation_of(new, self._gates):
-            return
+        if old is not None:
+            before, after = allocation_of(old, self._gates), allocation_of(new, self._gates)
+            if before == after:
+                return
+            self.counts.requested.update(requested(before, after))
         if self.allocated(new) is new:
             self._waiting.pop(uid, None)
             self._put(uid, self._conditions.get(uid, NONE).without_pending())
@@ -391,6 +377,7 @@ class AllocationManager:
         shortest, longest = WRITE_AGAIN_AFTER
         while True:
             await self._to_write.wait()
+            await trio.sleep(WRITE_AFTER)
             self._to_write = trio.Event()
             pause = shortest
             while not await self._write():

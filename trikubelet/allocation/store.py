@@ -19,7 +19,7 @@ from trikubelet.allocation.model import PodAllocation, from_wire, to_wire
 from trikubelet.checkpoint import BrokenCheckpointError, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
     from pathlib import Path
 
 ALLOCATED_FILE: Final = "allocated_pods_state"
@@ -33,9 +33,14 @@ _ADVICE: Final = "it told what resources pods were given; drain this node, delet
 class AllocationStore:
     """The allocations in one file, which nobody else writes."""
 
-    def __init__(self, path: Path, entries: Mapping[str, PodAllocation], written: str | None = None) -> None:
-        """Use `open`. `written`: what the file says."""
-        self._path = path
+    def __init__(
+        self,
+        entries: Mapping[str, PodAllocation],
+        write: Callable[[str], Awaitable[None]],
+        written: str | None = None,
+    ) -> None:
+        """Use `open`. `write` replaces what the file says, and raises CheckpointError; `written`: what it says."""
+        self._write_out = write
         self._entries: dict[str, PodAllocation] = dict(entries)
         self._texts = {uid: _text(allocation) for uid, allocation in entries.items()}
         self._written = written
@@ -43,15 +48,24 @@ class AllocationStore:
         """How many changes there were that have to be written."""
         self._durable_changes = 0
         self._writing: trio.Event | None = None
-        self._one_at_a_time = trio.CapacityLimiter(1)
 
     @classmethod
     def open(cls, path: Path) -> AllocationStore:
         """Read the file, if there is one. Blocks on the disk. Raises CheckpointError, and OSError for its folder."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        one_at_a_time = trio.CapacityLimiter(1)
+
+        async def write(data: str) -> None:
+            await trio.to_thread.run_sync(write_checkpoint, path, data, limiter=one_at_a_time)
+
+        return cls.of(path, lambda: read_checkpoint(path), write)
+
+    @classmethod
+    def of(cls, path: Path, read: Callable[[], str | None], write: Callable[[str], Awaitable[None]]) -> AllocationStore:
+        """With what `read` says of the file, None when there is none. Raises what `read` raises, with advice."""
         try:
-            data = read_checkpoint(path)
-            return cls(path, {} if data is None else _entries(path, data), data)
+            data = read()
+            return cls({} if data is None else _entries(path, data), write, data)
         except BrokenCheckpointError as error:
             raise BrokenCheckpointError(path, f"{error.problem}; {_ADVICE}") from error
 
@@ -102,7 +116,7 @@ class AllocationStore:
         if data != self._written:
             self._writing = done = trio.Event()
             try:
-                await trio.to_thread.run_sync(write_checkpoint, self._path, data, limiter=self._one_at_a_time)
+                await self._write_out(data)
             finally:
                 self._writing = None
                 done.set()

@@ -371,7 +371,8 @@ SUPPORTED: Final = frozenset(
 PLEG_GATES: Final = ("EventedPLEG", "GenericPLEG", "PidfdPLEG")
 """The sources of container events. All are used unless switched off; the kubelet knows the first only."""
 
-SUPPORTED_FEATURE_GATES: Final = frozenset((*PLEG_GATES, "PodAndContainerStatsFromCRI"))
+RESIZE_GATES: Final = ("InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers")
+SUPPORTED_FEATURE_GATES: Final = frozenset((*PLEG_GATES, *RESIZE_GATES, "PodAndContainerStatsFromCRI"))
 """Feature gates that change what the agent does."""
 
 RELATIVE_PATHS: Final = (

@@ -59,7 +59,9 @@ class Admitting:
     """Finds the verdict on each pod. `others`: the active pods, held ones included, as the pod manager has them.
 
     `on_admitted` and `on_rejected` are called with each final verdict, possibly before `ask` returns. `send` puts an
-    event into the sync loop's channel, which hands it to `again`. `run` has to run, or held pods stay held.
+    event into the sync loop's channel, which hands it to `again`. `allocated` gives a pod with the resources that it
+    has, which may be others than it asks for: pods are judged so, and handed on by their specs. `run` has to run, or
+    held pods stay held.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class Admitting:
         on_admitted: Callable[[Pod], None],
         on_rejected: Callable[[Pod, Rejected], None],
         send: Callable[[AdmitAgain], Awaitable[None]],
+        allocated: Callable[[Pod], Pod] = lambda pod: pod,
     ) -> None:
+        self._allocated = allocated
         self._admission = admission
         self._node = node
         self._preempting = preempting
@@ -128,8 +132,10 @@ class Admitting:
 
     def _judge(self, held: HeldPod, *, fresh: bool) -> None:
         pod, uid = held.pod, held.pod.metadata.uid
-        others = [other for other in self._others() if other.metadata.uid != uid]
-        verdict = self._admission.admit(pod, others, node=self._node.cached(), fresh=fresh)
+        others = {other.metadata.uid: other for other in self._others() if other.metadata.uid != uid}
+        allocated = self._allocated
+        beside = [allocated(other) for other in others.values()]
+        verdict = self._admission.admit(allocated(pod), beside, node=self._node.cached(), fresh=fresh)
         self._held.pop(uid, None)
         held.for_runtime = False
         match verdict:
@@ -139,10 +145,11 @@ class Admitting:
                 log.info("pod rejected", pod=pod.full_name, reason=verdict.reason, problem=verdict.message)
                 self._on_rejected(pod, verdict)
             case Preempt():
-                for victim in verdict.victims:
+                victims = tuple(others.get(victim.metadata.uid, victim) for victim in verdict.victims)
+                for victim in victims:
                     self.forget(victim.metadata.uid)  # a held one has come to its end before its verdict
                 self._held[uid] = held
-                self._want_room.send_nowait((held, verdict))
+                self._want_room.send_nowait((held, attrs.evolve(verdict, victims=victims)))
             case NeedsFreshNode():
                 self._held[uid] = held
                 self._want_node.append(held)

@@ -1,4 +1,4 @@
-"""What a node keeps on disk, kept in memory: volumes, log folders, hosts files.
+"""What a node keeps on disk, kept in memory: volumes, log folders, hosts files, checkpoints.
 
 Worker threads and a mock clock do not go together: the clock jumps while a thread works, by chance as it were.
 So a simulated node has no threads and no disk, and its life does not depend on the machine it is computed on.
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trikubelet.allocation.store import AllocationStore
 from trikubelet.runtime.log_paths import pod_logs_directory
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.volumes.errors import VolumesNotReadyError
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, MutableMapping, Sequence
     from pathlib import Path
 
     from trio_typing import TaskStatus
@@ -162,3 +163,13 @@ class MemoryPodFiles(PodFiles):
 
     def dangling_symlinks(self) -> list[Path]:
         return []
+
+
+def memory_allocations(checkpoints: MutableMapping[Path, str], path: Path) -> AllocationStore:
+    """In the place of `AllocationStore.open`."""
+
+    async def write(data: str) -> None:
+        await trio.lowlevel.checkpoint()
+        checkpoints[path] = data
+
+    return AllocationStore.of(path, lambda: checkpoints.get(path), write)

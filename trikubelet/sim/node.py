@@ -38,7 +38,7 @@ from trikubelet.node.machine import Machine
 from trikubelet.pleg.pidfd import PidfdWatchers, ProcessEnd, WatchedProcess
 from trikubelet.probes.asking import NetworkAndExec
 from trikubelet.sim import machine as simulated
-from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles
+from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles, memory_allocations
 from trikubelet.sim.probing import SimulatedTargets
 from trikubelet.sim.runtime import SimulatedRuntime
 
@@ -205,6 +205,7 @@ async def simulated_node(
             asker=targets,
             registry=registry,
             admission=admission,
+            open_allocations=partial(memory_allocations, sim.checkpoints),
             rng=rng or random.Random(sim.seed),
         )
         agent = Agent(

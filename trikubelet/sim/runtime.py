@@ -33,6 +33,7 @@ from trikubelet.sim.streams import pipe_stream_pair
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
     from trikubelet.grpc import Channel, Servable
     from trikubelet.sim.faults import When
@@ -58,6 +59,8 @@ class SimulatedRuntime:
         self.seed = seed
         self.clock = clock or TrioClock()
         """What the node's time stamps come from, the agent's on it too."""
+        self.checkpoints: dict[Path, str] = {}
+        """What agents on this node keep for those that follow."""
         self.images = ImageShelf()
         self.programs = ProgramBook()
         self.faults = FaultPlan(seed)

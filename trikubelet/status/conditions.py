@@ -46,6 +46,8 @@ OWNED_CONDITIONS: Final = frozenset(
     }
 )
 """Conditions that only the agent sets. Others are kept as they are found."""
+RESIZE_CONDITIONS: Final = frozenset({POD_RESIZE_PENDING, POD_RESIZE_IN_PROGRESS})
+"""Those of them that come with their times: the allocation manager's."""
 SHARED_CONDITIONS: Final = frozenset({DISRUPTION_TARGET})
 """Conditions that the agent sets, and others too."""
 

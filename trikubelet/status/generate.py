@@ -6,15 +6,13 @@ are those of the kubelet's `generateAPIPodStatus`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
 from trikubelet.api import (
     DISRUPTION_TARGET,
     POD_FAILED,
-    POD_RESIZE_IN_PROGRESS,
-    POD_RESIZE_PENDING,
     ContainerStatus,
     HostIP,
     PodIP,
@@ -49,8 +47,6 @@ if TYPE_CHECKING:
 
     _Statuses = Sequence[ContainerStatus]
 
-_OF_RESIZES: Final = (POD_RESIZE_PENDING, POD_RESIZE_IN_PROGRESS)
-
 
 @attrs.frozen
 class Eviction:
@@ -72,6 +68,7 @@ def generate_pod_status(
     eviction: Eviction | None = None,
     recursive_read_only: bool = False,
     resource_health: ResourceHealthOf = no_resource_health,
+    resizes: Sequence[PodCondition] = (),
 ) -> PodStatus:
     """What is to be reported of the pod. Times of transitions and the start time are the status manager's to set.
 
@@ -82,6 +79,7 @@ def generate_pod_status(
     - `eviction` ends the pod, whatever its containers do.
     - `recursive_read_only`: the runtime can mount volumes read-only with everything below them.
     - `resource_health` tells how the devices of a container do, by its name.
+    - `resizes`: the conditions about the pod's resize, if it has one.
     """
     restarting = restarts_all(pod, observed, previous)
     around = Surroundings(pod, observed, waiting_reasons, restarting, recursive_read_only, resource_health)
@@ -91,7 +89,7 @@ def generate_pod_status(
     phase = pod_phase(pod, main_and_init, terminal=terminal, initialized=initialized)
     status = _with_phase(status, phase, pod, previous, eviction)
     status = with_pod_resources(pod, _with_outcomes(status, pod, previous, outcomes))
-    status = attrs.evolve(status, conditions=_conditions(pod, observed, previous, status))
+    status = attrs.evolve(status, conditions=_conditions(pod, observed, previous, status, resizes))
     return _with_addresses(status, pod, observed, host_ips)
 
 
@@ -166,15 +164,18 @@ def _with_outcomes(status: PodStatus, pod: Pod, previous: PodStatus, outcomes: P
 
 
 def _conditions(
-    pod: Pod, observed: PodRuntimeStatus, previous: PodStatus, status: PodStatus
+    pod: Pod,
+    observed: PodRuntimeStatus,
+    previous: PodStatus,
+    status: PodStatus,
+    resizes: Sequence[PodCondition],
 ) -> tuple[PodCondition, ...]:
     conditions = [
         condition
         for condition in pod.status.conditions
         if condition.type not in OWNED_CONDITIONS and condition.type not in SHARED_CONDITIONS
     ]
-    # Nobody here resizes pods: what an agent that does has said of a resize stays true.
-    conditions += [condition for condition in pod.status.conditions if condition.type in _OF_RESIZES]
+    conditions += resizes
     # A disruption was said once, when the pod was chosen; nothing that is observed later says it again.
     disruption = find_condition(previous.conditions, DISRUPTION_TARGET) or find_condition(
         pod.status.conditions, DISRUPTION_TARGET

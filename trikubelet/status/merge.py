@@ -25,7 +25,13 @@ from trikubelet.api import (
 )
 from trikubelet.pods.classify import has_ended
 from trikubelet.runtime.plan import should_restart
-from trikubelet.status.conditions import OWNED_CONDITIONS, SHARED_CONDITIONS, find_condition, terminal_condition
+from trikubelet.status.conditions import (
+    OWNED_CONDITIONS,
+    RESIZE_CONDITIONS,
+    SHARED_CONDITIONS,
+    find_condition,
+    terminal_condition,
+)
 from trikubelet.status.restart_rules import could_restart_all
 
 if TYPE_CHECKING:
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Container, ContainerStatus, Pod
 
+_STAMPED: Final = (OWNED_CONDITIONS | SHARED_CONDITIONS) - RESIZE_CONDITIONS
+"""Conditions that are given the times of their transitions here."""
 MAX_TERMINATION_MESSAGES: Final = 12 * 1024
 """Bytes that the termination messages of all containers of a pod may take together."""
 
@@ -65,7 +73,7 @@ def next_status(pod: Pod, old: PodStatus, new: PodStatus, now: datetime) -> PodS
 
 
 def _with_transition_time(condition: PodCondition, old: PodStatus, now: datetime) -> PodCondition:
-    if condition.type not in OWNED_CONDITIONS and condition.type not in SHARED_CONDITIONS:
+    if condition.type not in _STAMPED:
         return condition
     before = find_condition(old.conditions, condition.type)
     same = before is not None and before.status == condition.status
