@@ -21,9 +21,11 @@ import trio
 
 from trikubelet.admission.admit import NodeAdmission
 from trikubelet.agent_allocation import allocation_manager, resize_gates
+from trikubelet.agent_devices import node_devices
 from trikubelet.agent_disk import disk_caretakers
 from trikubelet.agent_node import local_view, look_at_node, make_observer, node_settings, watch_memory
 from trikubelet.agent_options import AgentOptions, runtime_options
+from trikubelet.agent_plugins import AgentPlugins
 from trikubelet.agent_probes import ProbeParts
 from trikubelet.agent_sources import configured_sources, warn_of_duplicate
 from trikubelet.agent_stand_ins import StandIns
@@ -109,6 +111,9 @@ class Agent:
         self.runtime_state = RuntimeState(runtime_client, on_recovery=lambda: self.sync_loop.runtime_is_back())
         self.runtime_options = runtime_options(options)
         settings = node_settings(options)
+        rng = stand_ins.rng or Random()
+        self.plugins = AgentPlugins(options.root_dir, rng)
+        self.devices = node_devices(self, stand_ins)
         self.observer = make_observer(
             options,
             settings,
@@ -117,9 +122,9 @@ class Agent:
             runtime_version=lambda: self.runtime_version,
             machine=stand_ins.machine,
             volumes_in_use=lambda: self.volumes.in_use(),
+            devices=self.devices.resources,
         )
         self._kernel_log = stand_ins.machine.kernel_log
-        rng = stand_ins.rng or Random()
         self.cluster: ClusterParts | None = None
         self.node: NodeView
         if api_client is None:
@@ -136,6 +141,7 @@ class Agent:
                 recorder=self.recorder,
                 clock=clock,
                 rng=rng,
+                reset_extended=lambda: self.devices.reset_extended,
             )
             self.node = self.cluster.node
         admission = self._admission()
@@ -159,6 +165,7 @@ class Agent:
             pull_records=None if registry_access is None else registry_access.pull_records,
             ended=self.ends.until_ended,
             on_turn=lambda uid, container: self.probes.manager.stop_container(uid, container),
+            extras=self.devices.extras,
         )
         self.probes = ProbeParts(
             runtime_client,
@@ -209,6 +216,7 @@ class Agent:
             network_problem=lambda: self.runtime_state.conditions.network_problem,
             host_ips=self.node.host_ips,
             allocation=self.allocation,
+            resource_health=self.devices.health,
         )
         self.reporters: PodReporters | None = None
         if self.cluster is not None:
@@ -254,6 +262,7 @@ class Agent:
             cache=self.pleg.cache,
             allocated=self.allocation.allocated,
             features=admission.features,
+            devices=self.devices,
         )
         self.sync_loop = SyncLoop(
             self.pods,
@@ -276,6 +285,7 @@ class Agent:
         """Run until cancelled; pods and containers are left as they are then. Started when pods are being taken."""
         up = trio.Event()
         async with trio.open_nursery() as nursery:
+            await nursery.start(self.devices.run)
             nursery.start_soon(self._run_cluster, up)
             nursery.start_soon(watch_memory, self.recorder, self.runtime_options.machine, self._kernel_log)
             await self._connect()
@@ -286,6 +296,7 @@ class Agent:
             look_at_node(
                 self.runtime.user_namespaces, self._pod_files, self.runtime_options, self.options, self.recorder
             )
+            nursery.start_soon(self.plugins.run)
             await nursery.start(self._run_volumes)
             await nursery.start(self.pleg.run)
             await nursery.start(self.probes.run)
@@ -374,6 +385,7 @@ class Agent:
         parts = VolumeParts(
             self.options.root_dir,
             cluster=self.cluster,
+            plugins=self.plugins,
             allocatable=lambda: self.node.cached().status.allocatable,
             recorder=self.recorder,
             clock=self.clock,
@@ -419,6 +431,7 @@ class Agent:
             abilities=lambda: state.abilities if state.answered else None,
             features=usable_features(self.options.configuration.feature_gates),
             resizes_pod_level=resize_gates(self.options.configuration.feature_gates).pod_level,
+            devices=self.devices,
         )
 
     def _past_active_deadline(self, pod: Pod) -> bool:

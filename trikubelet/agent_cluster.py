@@ -52,7 +52,9 @@ class ClusterParts:
         recorder: EventRecorder,
         clock: WallClock,
         rng: Random,
+        reset_extended: Callable[[], bool],
     ) -> None:
+        """`reset_extended`: see `NodeKeeper`."""
         configuration = options.configuration
         self._clock, self._rng = clock, rng
         self.client = client
@@ -89,6 +91,7 @@ class ClusterParts:
             rng=rng,
             tell_pod_cidr=runtime.update_runtime_config,
             on_reported=self._volumes_reported,
+            reset_extended=reset_extended,
         )
         observer.on_change(self.node.changed_soon)
         self.source = ApiServerSource(self.cluster.pods, recorder)

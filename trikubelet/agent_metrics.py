@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from trikubelet.metrics import cluster, node, pleg, pods, probes, runtime, servers, volumes
+from trikubelet.metrics import cluster, devices, node, pleg, pods, probes, runtime, servers, volumes
 from trikubelet.metrics.exposition import AgentMetrics
 from trikubelet.metrics.families import gauge
 
@@ -53,6 +53,7 @@ def agent_metrics(
         partial(pleg.collect_running, agent.pleg.cache),
         lambda: _node(agent),
         partial(node.collect_gates, agent.options.configuration.feature_gates),
+        *_devices(agent),
         *_volumes(agent),
         *_cluster(agent),
         *node.process_collectors(),
@@ -76,6 +77,11 @@ def agent_metrics(
 def _node(agent: Agent) -> Iterable[Metric]:
     info = agent.node.cached().status.node_info
     return node.collect_node(agent.options.node_name, info, cgroup_v2=agent.runtime_options.machine.cgroup_v2)
+
+
+def _devices(agent: Agent) -> list[Collect]:
+    manager = agent.devices.manager
+    return [] if manager is None else [partial(devices.collect_devices, manager.measures)]
 
 
 def _volumes(agent: Agent) -> list[Collect]:

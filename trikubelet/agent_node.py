@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from trikubelet.clock import WallClock
     from trikubelet.cri.client import ImageClient
     from trikubelet.cri.v1 import VersionResponse
+    from trikubelet.devices.model import DeviceResources
     from trikubelet.node.runtime_state import RuntimeState
     from trikubelet.runtime.options import MachineFacts, RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
@@ -115,6 +116,7 @@ def make_observer(
     runtime_version: Callable[[], VersionResponse | None],
     machine: MachineView,
     volumes_in_use: Callable[[], tuple[str, ...] | None],
+    devices: Callable[[], DeviceResources],
 ) -> NodeObserver:
     """Looks at the machine and the runtime. A machine that cannot be read is logged, and takes no pods.
 
@@ -137,6 +139,7 @@ def make_observer(
         images,
         runtime_version=runtime_version,
         volumes_in_use=volumes_in_use,
+        devices=devices,
         host=machine.host,
         lookup=machine.lookup,
     )

@@ -21,6 +21,7 @@ import trio
 from trikubelet.logs import get_logger
 from trikubelet.metrics.health_checks import HealthChecks
 from trikubelet.metrics.http_requests import READ_ONLY, READ_WRITE, RequestCounts
+from trikubelet.podresources.providers import NO_PROVIDERS, Providers
 from trikubelet.podresources.server import FOLDER, SOCKET, PodResourcesServer
 from trikubelet.server.counted import counted
 from trikubelet.server.handlers.exposition import Exposition, ScrapedPage, metrics_page, summary_page, text_page
@@ -81,7 +82,8 @@ class AgentServer:
         everything = node_api(view, self._parts, Switches(), clock)
         self._local = HttpServer(local_api(view, clock, everything))
         self._listeners = NodeListeners(self._ports())
-        self._pod_resources = PodResourcesServer(agent.pods, agent.sync_loop.active_pods)
+        providers = NO_PROVIDERS if agent.devices.manager is None else Providers(devices=agent.devices.manager)
+        self._pod_resources = PodResourcesServer(agent.pods, agent.sync_loop.active_pods, providers)
 
     @property
     def addresses(self) -> Mapping[str, tuple[str, int]]:

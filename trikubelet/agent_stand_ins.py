@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 
@@ -13,6 +14,7 @@ from trikubelet.agent_node import MachineView
 from trikubelet.allocation.store import AllocationStore
 from trikubelet.config.sources.mux import PodSource
 from trikubelet.cri.client import RuntimeClient
+from trikubelet.grpc import Channel
 from trikubelet.pleg.ends import ContainerEnds
 from trikubelet.pleg.pidfd import PidfdWatchers
 from trikubelet.pods.worker_registry import PodWorkerRegistry
@@ -31,6 +33,8 @@ class StandIns:
     pod_files: PodFiles | None = None
     diskless: bool = False
     """No pull records, no credentials from files, no rotation of logs and no collection of images."""
+    connect_plugins: Callable[[Path], AbstractAsyncContextManager[Channel]] | None = None
+    """How device plugins are reached, by their sockets; None on a node without a disk: there are none."""
     make_pidfds: Callable[[RuntimeClient, ContainerEnds], PidfdWatchers] = PidfdWatchers
     machine: MachineView = attrs.field(factory=MachineView)
     admission: Admission | None = None

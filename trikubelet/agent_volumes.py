@@ -16,7 +16,6 @@ import trio
 from trikubelet.api import Quantity
 from trikubelet.clock import WallClock
 from trikubelet.events import EventRecorder
-from trikubelet.volumes import layout
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.kinds.content import ConfigMapKind, DownwardAPIKind, ProjectedKind, SecretKind
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.agent_cluster import ClusterParts
-    from trikubelet.plugins.registration import PluginRegistrar
-    from trikubelet.plugins.watcher import SocketWatch
+    from trikubelet.agent_plugins import AgentPlugins
     from trikubelet.volumes.csi.drivers import Drivers
     from trikubelet.volumes.csi.registration import CSIRegistration
     from trikubelet.volumes.kinds.protocol import VolumeKind
@@ -59,22 +57,6 @@ class VolumeTools:
     meter: VolumeMeter
 
 
-class PluginParts:
-    """Plugins that come to the agent by themselves, over sockets in a folder: CSI drivers."""
-
-    def __init__(self, sockets: SocketWatch, registrar: PluginRegistrar, csi: CSIRegistration) -> None:
-        self.sockets = sockets
-        self.registrar = registrar
-        self.csi = csi
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        with self.sockets:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.csi.run)
-                nursery.start_soon(self.registrar.run)
-
-
 class VolumeParts:
     """`manager` implements `volumes.interface.PodVolumes`."""
 
@@ -83,6 +65,7 @@ class VolumeParts:
         root: Path,
         *,
         cluster: ClusterParts | None,
+        plugins: AgentPlugins,
         allocatable: Callable[[], Mapping[str, Quantity]],
         recorder: EventRecorder,
         clock: WallClock,
@@ -105,13 +88,13 @@ class VolumeParts:
         )
         kinds = node_kinds(tools)
         self.drivers: Drivers | None = None
-        self.plugins: PluginParts | None = None
+        self._csi: CSIRegistration | None = None
         if cluster is not None:
             from trikubelet.volumes.csi.drivers import Drivers
 
             drivers = self.drivers = Drivers()
             kinds += _cluster_kinds(tools, cluster, drivers)
-            self.plugins = _plugins(tools, cluster, drivers)
+            self._csi = _csi_registration(tools, cluster, drivers, plugins)
         self.manager = VolumeManager(
             root=tools.root,
             kinds=Kinds.of(kinds),
@@ -133,8 +116,8 @@ class VolumeParts:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. Started when the volumes that an earlier agent left are known."""
         async with trio.open_nursery() as nursery:
-            if self.plugins is not None:
-                nursery.start_soon(self.plugins.run)
+            if self._csi is not None:
+                nursery.start_soon(self._csi.run)
             await nursery.start(self.manager.run)
             task_status.started()
 
@@ -195,11 +178,11 @@ def _cluster_kinds(tools: VolumeTools, cluster: ClusterParts, drivers: Drivers) 
     ]
 
 
-def _plugins(tools: VolumeTools, cluster: ClusterParts, drivers: Drivers) -> PluginParts:
-    from trikubelet.plugins.registration import PluginRegistrar
-    from trikubelet.plugins.watcher import SocketWatch
+def _csi_registration(
+    tools: VolumeTools, cluster: ClusterParts, drivers: Drivers, plugins: AgentPlugins
+) -> CSIRegistration:
     from trikubelet.volumes.csi.registration import PLUGIN_TYPE, CSIRegistration
 
     csi = CSIRegistration(drivers, entries=cluster.node.drivers, storage=tools.storage)
-    sockets = SocketWatch(layout.registration_directory(tools.root))
-    return PluginParts(sockets, PluginRegistrar(sockets, {PLUGIN_TYPE: csi}, rng=tools.rng), csi)
+    plugins.add_handler(PLUGIN_TYPE, csi)
+    return csi

@@ -18,6 +18,7 @@ from trikubelet.events import EventRecorder, EventType
 from trikubelet.node.view import NodeView
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pods.admitting import Admitting
+from trikubelet.pods.allocating import NoPodDevices, PodDevices
 from trikubelet.pods.preempting import Preempting
 from trikubelet.status.manager import StatusManager
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from trikubelet.admission.types import Rejected
     from trikubelet.pods.admitting import AdmitAgain
+    from trikubelet.pods.allocating import DevicesAnswered
 
 
 @attrs.frozen(kw_only=True)
@@ -42,12 +44,13 @@ class NodeDoorkeeper:
     """A pod with the resources that it was given."""
     features: Collection[str]
     """What the node has of what updates may need."""
+    devices: PodDevices = attrs.field(factory=NoPodDevices)
 
     def make_admitting(
         self,
         others: Callable[[], Sequence[Pod]],
         on_admitted: Callable[[Pod], None],
-        send: Callable[[AdmitAgain], Awaitable[None]],
+        send: Callable[[AdmitAgain | DevicesAnswered], Awaitable[None]],
     ) -> Admitting:
         return Admitting(
             self.admission,
@@ -58,6 +61,7 @@ class NodeDoorkeeper:
             on_rejected=self._reject,
             send=send,
             allocated=self.allocated,
+            devices=self.devices,
         )
 
     def has_begun(self, pod: Pod) -> bool:

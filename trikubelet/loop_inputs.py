@@ -17,6 +17,7 @@ from trikubelet.housekeeping import NodeContents
 from trikubelet.logs import get_logger
 from trikubelet.pleg.lifecycle import PodLifecycleEvent
 from trikubelet.pods.admitting import AdmitAgain
+from trikubelet.pods.allocating import DevicesAnswered
 from trikubelet.probes.types import ProbeUpdate
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ LoopEvent = (
     | RuntimeBack
     | AdmitAgain
     | RetryResizes
+    | DevicesAnswered
 )
 
 

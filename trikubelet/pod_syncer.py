@@ -42,6 +42,7 @@ from trikubelet.probes.results import PodResults
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.runtime.results import SyncAction
+from trikubelet.status.container_statuses import ResourceHealthOf, no_resource_health, shows_health
 from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch
 from trikubelet.status.lost_ends import with_lost_ends
 from trikubelet.status.manager import StatusManager
@@ -119,11 +120,14 @@ class _Settled:
         reported: PodStatus | None,
         probed: PodResults,
         resizes: tuple[PodCondition, ...],
+        health: ResourceHealthOf,
     ) -> bool:
         """Whether another sync would have the same to go by."""
         if self.reported is not reported or self.probed is not probed or self.resizes is not resizes:
             return False
         if not _asks_the_same(self.pod, pod):
+            return False
+        if reported is not None and not shows_health(reported, health):
             return False
         same_time = attrs.evolve(observed, observed_at=self.observed.observed_at)
         return same_time == self.observed
@@ -173,6 +177,8 @@ class AgentPodSyncer:
     mirrors: Callable[[Pod, Pod | None], None] = lambda pod, mirror: None
     """Told of each pod that is synced, with the mirror pod that shows it: sees to it that a static pod has one."""
     allocation: Allocation = attrs.field(factory=AsAskedFor)
+    resource_health: Callable[[str], ResourceHealthOf] = lambda uid: no_resource_health
+    """How the devices of a pod's containers do, by its UID."""
     _settled: dict[str, _Settled] = attrs.field(factory=dict, init=False)
     """By UID."""
 
@@ -189,7 +195,9 @@ class AgentPodSyncer:
         if (
             settled is not None
             and self.network_problem() is None
-            and settled.still_holds(pod, status, reported, probed, self.allocation.conditions(uid))
+            and settled.still_holds(
+                pod, status, reported, probed, self.allocation.conditions(uid), self.resource_health(uid)
+            )
         ):
             self._settled[uid] = settled
             self.mirrors(pod, mirror_pod)
@@ -361,6 +369,7 @@ class AgentPodSyncer:
             outcomes=self.probes.results.of_pod(uid).outcomes,
             recursive_read_only=self.runtime.mounts_read_only_recursively(pod),
             resizes=self.allocation.conditions(uid),
+            resource_health=self.resource_health(uid),
         )
         # An agent that finds a pod running counts from the pod's start, not from its own.
         status = attrs.evolve(status, start_time=_oldest_sandbox(observed))

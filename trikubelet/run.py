@@ -24,6 +24,7 @@ import trio
 
 from trikubelet import __version__, sd_notify
 from trikubelet.agent import Agent
+from trikubelet.agent_devices import DeviceFolderError
 from trikubelet.agent_node import ReservationError
 from trikubelet.agent_node_view import NodeView
 from trikubelet.agent_options import EMBEDDED, AgentOptions
@@ -88,7 +89,7 @@ def run_agent(options: AgentOptions) -> int:
         try:
             return trio.run(_run, options)
         except BaseExceptionGroup as group:
-            expected, unexpected = group.split((StartError, SocketInUseError, PortError))
+            expected, unexpected = group.split((StartError, SocketInUseError, PortError, DeviceFolderError))
             if expected is None or unexpected is not None:
                 raise
             for leaf in _leaves(expected):

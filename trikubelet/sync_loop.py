@@ -30,6 +30,7 @@ from trikubelet.loop_inputs import (
 )
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pods.admitting import AdmitAgain
+from trikubelet.pods.allocating import DevicesAnswered
 from trikubelet.pods.classify import is_terminal
 from trikubelet.pods.cleanup import is_inactive
 from trikubelet.pods.types import SyncPodType, UpdatePodOptions
@@ -79,7 +80,7 @@ class Doorkeeper(Protocol):
         self,
         others: Callable[[], Sequence[Pod]],
         on_admitted: Callable[[Pod], None],
-        send: Callable[[AdmitAgain], Awaitable[None]],
+        send: Callable[[AdmitAgain | DevicesAnswered], Awaitable[None]],
     ) -> Admitting: ...
 
     def has_begun(self, pod: Pod) -> bool:
@@ -271,6 +272,9 @@ class SyncLoop:
             case RetryResizes():
                 if not self._draining:
                     self._sync_pods(self._allocation.retry())
+            case DevicesAnswered():
+                if not self._draining:
+                    self._admitting.devices_answered(event)
             case ProbeUpdate():
                 pod = self._pods.pod_by_uid(event.pod_uid)
                 if pod is not None and self._probes.report(event):

@@ -1,4 +1,4 @@
-"""A device manager that runs, with plugins in memory: no socket but its own, which nobody uses here."""
+"""A device manager that runs, with plugins in memory."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 import trio
-import trio.testing
 
-from tests.device_plugin import ToyPlugin
+from tests.devices.plugin_sockets import PluginSockets
 from trikubelet.devices.manager import DeviceManager
-from trikubelet.devices.server import FOLDER, Registration
-from trikubelet.devices.v1beta1 import RegisterRequest
-from trikubelet.grpc import Channel, Server
+from trikubelet.devices.server import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.device_plugin import ToyPlugin
     from trikubelet.api import Pod
 
 
@@ -28,10 +26,6 @@ class Stage:
 
     nursery: trio.Nursery
     root: Path
-    sockets: dict[Path, ToyPlugin] = attrs.field(factory=dict)
-    """Where plugins listen."""
-    lives: dict[ToyPlugin, set[trio.CancelScope]] = attrs.field(factory=dict)
-    """Around each connection to a plugin."""
     active: set[str] = attrs.field(factory=set)
     sources_ready: bool = True
     running: set[tuple[str, str]] = attrs.field(factory=set)
@@ -39,9 +33,11 @@ class Stage:
     """How often the node heard of others resources."""
     ill: list[set[str]] = attrs.field(factory=list)
     """Pods, each time that some heard of their devices' health."""
+    sockets: PluginSockets = attrs.field(init=False)
     manager: DeviceManager = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.sockets = PluginSockets(self.nursery, self.folder)
         self.manager = self.new_manager()
 
     @property
@@ -54,47 +50,23 @@ class Stage:
             active=lambda: self.active,
             sources_ready=lambda: self.sources_ready,
             runs=lambda uid, container: (uid, container) in self.running,
-            connect=self.connect,
+            connect=self.sockets.connect,
         )
         manager.on_change(self._changed)
         manager.on_health(lambda pods: self.ill.append(set(pods)))
         return manager
 
-    def connect(self, path: Path) -> Channel:
-        async def stream() -> trio.abc.Stream:
-            await trio.lowlevel.checkpoint()
-            plugin = self.sockets.get(path)
-            if plugin is None:
-                raise FileNotFoundError(2, "No such file or directory")
-            ours, theirs = trio.testing.memory_stream_pair()
-            self.nursery.start_soon(self._serve, plugin, theirs)
-            return ours
-
-        return Channel(stream)
-
-    async def _serve(self, plugin: ToyPlugin, stream: trio.abc.Stream) -> None:
-        with trio.CancelScope() as scope:
-            self.lives.setdefault(plugin, set()).add(scope)
-            await Server([plugin]).serve_stream(stream)
+    async def register(self, plugin: ToyPlugin, socket: str = "toy.sock", *, version: str = "v1beta1") -> None:
+        """As it would by the agent's socket. Raises GRPCError. Returns when its devices are known."""
+        await self.sockets.register(self.manager, plugin, socket, version=version)
 
     def listen(self, plugin: ToyPlugin, socket: str = "toy.sock") -> None:
         """The plugin can be connected to from now on."""
-        self.sockets[self.folder / socket] = plugin
+        self.sockets.listen(plugin, socket)
 
     def kill(self, plugin: ToyPlugin) -> None:
         """The plugin's process is gone: nobody listens, and its connections break."""
-        for path in [path for path, one in self.sockets.items() if one is plugin]:
-            del self.sockets[path]
-        for scope in self.lives.pop(plugin, ()):
-            scope.cancel()
-
-    async def register(self, plugin: ToyPlugin, socket: str = "toy.sock", *, version: str = "v1beta1") -> None:
-        """As it would by the agent's socket. Raises GRPCError. Returns when its devices are known."""
-        self.listen(plugin, socket)
-        request = RegisterRequest(version=version, endpoint=socket, resource_name=plugin.resource)
-        connections, measures = self.manager._connections, self.manager.measures
-        await Registration(self.folder, connections, measures).register(request)
-        await settle()
+        self.sockets.kill(plugin)
 
     async def admit(self, pod: Pod) -> None:
         """As the agent would. Raises AllocationError."""
@@ -131,11 +103,6 @@ class Stage:
 
     def _changed(self) -> None:
         self.changes += 1
-
-
-async def settle() -> None:
-    """Until nothing can happen any more without the clock."""
-    await trio.testing.wait_all_tasks_blocked()
 
 
 @asynccontextmanager

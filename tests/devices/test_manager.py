@@ -122,9 +122,9 @@ async def test_a_pod_that_comes_again_keeps_its_devices(tmp_path: Path, autojump
     async with device_stage(tmp_path) as stage:
         one, _ = await kubelets_plugins(stage)
         pod = make_pod("p", container(r1=1))
-        assert stage.manager.needs_allocation(pod)
+        assert stage.manager.lacking(pod)
         await stage.admit(pod)
-        assert not stage.manager.needs_allocation(pod)
+        assert not stage.manager.lacking(pod)
         await stage.admit(pod)
         stage.active.clear()
         await stage.manager.allocate(pod)
@@ -138,7 +138,7 @@ async def test_pods_without_devices_have_nothing_to_do_here(tmp_path: Path, auto
     async with device_stage(tmp_path) as stage:
         plain = make_pod("p", container(cpu="1"))
         allocatable = {"cpu": Quantity(1)}
-        assert not stage.manager.needs_allocation(plain)
+        assert not stage.manager.lacking(plain)
         assert stage.manager.problem(plain) is None
         assert stage.manager.allocatable_for(plain, allocatable) is allocatable
         await stage.admit(plain)
@@ -441,7 +441,7 @@ async def test_pods_that_run_are_left_in_peace_by_a_new_agent(tmp_path: Path, au
         stage.running.add(("p", "main"))
         pod = make_pod("p", container(r1=1))
         assert stage.manager.problem(pod) is None
-        assert not stage.manager.needs_allocation(pod)
+        assert not stage.manager.lacking(pod)
         await stage.admit(pod)
         stage.running.clear()
         assert "no healthy devices present" in str(stage.manager.problem(pod)), "the machine was started anew"

@@ -10,8 +10,9 @@ import trio.testing
 from grpclib import GRPCError, Status
 
 from tests.device_plugin import Brick, ToyPlugin
+from tests.devices.plugin_sockets import settle
 from tests.devices.situations import R1, R2, container, make_pod
-from tests.devices.stage import Stage, device_stage, settle
+from tests.devices.stage import Stage, device_stage
 from trikubelet.devices import v1beta1
 from trikubelet.devices.book import STOP_GRACE
 from trikubelet.devices.endpoint import ALLOCATE_SECONDS, LIST_PAUSE, PRE_START_SECONDS
@@ -121,7 +122,7 @@ async def test_a_plugin_never_tells_of_its_devices(tmp_path: Path, autojump_cloc
         await stage.register(plugin)
         await trio.sleep(1000)
         assert stage.amounts(R1) == (None, None)
-        assert not stage.manager.needs_allocation(make_pod("p", container(r1=1))), "nobody knows that it is a device"
+        assert not stage.manager.lacking(make_pod("p", container(r1=1))), "nobody knows that it is a device"
 
 
 async def test_a_plugin_refuses_to_tell_of_its_devices(tmp_path: Path, autojump_clock: MockClock) -> None:

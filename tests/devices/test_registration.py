@@ -9,8 +9,9 @@ import trio
 from grpclib import GRPCError, Status
 
 from tests.device_plugin import Introduction, ToyPlugin, register
+from tests.devices.plugin_sockets import settle
 from tests.devices.situations import R1, container, make_pod
-from tests.devices.stage import Stage, device_stage, settle
+from tests.devices.stage import Stage, device_stage
 from trikubelet.devices.book import STOP_GRACE
 from trikubelet.devices.endpoint import PluginError
 from trikubelet.devices.manager import DeviceManager

@@ -16,7 +16,9 @@ from prometheus_client.metrics_core import Metric
 from tests.agent.sim_node import clock_without_threads
 from tests.metrics.kubelet_facts import BOUNDS, FACTS
 from tests.metrics.lives import bounds_of, labels_of, live_in_cluster, live_without_cluster, read
+from trikubelet.devices.measures import DeviceMeasures
 from trikubelet.measures import Histograms
+from trikubelet.metrics.devices import collect_devices
 from trikubelet.metrics.node import collect_gates
 from trikubelet.metrics.text_format import write_text
 from trikubelet.metrics.volumes import collect_csi, collect_volumes
@@ -58,6 +60,7 @@ async def exposed(folder: Path) -> dict[str, Metric]:
     """All families that there can be, by name."""
     drivers = drivers_of(Histograms(BOUNDS["storage"]))
     others = [*collect_csi(drivers), *collect_gates({"AllAlpha": False})]
+    others += collect_devices(device_measures())
     others += [one for one in collect_volumes(cast("VolumeManager", Volumes())) if "stats" in one.name]
     return {**await live_without_cluster(folder), **await live_in_cluster(), **read(b"".join(write_text(others)))}
 
@@ -119,6 +122,13 @@ def drivers_of(durations: Histograms) -> Drivers:
     drivers.durations = durations
     durations.observe(("driver", "call", "OK"), 1)
     return drivers
+
+
+def device_measures() -> DeviceMeasures:
+    measures = DeviceMeasures()
+    measures.registrations["toy.example.com/brick",] += 1
+    measures.allocations.observe(("toy.example.com/brick",), 1)
+    return measures
 
 
 def test_a_family_without_help_would_be_found() -> None:

@@ -14,6 +14,7 @@ from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Reject
 from trikubelet.api import Node, Pod
 from trikubelet.cluster.errors import ApiUnreachable
 from trikubelet.pods.admitting import FETCH_TIMEOUT, AdmitAgain, Admitting
+from trikubelet.pods.allocating import DevicesAnswered, NoPodDevices, PodDevices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -38,6 +39,7 @@ class Desk:
     asked: list[tuple[str, list[str], bool]] = attrs.field(factory=list)
     final: list[tuple[str, str | None]] = attrs.field(factory=list)
     admitted: list[Pod] = attrs.field(factory=list)
+    devices: PodDevices = attrs.field(factory=NoPodDevices)
     fetches: int = 0
     ended_for: list[tuple[str, list[str]]] = attrs.field(factory=list)
     has: dict[str, Pod] = attrs.field(factory=dict)
@@ -57,6 +59,7 @@ class Desk:
             on_rejected=lambda pod, verdict: self.final.append((pod.metadata.uid, verdict.reason)),
             send=self.send,
             allocated=lambda pod: self.has.get(pod.metadata.uid, pod),
+            devices=self.devices,
         )
 
     def on_admitted(self, pod: Pod) -> None:
@@ -83,9 +86,12 @@ class Desk:
         self.ended_for.append((preemptor.metadata.uid, [victim.metadata.uid for victim in victims]))
         self.victims += victims
 
-    async def send(self, event: AdmitAgain) -> None:
+    async def send(self, event: AdmitAgain | DevicesAnswered) -> None:
         await trio.lowlevel.checkpoint()
-        self.admitting.again(event)
+        if isinstance(event, DevicesAnswered):
+            self.admitting.devices_answered(event)
+        else:
+            self.admitting.again(event)
 
 
 @asynccontextmanager

@@ -30,9 +30,10 @@ from trikubelet.api import (
 )
 from trikubelet.cri import v1
 from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.runtime.container import ContainerStarter, StartError, StartRequest
+from trikubelet.runtime.container import ContainerStarter, StartError, StartRequest, no_extras
 from trikubelet.runtime.container_config import ContainerExtras
 from trikubelet.runtime.dns import DNSSettings
+from trikubelet.runtime.errors import ContainerConfigError
 from trikubelet.runtime.hooks import HookError
 from trikubelet.runtime.images import ImageManager
 from trikubelet.runtime.kill import Killer
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.api import Container, Pod
+    from trikubelet.runtime.container import Extras
     from trikubelet.runtime.hooks import HookRunner
 
 
@@ -62,7 +64,15 @@ class Hooks:
             raise self.error
 
 
-async def start(node: Node, pod: Pod, *, hooks: Hooks | None = None, objects: Any = None, **request: Any) -> str:
+async def start(
+    node: Node,
+    pod: Pod,
+    *,
+    hooks: Hooks | None = None,
+    objects: Any = None,
+    extras: Extras = no_extras,
+    **request: Any,
+) -> str:
     """Start the pod's container in a sandbox of its own."""
     runtime = RuntimeClient(node.channel)
     starter = ContainerStarter(
@@ -74,6 +84,7 @@ async def start(node: Node, pod: Pod, *, hooks: Hooks | None = None, objects: An
         node.options,
         Turns(1),
         objects=objects,
+        extras=extras,
         hooks=cast("HookRunner | None", hooks),
         killer=Killer(runtime, node.recorder),
     )
@@ -142,6 +153,11 @@ async def test_a_request_brings_images_users_and_devices(autojump_clock: MockClo
     extras = ContainerExtras(
         devices=[v1.Device(container_path="/dev/gpu", host_path="/dev/gpu0")], environment={"GPU": "0", "OWN": "no"}
     )
+
+    async def extras_of(pod: Pod, container: Container) -> ContainerExtras:
+        assert container in pod.spec.containers
+        return extras
+
     container = make_container(
         volume_mounts=(mount,), env=(EnvVar("OWN", "yes"),), args=("$(GPU)",), termination_message_path="/dev/end"
     )
@@ -153,7 +169,7 @@ async def test_a_request_brings_images_users_and_devices(autojump_clock: MockClo
         image_volumes={"models": v1.ImageSpec(image="test/models:1")},
         user_namespace=users,
         recursive_read_only=True,
-        extras=extras,
+        extras=extras_of,
     )
     made = created(node)
     assert [one.container_path for one in made.mounts] == ["/models", "/etc/hosts", "/dev/end"]
@@ -164,6 +180,21 @@ async def test_a_request_brings_images_users_and_devices(autojump_clock: MockClo
     assert [device.container_path for device in made.devices] == ["/dev/gpu"]
     assert variables(node) == {"GPU": b"0", "OWN": b"yes"}
     assert made.args == ["0"]
+
+
+async def test_a_container_does_not_start_without_its_devices(autojump_clock: MockClock, node: Node) -> None:
+    """`GetResources` is the first thing that the kubelet asks for, and its error is shown as it is."""
+
+    async def extras(_pod: Pod, _container: Container) -> ContainerExtras:
+        raise ContainerConfigError("device plugin PreStartContainer rpc failed with err: too hot")
+
+    pod = make_pod(make_container())
+    with pytest.raises(StartError) as failed:
+        await start(node, pod, extras=extras)
+    message = "device plugin PreStartContainer rpc failed with err: too hot"
+    assert (failed.value.reason, failed.value.message) == ("CreateContainerConfigError", message)
+    assert node.said(pod)[-1] == ("Failed", f"Error: {message}")
+    assert node.sim.running_containers() == []
 
 
 async def test_a_container_gets_its_volumes_devices_and_groups(autojump_clock: MockClock, node: Node) -> None:

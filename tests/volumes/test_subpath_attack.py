@@ -26,6 +26,7 @@ from tests.conftest import NIGHTLY
 from tests.volumes import link_swapper
 from tests.volumes.stage import empty_dir
 from tests.volumes.stage import pod as pod_with
+from trikubelet.agent_plugins import AgentPlugins
 from trikubelet.agent_volumes import VolumeParts
 from trikubelet.api import Pod
 from trikubelet.clock import SystemClock
@@ -118,6 +119,7 @@ async def battle(root: Path) -> AsyncIterator[Battle]:
     parts = VolumeParts(
         root / "agent",
         cluster=None,
+        plugins=AgentPlugins(root / "agent", random.Random(1)),
         allocatable=dict,
         recorder=recorder,
         clock=clock,

@@ -3,6 +3,9 @@
 The first refusal is what the pod gets; it is final. A question that cannot be answered yet stops the asking: the pod is
 held, and asked about again from the beginning. Ending other pods comes last of all, after everything else has been
 asked, so that nobody is ended for a pod that is refused in the end.
+
+Devices are asked about where the kubelet gives them out. They are given out later, to pods that nothing else speaks
+against (`pods.allocating`): so no plugin is asked for a pod that is refused for something else.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from trikubelet.admission.declared_features import DECLARED
 from trikubelet.admission.predicates import NODE_AFFINITY, Misfit, Mismatch, misfits
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
 from trikubelet.admission.resources import Demand, Insufficient
-from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Rejected, Verdict, Wait
+from trikubelet.admission.types import Admitted, Devices, NeedsFreshNode, NoDevices, Preempt, Rejected, Verdict, Wait
 from trikubelet.api import Container, Pod
 from trikubelet.node.runtime_state import RuntimeAbilities
 from trikubelet.pods.classify import is_critical_pod
@@ -57,6 +60,7 @@ class NodeAdmission:
     """Whether a container of a pod may use swap."""
     resizes_pod_level: bool = True
     """Whether resources of pods as a whole can be changed while they run."""
+    devices: Devices = attrs.field(factory=NoDevices)
     _demands: dict[str, tuple[Pod, Demand]] = attrs.field(factory=dict, init=False)
     """What was worked out before, by UID: a hundred pods that arrive at once are each compared with all others."""
 
@@ -76,7 +80,10 @@ class NodeAdmission:
             refusal = handlers.unsupported_groups_policy(supported=abilities.supplemental_groups_policy)
             if refusal is not None:
                 return refusal
-        room = _room_for(pod, others, misfits(pod, self._held(others), node), fresh=fresh)
+        refusal = handlers.without_devices(self.devices.problem(pod))
+        if refusal is not None:
+            return refusal
+        room = _room_for(pod, others, misfits(pod, self._held(others), self._for_pod(pod, node)), fresh=fresh)
         if not isinstance(room, Admitted | Preempt):
             return room
         return (
@@ -92,6 +99,14 @@ class NodeAdmission:
             pod, allocated, pod_level=self.resizes_pod_level, may_swap=self.may_swap
         )
         return infeasible or self.admit(pod, others, node=node, fresh=True)
+
+    def _for_pod(self, pod: Pod, node: Node) -> Node:
+        """The node as it is for this pod: the object says nothing of devices whose plugin has not come back yet."""
+        told = node.status.allocatable
+        allocatable = self.devices.allocatable_for(pod, told)
+        if allocatable is told:
+            return node
+        return attrs.evolve(node, status=attrs.evolve(node.status, allocatable={**allocatable}))
 
     def _held(self, others: Sequence[Pod]) -> list[Demand]:
         held: list[Demand] = []

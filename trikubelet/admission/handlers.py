@@ -77,6 +77,13 @@ def unsupported_groups_policy(*, supported: bool) -> Rejected | None:
     return Rejected(SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED, message)
 
 
+def without_devices(problem: str | None) -> Rejected | None:
+    """A pod that cannot get its devices (kubelet: `admission.GetPodAdmitResult`). `problem`: why, None if it can."""
+    if problem is None:
+        return None
+    return Rejected(UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {problem}, which is unexpected")
+
+
 def unenforceable_apparmor(pod: Pod, machine: MachineFacts) -> Rejected | None:
     """A profile that nobody would enforce. A pod that has started is not asked again."""
     if pod.status.phase not in ("", POD_PENDING):

@@ -13,9 +13,9 @@ import attrs
 from trikubelet.api import Pod
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from trikubelet.api import Node
+    from trikubelet.api import Node, Quantity
 
 
 @attrs.frozen
@@ -63,6 +63,28 @@ class Wait:
 
 
 Verdict = Admitted | Rejected | Preempt | NeedsFreshNode | Wait
+
+
+class Devices(Protocol):
+    """What admission asks about devices of plugins (`trikubelet.devices.manager`)."""
+
+    def problem(self, pod: Pod) -> str | None:
+        """Why the pod cannot get the devices that it asks for, as far as that is known without asking plugins."""
+        ...
+
+    def allocatable_for(self, pod: Pod, allocatable: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+        """What the node has for the pod, `allocatable` being what its object says."""
+        ...
+
+
+class NoDevices:
+    """Of a node without plugins."""
+
+    def problem(self, _: Pod) -> str | None:
+        return None
+
+    def allocatable_for(self, _: Pod, allocatable: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+        return allocatable
 
 
 class Admission(Protocol):

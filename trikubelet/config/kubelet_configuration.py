@@ -372,7 +372,9 @@ PLEG_GATES: Final = ("EventedPLEG", "GenericPLEG", "PidfdPLEG")
 """The sources of container events. All are used unless switched off; the kubelet knows the first only."""
 
 RESIZE_GATES: Final = ("InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers")
-SUPPORTED_FEATURE_GATES: Final = frozenset((*PLEG_GATES, *RESIZE_GATES, "PodAndContainerStatsFromCRI"))
+SUPPORTED_FEATURE_GATES: Final = frozenset(
+    (*PLEG_GATES, *RESIZE_GATES, "PodAndContainerStatsFromCRI", "ResourceHealthStatus")
+)
 """Feature gates that change what the agent does."""
 
 RELATIVE_PATHS: Final = (

@@ -3,7 +3,7 @@
 Who asks what, in the order of a pod's life:
 
     admission       `problem`: would the pod get its devices? `allocatable_for`: as many as are taken are always enough
-    admitting       `needs_allocation`, then `allocate`: plugins are asked, and it is written down; the pod is held
+    admitting       `lacking`, then `allocate`: plugins are asked, and it is written down; the pod is held
     runtime         `extras`: what a container is started with, each time that it is
     status          `health`
     node            `resources`, `reset_extended`
@@ -157,14 +157,15 @@ class DeviceManager:
         zero = Quantity(0)
         return {**allocatable, **{name: max(number, allocatable.get(name, zero)) for name, number in least.items()}}
 
-    def needs_allocation(self, pod: Pod) -> bool:
-        """Whether `allocate` has anything to do for the pod."""
+    def lacking(self, pod: Pod) -> frozenset[str]:
+        """Resources of which `allocate` has to give the pod something."""
         granted, running = self._book.granted_to(pod.metadata.uid), self._running(pod)
-        return any(
-            amount and resource not in granted.get(container.name, {})
+        return frozenset(
+            resource
             for container in containers_in_order(pod)
             if container.name not in running
             for resource, amount in self._book.wanted(pod, container).items()
+            if amount and resource not in granted.get(container.name, {})
         )
 
     async def allocate(self, pod: Pod) -> None:

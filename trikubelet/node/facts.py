@@ -11,6 +11,7 @@ import attrs
 
 from trikubelet import __version__
 from trikubelet.api import ContainerImage, Taint
+from trikubelet.devices.model import DeviceResources
 from trikubelet.node.address_choice import AddressSettings, HostAddresses
 from trikubelet.node.capacity import Reservations
 from trikubelet.node.conditions import Pressure
@@ -44,6 +45,8 @@ class NodeFacts:
     shutdown_problem: str | None = None
     warnings: tuple[str, ...] = ()
     """What a node that is ready should have and this one has not."""
+    devices: DeviceResources = attrs.field(factory=DeviceResources)
+    """What plugins have."""
     volumes_in_use: tuple[str, ...] | None = None
     """Unique names of attachable volumes; None while they are not known, which leaves the node's list as it is."""
 

@@ -83,11 +83,13 @@ class NodeKeeper:
         rng: Random,
         tell_pod_cidr: Callable[[str], Awaitable[None]] | None = None,
         on_reported: Callable[[tuple[str, ...]], object] = lambda _volumes: None,
+        reset_extended: Callable[[], bool] = lambda: False,
     ) -> None:
         """`heartbeat`: the same server without a rate limit, with a short deadline. `store`: holds this node alone.
         `facts`: as they are now, `storage_problem` aside, to which this adds the CSINode's. `tell_pod_cidr`: tells the
         runtime the pods' networks; raises CRIError. `on_reported` is told the volumes in use that the API server has
-        in the node's status, after each look at it."""
+        in the node's status, after each look at it. `reset_extended`: whether what a node object that is there already
+        says of devices is not about this machine."""
         self._client = client
         self._heartbeat = heartbeat
         self._store = store
@@ -96,6 +98,7 @@ class NodeKeeper:
         self._clock = clock
         self._rng = rng
         self._on_reported = on_reported
+        self._reset_extended = reset_extended
         self._recorder = recorder
         self._events = StatusEvents(settings.name, recorder)
         self._reports = ReportClock(settings.report_period, rng)
@@ -310,7 +313,7 @@ class NodeKeeper:
             self.startup.created(self._clock.now())
             return node
         existing = await self._client.get(NODES, self._settings.name)
-        wanted = reconciled(initial, existing)
+        wanted = reconciled(initial, existing, reset_extended=self._reset_extended())
         return existing if wanted is existing else await self._patch(self._client, existing, wanted)
 
     # Reports

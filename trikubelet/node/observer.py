@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from trikubelet.cri.errors import CRIError
+from trikubelet.devices.model import DeviceResources
 from trikubelet.logs import get_logger
 from trikubelet.node.address_choice import HostAddresses, IPAddress
 from trikubelet.node.addresses import read_host_addresses
@@ -72,6 +73,7 @@ class NodeObserver:
         shutdown_problem: Callable[[], str | None] = lambda: None,
         warnings: Callable[[], tuple[str, ...]] = tuple,
         volumes_in_use: Callable[[], tuple[str, ...] | None] = lambda: None,
+        devices: Callable[[], DeviceResources] = DeviceResources,
         host: Callable[[], HostAddresses] = read_host_addresses,
         lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up,
     ) -> None:
@@ -86,13 +88,14 @@ class NodeObserver:
         self._shutdown_problem = shutdown_problem
         self._warnings = warnings
         self._volumes_in_use = volumes_in_use
+        self._devices = devices
         self._read_host = host
         self._lookup = lookup
         self._host = HostAddresses()
         self._resolved: tuple[IPAddress, ...] = ()
         self._images: tuple[ContainerImage, ...] = ()
         self._listeners: list[Callable[[], object]] = []
-        state.on_change(self._tell)
+        state.on_change(self.tell)
 
     @property
     def boot_id(self) -> str:
@@ -102,6 +105,11 @@ class NodeObserver:
     def on_change(self, listener: Callable[[], object]) -> None:
         """`listener` is called synchronously when facts have changed; it must not block."""
         self._listeners.append(listener)
+
+    def tell(self) -> None:
+        """Some fact has changed, perhaps one that others know."""
+        for listener in self._listeners:
+            listener()
 
     def facts(self) -> NodeFacts:
         """As they are now."""
@@ -123,6 +131,7 @@ class NodeObserver:
             storage_problem=self._storage_problem(),
             shutdown_problem=self._shutdown_problem(),
             warnings=self._warnings(),
+            devices=self._devices(),
             volumes_in_use=self._volumes_in_use(),
         )
 
@@ -145,7 +154,7 @@ class NodeObserver:
             return
         if images != self._images:
             self._images = images
-            self._tell()
+            self.tell()
 
     async def _look_up_name(self) -> None:
         """Where no address of the node is given; an answer that does not come leaves the last one."""
@@ -154,11 +163,7 @@ class NodeObserver:
         resolved = await self._lookup(self._addresses.node_name)
         if resolved is not None and resolved != self._resolved:
             self._resolved = resolved
-            self._tell()
-
-    def _tell(self) -> None:
-        for listener in self._listeners:
-            listener()
+            self.tell()
 
 
 async def _repeat(look: Callable[[], Awaitable[None]], period: float) -> None:

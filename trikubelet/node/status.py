@@ -95,7 +95,10 @@ def next_node(original: Node, facts: NodeFacts, settings: NodeSettings, now: dat
         capacity=amounts,
         allocatable=_unchanged_as_before(
             before.allocatable,
-            allocatable(amounts, reserved(amounts, settings.reservations), before.allocatable),
+            {
+                **allocatable(amounts, reserved(amounts, settings.reservations), before.allocatable),
+                **_quantities(facts.devices.allocatable),
+            },
         ),
         conditions=conditions,
         addresses=addresses,
@@ -181,14 +184,19 @@ def image_list(images: list[v1.Image]) -> tuple[ContainerImage, ...]:
 
 
 def _capacity(before: NodeStatus, facts: NodeFacts, settings: NodeSettings) -> dict[str, Quantity]:
-    """What others say that the node has stays."""
+    """What others say that the node has stays. Of devices whose plugin has gone for good it has none any more."""
     known = capacity(
         facts.machine,
         max_pods=settings.max_pods,
         pods_per_core=settings.pods_per_core,
         local_storage=settings.local_storage,
     )
-    return _unchanged_as_before(before.capacity, {**before.capacity, **known})
+    devices = {**dict.fromkeys(facts.devices.gone, 0), **facts.devices.capacity}
+    return _unchanged_as_before(before.capacity, {**before.capacity, **known, **_quantities(devices)})
+
+
+def _quantities(numbers: Mapping[str, int]) -> dict[str, Quantity]:
+    return {name: Quantity(number) for name, number in numbers.items()}
 
 
 def _unchanged_as_before(before: Mapping[str, Quantity], after: Mapping[str, Quantity]) -> dict[str, Quantity]:

@@ -4,6 +4,7 @@
     hold           all other verdicts: the pod stays here without a worker, and its requests count for others
     meanwhile      a task makes room, another fetches the node; or the runtime has to answer first
     again          the sync loop hears that this is done, and hands it in here: the pod is admitted, or asked about anew
+    devices        a pod that is admitted and wants some is held until it has them (`allocating`)
 
 The sync loop alone calls in here, and never waits. What the tasks find out goes back through its channel, so verdicts
 are reached in the loop, one after the other, each with all that was decided before.
@@ -17,10 +18,12 @@ from typing import TYPE_CHECKING, Final, assert_never
 import attrs
 import trio
 
+from trikubelet.admission.handlers import without_devices
 from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Rejected, Wait
-from trikubelet.api import Pod
 from trikubelet.cluster.errors import ApiError
 from trikubelet.logs import get_logger
+from trikubelet.pods.allocating import Allocating, DevicesAnswered, NoPodDevices, PodDevices
+from trikubelet.pods.held import HeldPod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.admission.types import Admission
+    from trikubelet.api import Pod
     from trikubelet.node.view import NodeView
     from trikubelet.pods.preempting import Preempting
 
@@ -35,15 +39,6 @@ log = get_logger("admission")
 
 FETCH_TIMEOUT: Final = 10.0
 """Seconds for the API server to tell of the node; then the copy at hand has to do."""
-
-
-@attrs.define(eq=False)
-class HeldPod:
-    """A pod whose verdict is not final, in its newest version."""
-
-    pod: Pod
-    for_runtime: bool = False
-    """It waits for the runtime to answer."""
 
 
 @attrs.frozen
@@ -59,9 +54,9 @@ class Admitting:
     """Finds the verdict on each pod. `others`: the active pods, held ones included, as the pod manager has them.
 
     `on_admitted` and `on_rejected` are called with each final verdict, possibly before `ask` returns. `send` puts an
-    event into the sync loop's channel, which hands it to `again`. `allocated` gives a pod with the resources that it
-    has, which may be others than it asks for: pods are judged so, and handed on by their specs. `run` has to run, or
-    held pods stay held.
+    event into the sync loop's channel, which hands it to `again`, or to `devices_answered`. `allocated` gives a pod
+    with the resources that it has, which may be others than it asks for: pods are judged so, and handed on by their
+    specs. `run` has to run, or held pods stay held.
     """
 
     def __init__(
@@ -73,8 +68,9 @@ class Admitting:
         others: Callable[[], Sequence[Pod]],
         on_admitted: Callable[[Pod], None],
         on_rejected: Callable[[Pod, Rejected], None],
-        send: Callable[[AdmitAgain], Awaitable[None]],
+        send: Callable[[AdmitAgain | DevicesAnswered], Awaitable[None]],
         allocated: Callable[[Pod], Pod] = lambda pod: pod,
+        devices: PodDevices = NoPodDevices(),  # noqa: B008 - has no state
     ) -> None:
         self._allocated = allocated
         self._admission = admission
@@ -84,6 +80,7 @@ class Admitting:
         self._on_admitted = on_admitted
         self._on_rejected = on_rejected
         self._send = send
+        self._allocating = Allocating(devices, send)
         self._held: dict[str, HeldPod] = {}
         self._want_node: list[HeldPod] = []
         self._node_wanted = trio.Event()
@@ -104,7 +101,8 @@ class Admitting:
 
     def forget(self, uid: str) -> None:
         """Nobody wants the pod any more; for one that is not held, nothing happens. Whoever ends for it still ends."""
-        self._held.pop(uid, None)
+        if (held := self._held.pop(uid, None)) is not None:
+            self._allocating.forget(held)
 
     def again(self, event: AdmitAgain) -> None:
         """Go on with a held pod, unless it has gone meanwhile."""
@@ -113,9 +111,21 @@ class Admitting:
             return
         if event.room_made:
             del self._held[held.pod.metadata.uid]
-            self._on_admitted(held.pod)
+            self._admit(held)
         else:
             self._judge(held, fresh=True)
+
+    def devices_answered(self, event: DevicesAnswered) -> None:
+        """A held pod has its devices, or cannot get them. For one that has gone meanwhile nothing happens."""
+        pod, uid = event.held.pod, event.held.pod.metadata.uid
+        if self._held.get(uid) is not event.held:
+            return
+        del self._held[uid]
+        refusal = without_devices(event.problem)
+        if refusal is None:
+            self._on_admitted(pod)
+        else:
+            self._reject(pod, refusal)
 
     def ask_those_that_wait_for_the_runtime(self) -> None:
         """It may have answered."""
@@ -126,6 +136,7 @@ class Admitting:
         """Do what verdicts need, until cancelled. Cancelling it leaves pods held, and pods that are ended end."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_node_fresh)
+            nursery.start_soon(self._allocating.run)
             task_status.started()
             async for held, verdict in self._rooms:
                 nursery.start_soon(self._make_room, held, verdict)
@@ -140,10 +151,9 @@ class Admitting:
         held.for_runtime = False
         match verdict:
             case Admitted():
-                self._on_admitted(pod)
+                self._admit(held)
             case Rejected():
-                log.info("pod rejected", pod=pod.full_name, reason=verdict.reason, problem=verdict.message)
-                self._on_rejected(pod, verdict)
+                self._reject(pod, verdict)
             case Preempt():
                 victims = tuple(others.get(victim.metadata.uid, victim) for victim in verdict.victims)
                 for victim in victims:
@@ -160,6 +170,18 @@ class Admitting:
                 log.debug("pod waits to be admitted", pod=pod.full_name, problem=verdict.why)
             case _:
                 assert_never(verdict)
+
+    def _admit(self, held: HeldPod) -> None:
+        """Nothing speaks against the pod; what it lacks yet are devices."""
+        if self._allocating.lacks(held.pod):
+            self._held[held.pod.metadata.uid] = held
+            self._allocating.begin(held)
+        else:
+            self._on_admitted(held.pod)
+
+    def _reject(self, pod: Pod, verdict: Rejected) -> None:
+        log.info("pod rejected", pod=pod.full_name, reason=verdict.reason, problem=verdict.message)
+        self._on_rejected(pod, verdict)
 
     async def _make_room(self, held: HeldPod, verdict: Preempt) -> None:
         await self._preempting.make_room(held.pod, verdict.victims, verdict.resource)

@@ -7,7 +7,7 @@ that was created and never started) is seen by the next inspection, and the plan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from trikubelet.runtime.options import NodeValues, RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
 
+    Extras = Callable[[Pod, Container], Awaitable[ContainerExtras]]
+    """What a container gets besides what its pod says, asked each time that it starts. Raises ContainerConfigError."""
+
 log = get_logger("runtime")
 
 CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
@@ -91,7 +94,10 @@ class StartRequest:
     """The sandbox's."""
     recursive_read_only: bool = False
     """Whether the pod's runtime handler can mount volumes read-only with everything below them."""
-    extras: ContainerExtras = attrs.field(factory=ContainerExtras)
+
+
+async def no_extras(_pod: Pod, _container: Container) -> ContainerExtras:
+    return ContainerExtras()
 
 
 class ContainerStarter:
@@ -99,8 +105,8 @@ class ContainerStarter:
 
     `objects`: whom to ask for what the environment names. `hooks` runs postStart hooks and `killer` ends containers
     whose hook failed; without them, no postStart hook is run. `node`: what containers are told of it, without one what
-    the options say. `seen_end` spares the question where a container that is to be removed keeps its log. `actuated`
-    keeps what containers were started with.
+    the options say. `extras`: what containers get for their devices. `seen_end` spares the question where a container
+    that is to be removed keeps its log. `actuated` keeps what containers were started with.
     """
 
     def __init__(
@@ -117,6 +123,7 @@ class ContainerStarter:
         hooks: HookRunner | None = None,
         killer: Killer | None = None,
         node: NodeValues | None = None,
+        extras: Extras = no_extras,
         seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
         actuated: ActuatedResources | None = None,
     ) -> None:
@@ -132,6 +139,7 @@ class ContainerStarter:
         self._hooks = hooks
         self._killer = killer
         self._node = node or options.fixed_node
+        self._extras = extras
         self._seen_end = seen_end
 
     async def start(self, request: StartRequest) -> str:
@@ -208,8 +216,9 @@ class ContainerStarter:
         """Raises ContainerConfigError, SandboxConfigError and OSError."""
         pod, container = request.pod, request.container
         target_id = self._target_id(request)
+        extras = await self._extras(pod, container)
         devices = container_devices(pod, container, self._mounts)
-        environment = await self._environment(request)
+        environment = {**extras.environment, **await self._environment(request)}
         mounts = await container_mounts(
             pod,
             container,
@@ -234,7 +243,7 @@ class ContainerStarter:
             target_id=target_id,
             user_namespace=request.user_namespace,
             volume_groups=self._mounts.supplemental_groups(pod),
-            extras=request.extras,
+            extras=extras,
         )
         return container_config(pod, container, inputs, self._options)
 
@@ -242,14 +251,13 @@ class ContainerStarter:
         pod, container = request.pod, request.container
         objects = await gather_objects(self._objects, pod, container)
         files = await gather_env_files(self._files, self._mounts, pod, container)
-        environment = container_environment(
+        return container_environment(
             pod,
             container,
             addresses=Addresses(request.pod_ips, self._node.host_ips()),
             allocatable=self._node.allocatable(),
             objects=attrs.evolve(objects, files=files),
         )
-        return {**request.extras.environment, **environment}
 
     def _target_id(self, request: StartRequest) -> str:
         target = getattr(request.container, "target_container_name", "")

@@ -18,7 +18,7 @@ import trio
 
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.node.runtime_state import RuntimeAbilities
-from trikubelet.runtime.container import ContainerStarter
+from trikubelet.runtime.container import ContainerStarter, no_extras
 from trikubelet.runtime.errors import KillPodError
 from trikubelet.runtime.gc import ContainerCollector
 from trikubelet.runtime.gc_choice import ContainerGCPolicy, dead_containers_beyond
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from trikubelet.cri import v1
     from trikubelet.cri.client import ImageClient, RuntimeClient
     from trikubelet.events import EventRecorder
+    from trikubelet.runtime.container import Extras
     from trikubelet.runtime.ended import Ended
     from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus, RunningPod
     from trikubelet.runtime.mounts import PodMounts
@@ -80,7 +81,8 @@ class RuntimeManager:
     - `credentials` for registries, and `pull_records` of which pods may use which images;
     - `ended`: when a container has ended;
     - `cgroups`: which cgroup a pod's sandbox belongs into;
-    - `resizing`: what pods that run are resized with; without it they keep what they were started with.
+    - `resizing`: what pods that run are resized with; without it they keep what they were started with;
+    - `extras`: what containers get for their devices.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class RuntimeManager:
         cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
         resizing: Resizing | None = None,
         on_turn: Callable[[str, str], None] = lambda uid, container: None,
+        extras: Extras = no_extras,
     ) -> None:
         """`on_turn`: see `Killer`.
 
@@ -146,6 +149,7 @@ class RuntimeManager:
             hooks=hooks,
             killer=self._killer,
             node=self._node,
+            extras=extras,
             seen_end=self._observer.seen_end,
             actuated=self._actuated,
         )

@@ -44,10 +44,12 @@ from trikubelet.sim.runtime import SimulatedRuntime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from trikubelet.admission.types import Admission
     from trikubelet.api import Pod
     from trikubelet.cluster.types import ApiClient
+    from trikubelet.grpc import Channel
     from trikubelet.pleg.ends import ContainerEnds
     from trikubelet.pods.worker_registry import PodWorkerRegistry
 
@@ -177,6 +179,7 @@ async def simulated_node(
     machine: MachineView = SIMULATED_MACHINE,
     change_options: Callable[[AgentOptions], AgentOptions] | None = None,
     prepare: Callable[[Agent], None] | None = None,
+    connect_plugins: Callable[[Path], AbstractAsyncContextManager[Channel]] | None = None,
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
@@ -185,6 +188,7 @@ async def simulated_node(
     worker threads, which on a mock clock have to be done without. `registry` is what the pod workers drive. `admission`
     judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster. `change_options` gets
     the options and gives what the agent is told instead. `prepare` is called with the agent before it runs.
+    `connect_plugins`: how device plugins are reached by their sockets; without it nobody takes any.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
@@ -207,6 +211,7 @@ async def simulated_node(
             admission=admission,
             open_allocations=partial(memory_allocations, sim.checkpoints),
             rng=rng or random.Random(sim.seed),
+            connect_plugins=connect_plugins,
         )
         agent = Agent(
             options,

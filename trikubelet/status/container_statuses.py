@@ -35,7 +35,7 @@ from trikubelet.runtime.plan import any_main_container_created, should_restart
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trikubelet.api import Container, VolumeMount
+    from trikubelet.api import Container, PodStatus, VolumeMount
 
 CONTAINER_CREATING: Final = "ContainerCreating"
 POD_INITIALIZING: Final = "PodInitializing"
@@ -59,6 +59,12 @@ ResourceHealthOf: TypeAlias = Callable[[str], tuple[ResourceStatus, ...]]
 def no_resource_health(_: str) -> tuple[ResourceStatus, ...]:
     """Nobody watches devices."""
     return ()
+
+
+def shows_health(status: PodStatus, health: ResourceHealthOf) -> bool:
+    """Whether a status tells of the devices as they are."""
+    shown = (*status.init_container_statuses, *status.container_statuses, *status.ephemeral_container_statuses)
+    return all(one.allocated_resources_status == health(one.name) for one in shown)
 
 
 @attrs.frozen

@@ -1,0 +1,143 @@
+"""Pods that wait for devices: they are held, and get them in their order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from tests.pods.factories import make_pod
+from tests.pods.test_admitting import Desk, running
+from trikubelet.admission.types import Admitted, Preempt
+from trikubelet.devices.model import AllocationError
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from trikubelet.api import Pod
+
+A, B, C, OTHER = (make_pod(name) for name in ("a", "b", "c", "other"))
+
+
+@attrs.define
+class Devices:
+    """Two pods' worth of one resource, each device asked for by itself; and plenty of another."""
+
+    wants: dict[str, frozenset[str]]
+    free: Counter[str] = attrs.field(factory=lambda: Counter({"brick": 4, "plate": 100}))
+    given: dict[str, Counter[str]] = attrs.field(factory=dict)
+    call_takes: float = 1
+    hanging: set[str] = attrs.field(factory=set)
+    """UIDs of pods whose plugin does not answer."""
+
+    def lacking(self, pod: Pod) -> frozenset[str]:
+        uid = pod.metadata.uid
+        return frozenset() if uid in self.given else self.wants.get(uid, frozenset())
+
+    async def allocate(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        taken: Counter[str] = Counter()
+        try:
+            for resource in [*self.wants[uid]] * 2:
+                if not self.free[resource]:
+                    raise AllocationError(f"requested number of devices unavailable for {resource}")
+                self.free[resource] -= 1
+                taken[resource] += 1
+                await trio.sleep(float("inf") if uid in self.hanging else self.call_takes)
+        except BaseException:
+            self.free += taken
+            raise
+        self.given[uid] = taken
+
+
+def desk_with(devices: Devices) -> partial[Desk]:
+    return partial(Desk, devices=devices)
+
+
+BRICKS, PLATES = frozenset({"brick"}), frozenset({"plate"})
+
+
+async def test_a_pod_is_held_until_it_has_its_devices(autojump_clock: MockClock) -> None:
+    devices = Devices({"a": BRICKS})
+    async with running(Admitted(), Admitted(), make=desk_with(devices)) as desk:
+        desk.admitting.ask(A)
+        desk.admitting.ask(OTHER)
+        assert [*desk.admitting.held] == ["a"]
+        assert desk.final == [("other", None)], "it wants none"
+        await trio.sleep(3)
+        assert (desk.final, [*desk.admitting.held]) == ([("other", None), ("a", None)], [])
+        desk.verdicts.append(Admitted())
+        desk.admitting.ask(A)
+        assert desk.final[-1] == ("a", None), "it has them"
+
+
+async def test_pods_get_devices_in_their_order_all_or_nothing(autojump_clock: MockClock) -> None:
+    """Together they would each take a part, and two would be refused for want of the rest."""
+    devices = Devices({"a": BRICKS, "b": BRICKS, "c": BRICKS, "other": PLATES})
+    async with running(*[Admitted()] * 4, make=desk_with(devices)) as desk:
+        for pod in (A, B, C, OTHER):
+            desk.admitting.ask(pod)
+        await trio.sleep(2.5)
+        assert desk.final == [("a", None), ("other", None)] or desk.final == [("other", None), ("a", None)]
+        await trio.sleep(10)
+        assert desk.final[2:] == [("b", None), ("c", "UnexpectedAdmissionError")]
+        assert not desk.admitting.held
+
+
+async def test_a_plugin_that_hangs_holds_up_those_who_want_its_devices(autojump_clock: MockClock) -> None:
+    devices = Devices({"a": BRICKS, "b": BRICKS, "other": PLATES}, hanging={"a"})
+    async with running(*[Admitted()] * 3, make=desk_with(devices)) as desk:
+        for pod in (A, B, OTHER):
+            desk.admitting.ask(pod)
+        await trio.sleep(100)
+        assert (desk.final, [*desk.admitting.held]) == ([("other", None)], ["a", "b"])
+        desk.admitting.forget("a")
+        await trio.sleep(3)
+        assert desk.final == [("other", None), ("b", None)]
+        assert devices.free["brick"] == 2, "what the first was given is free"
+
+
+async def test_a_pod_may_go_while_it_waits_for_its_turn(autojump_clock: MockClock) -> None:
+    devices = Devices({"a": BRICKS, "b": BRICKS, "c": BRICKS})
+    async with running(*[Admitted()] * 3, make=desk_with(devices)) as desk:
+        for pod in (A, B, C):
+            desk.admitting.ask(pod)
+        desk.admitting.forget("b")
+        await trio.sleep(10)
+        assert desk.final == [("a", None), ("c", None)]
+        assert "b" not in devices.given
+
+
+async def test_a_pod_may_go_as_it_gets_its_devices(autojump_clock: MockClock) -> None:
+    """The loop has yet to hear of them."""
+    devices = Devices({"a": BRICKS}, call_takes=0)
+    async with running(Admitted(), make=desk_with(devices)) as desk:
+        desk.admitting.ask(A)
+        while "a" not in devices.given:
+            await trio.lowlevel.checkpoint()
+        desk.admitting.forget("a")
+        await trio.sleep(1)
+        assert desk.final == []
+
+
+async def test_room_is_made_first(autojump_clock: MockClock) -> None:
+    devices = Devices({"a": BRICKS})
+    async with running(Preempt((OTHER,)), make=desk_with(devices)) as desk:
+        desk.pods = [OTHER]
+        desk.admitting.ask(A)
+        await trio.sleep(29)
+        assert (desk.final, devices.given) == ([], {})
+        await trio.sleep(5)
+        assert desk.final == [("a", None)]
+
+
+async def test_the_newest_version_is_admitted(autojump_clock: MockClock) -> None:
+    newer = attrs.evolve(A, metadata=attrs.evolve(A.metadata, resource_version="2"))
+    async with running(Admitted(), make=desk_with(Devices({"a": BRICKS}))) as desk:
+        desk.admitting.ask(A)
+        desk.admitting.update(newer)
+        await trio.sleep(3)
+        assert desk.admitted == [newer]

@@ -1,0 +1,128 @@
+"""The part of an agent that has to do with devices of plugins (`trikubelet.devices`).
+
+It is there on every node with a disk: a plugin may come at any time. A simulated node has none, and answers that it has
+no devices.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trikubelet.devices.model import AllocationError, DeviceResources
+from trikubelet.grpc import SocketInUseError
+from trikubelet.runtime.container import no_extras
+from trikubelet.runtime.errors import ContainerConfigError
+from trikubelet.runtime.model import ContainerState
+from trikubelet.status.container_statuses import no_resource_health
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.agent import Agent
+    from trikubelet.agent_stand_ins import StandIns
+    from trikubelet.api import Container, Pod, Quantity
+    from trikubelet.devices.manager import DeviceManager
+    from trikubelet.runtime.container_config import ContainerExtras
+    from trikubelet.status.container_statuses import ResourceHealthOf
+
+HEALTH_GATE: Final = "ResourceHealthStatus"
+NO_RESOURCES: Final = DeviceResources()
+
+
+class DeviceFolderError(Exception):
+    """Device plugins cannot be served. The text says why, and what to do."""
+
+
+class NodeDevices:
+    """What the agent's other parts ask. Each answers as the method of `DeviceManager` of the same name."""
+
+    def __init__(self, manager: DeviceManager | None, *, tells_health: bool = True) -> None:
+        self.manager = manager
+        self._tells_health = tells_health
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Raises SocketInUseError and DeviceFolderError, perhaps in a group."""
+        if self.manager is None:
+            task_status.started()
+            return
+        try:
+            await self.manager.run(task_status=task_status)
+        except* SocketInUseError:
+            raise
+        except* OSError as group:
+            problem = "; ".join(str(error) for error in group.exceptions)
+            raise DeviceFolderError(
+                f"device plugins cannot be served: {problem}: make device-plugins in the root folder a folder that the "
+                "agent can write, or give another --root-dir"
+            ) from group
+
+    def problem(self, pod: Pod) -> str | None:
+        return None if self.manager is None else self.manager.problem(pod)
+
+    def allocatable_for(self, pod: Pod, allocatable: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+        return allocatable if self.manager is None else self.manager.allocatable_for(pod, allocatable)
+
+    def lacking(self, pod: Pod) -> frozenset[str]:
+        return frozenset() if self.manager is None else self.manager.lacking(pod)
+
+    async def allocate(self, pod: Pod) -> None:
+        if self.manager is not None:
+            await self.manager.allocate(pod)
+
+    async def extras(self, pod: Pod, container: Container) -> ContainerExtras:
+        """Raises ContainerConfigError: the container cannot be started now."""
+        if self.manager is None:
+            return await no_extras(pod, container)
+        try:
+            return await self.manager.extras(pod, container)
+        except AllocationError as error:
+            raise ContainerConfigError(str(error)) from None
+
+    def resources(self) -> DeviceResources:
+        return NO_RESOURCES if self.manager is None else self.manager.resources()
+
+    @property
+    def reset_extended(self) -> bool:
+        return self.manager is not None and self.manager.reset_extended
+
+    def health(self, uid: str) -> ResourceHealthOf:
+        if self.manager is None or not self._tells_health:
+            return no_resource_health
+        return self.manager.health(uid)
+
+
+def node_devices(agent: Agent, stand_ins: StandIns) -> NodeDevices:
+    """The devices of an agent's node, which other parts of it are told of. Its sync loop may be made later."""
+    if stand_ins.diskless and stand_ins.connect_plugins is None:
+        return NodeDevices(None)
+    from trikubelet.devices.manager import DeviceManager
+    from trikubelet.devices.server import FOLDER, PLUGIN_TYPE
+    from trikubelet.grpc import open_unix_channel
+
+    def runs(uid: str, container: str) -> bool:
+        seen = agent.pleg.cache.last_seen(uid)
+        found = None if seen is None else seen.find_container(container)
+        return found is not None and found.state is ContainerState.RUNNING
+
+    def health_changed(uids: frozenset[str]) -> None:
+        for uid in uids:
+            agent.sync_loop.sync_soon(uid)
+
+    manager = DeviceManager(
+        agent.options.root_dir / FOLDER,
+        active=lambda: {pod.metadata.uid for pod in agent.sync_loop.active_pods()},
+        sources_ready=lambda: agent.sync_loop.sources_ready,
+        runs=runs,
+        connect=stand_ins.connect_plugins or open_unix_channel,
+    )
+    tells_health = agent.options.configuration.feature_gates.get(HEALTH_GATE, True)
+    manager.on_change(lambda: agent.observer.tell())
+    if tells_health:
+        manager.on_health(health_changed)
+    if not stand_ins.diskless:
+        agent.plugins.add_handler(PLUGIN_TYPE, manager.plugin_handler)
+    return NodeDevices(manager, tells_health=tells_health)
