@@ -176,6 +176,13 @@ def test_the_container_before_is_the_last_state() -> None:
     )
 
 
+def test_containers_that_were_made_and_never_started_do_not_hide_the_last_end() -> None:
+    """Each agent that is killed between making and starting one leaves one, and the next knows nothing of before."""
+    ended_first = seen(A, "exited", 3, id_="first", restart_count=0)
+    left = [seen(A, "created", id_=f"attempt-{count}", restart_count=count) for count in (3, 2, 1)]
+    assert statuses(pod(A), observed(*left, ended_first)) == [waiting(A, last=3, restart_count=3)]
+
+
 def test_a_container_that_ran_and_is_now_unknown_has_failed() -> None:
     message = "The container could not be located when the pod was terminated"
     expected = attrs.evolve(ended(A, restart_count=1), state=ended_state(137, "ContainerStatusUnknown", message))

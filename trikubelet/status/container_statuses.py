@@ -1,7 +1,7 @@
 """What each container of a pod does: from what the runtime shows and what was reported before.
 
 A status is built in three steps. First what the runtime shows: the newest container of the name is the state, the one
-before it the last state. A container that the runtime does not show waits to be made; if it was reported as running it
+that was started before it the last state. A container that the runtime does not show waits to be made; if it was reported as running it
 must have ended, with an exit code that nobody will ever know (137). Last, when a container is to be started again and
 the last attempt told why it could not (CrashLoopBackOff, ImagePullBackOff …), it waits for that reason.
 
@@ -99,13 +99,14 @@ def container_statuses(
 
 
 def _shown(container: Container, old: ContainerStatus | None, around: Surroundings) -> ContainerStatus:
-    seen = [status for status in around.observed.container_statuses if status.name == container.name][:2]
+    seen = [status for status in around.observed.container_statuses if status.name == container.name]
     if not seen:
         return _not_shown(container, old, around)
     status = _from_observed(container, seen[0], old, around)
     # One that was made and never started, since the agent ended in between, is no state that a container was in.
-    if len(seen) == 2 and seen[1].state is not model.ContainerState.CREATED:
-        status = attrs.evolve(status, last_state=_from_observed(container, seen[1], old, around).state)
+    before = next((one for one in seen[1:] if one.state is not model.ContainerState.CREATED), None)
+    if before is not None:
+        status = attrs.evolve(status, last_state=_from_observed(container, before, old, around).state)
     return status
 
 
