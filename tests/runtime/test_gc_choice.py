@@ -95,6 +95,31 @@ def test_by_default_each_container_keeps_its_last_dead_run() -> None:
     assert [one.id for one in doomed] == ["foo-a-2", "foo-a-1"]
 
 
+@pytest.mark.parametrize(
+    ("never_started", "doomed"),
+    [
+        ("foo-a-4", ["foo-a-2", "foo-a-1"]),
+        ("foo-a-4 foo-a-3", ["foo-a-3", "foo-a-1"]),
+        ("foo-a-4 foo-a-3 foo-a-2", ["foo-a-3", "foo-a-2"]),
+        ("foo-a-2", ["foo-a-2", "foo-a-3", "foo-a-1"]),
+    ],
+)
+def test_the_last_run_stays_whatever_was_made_and_never_started_after_it(never_started: str, doomed: list[str]) -> None:
+    containers = [
+        attrs.evolve(one, never_started=one.id in never_started.split()) for one in dead("foo", "a", 4, 3, 2, 1)
+    ]
+    found = containers_to_collect(containers, ContainerGCPolicy(), now=NOW, is_removed=lambda uid: False)
+    assert [one.id for one in found] == doomed
+
+
+def test_what_may_be_starting_stays_unless_its_pod_is_removed() -> None:
+    starting = [attrs.evolve(one, never_started=True) for one in (*dead("foo", "a", 1), *dead("deleted", "a", 1))]
+    found = containers_to_collect(
+        starting, ContainerGCPolicy(0, 0, 0), now=NOW, is_removed=lambda uid: uid == "deleted"
+    )
+    assert [one.id for one in found] == ["deleted-a-1"]
+
+
 SANDBOXES: dict[str, tuple[list[SeenSandbox], list[str]]] = {
     "a dead one of a removed pod goes": ([SeenSandbox("a", "deleted", 0, active=False)], []),
     "one in use of a removed pod stays": ([SeenSandbox("a", "deleted", 0, active=True)], ["a"]),

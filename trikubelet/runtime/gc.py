@@ -84,6 +84,7 @@ class ContainerCollector:
                 created_at=container.created_at / 1e9,
                 unknown=container.state == v1.ContainerState.CONTAINER_UNKNOWN,
                 attempt=container.metadata.attempt,
+                never_started=container.state == v1.ContainerState.CONTAINER_CREATED,
             )
             for container in listed
             if container.state != v1.ContainerState.CONTAINER_RUNNING

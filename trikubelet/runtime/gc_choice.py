@@ -36,6 +36,8 @@ class DeadContainer:
     unknown: bool = False
     """It may run after all: kill it first."""
     attempt: int = 0
+    never_started: bool = False
+    """It was made, and is about to be started, unless the agent ended in between."""
 
 
 @attrs.frozen
@@ -60,6 +62,8 @@ def containers_to_collect(
     """The containers to remove: all of removed pods, then the oldest beyond the policy's numbers.
 
     `now` in seconds since the epoch; `is_removed` tells of a pod's uid that nothing of the pod is needed any more.
+    A container that was never started takes no place from one that ran, whose log and exit code somebody may want:
+    the newest of a name stays, since it may be starting, and others go.
     """
     units: dict[tuple[str, str], list[DeadContainer]] = {}
     for container in sorted(containers, key=_age, reverse=True):
@@ -68,6 +72,11 @@ def containers_to_collect(
     doomed: list[DeadContainer] = []
     for key in [key for key in units if is_removed(key[0])]:
         doomed += units.pop(key)
+    for key, unit in list(units.items()):
+        doomed += [container for container in unit[1:] if container.never_started]
+        units[key] = [container for container in unit if not container.never_started]
+        if not units[key]:
+            del units[key]
     if policy.max_per_pod_container >= 0:
         doomed += _cut(units, policy.max_per_pod_container)
     if policy.max_containers >= 0 and _count(units) > policy.max_containers:
