@@ -123,8 +123,8 @@ class ActuatedResources:
         # Of a pod that somebody else started nothing is known but that it was resized by nobody here.
         record = self._store.get(pod.metadata.uid) or self._as_allocated(pod)
         if record.containers.get(name) != resources:
-            containers = {**record.containers, name: resources}
-            self._set(pod.metadata.uid, attrs.evolve(record, containers=containers))
+            record = attrs.evolve(record, containers={**record.containers, name: resources})
+        self._set(pod.metadata.uid, record)
 
     def _as_allocated(self, pod: Pod) -> PodAllocation:
         """Containers without a limit run with the pod's."""

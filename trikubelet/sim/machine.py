@@ -88,6 +88,8 @@ class Sandbox:
     entry: v1.PodSandbox | None = None
     """Its entry in list replies, until something changes."""
     containers: dict[str, Container] = attrs.field(factory=dict)
+    resources: v1.LinuxContainerResources | None = None
+    """What it was updated to; None: it has what it was made with."""
 
     @property
     def name_key(self) -> str:
@@ -116,6 +118,9 @@ class Container:
     signals: list[tuple[float, str]] = attrs.field(factory=list)
     """The signals it got, with their Trio times."""
     resources: v1.ContainerResources | None = None
+    """What it was updated to; None: it has what it was made with."""
+    memory_used: int = 0
+    """Bytes, as its program would use them: for tests to set."""
     user: v1.ContainerUser | None = None
     """Who its first process is; None: the runtime does not say."""
     entry: v1.Container | None = None

@@ -160,10 +160,11 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
     async def update_pod_sandbox_resources(
         self, update_pod_sandbox_resources_request: v1.UpdatePodSandboxResourcesRequest
     ) -> v1.UpdatePodSandboxResourcesResponse:
-        sandbox_id = update_pod_sandbox_resources_request.pod_sandbox_id
+        request = update_pod_sandbox_resources_request
+        sandbox_id = request.pod_sandbox_id
 
         async def effect() -> v1.UpdatePodSandboxResourcesResponse:
-            self._machine.find_sandbox(sandbox_id)
+            self._machine.find_sandbox(sandbox_id).resources = request.resources
             return v1.UpdatePodSandboxResourcesResponse()
 
         return await self._desk.serve("UpdatePodSandboxResources", (sandbox_id,), effect)
@@ -245,10 +246,27 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
             container = self._machine.find_container(request.container_id)
             if container.state is EXITED:
                 raise GRPCError(Status.UNKNOWN, "container is in CONTAINER_EXITED state")
+            if 0 < request.linux.memory_limit_in_bytes < container.memory_used:
+                raise GRPCError(Status.UNKNOWN, "memory.limit_in_bytes: device or resource busy")
             container.resources = v1.ContainerResources(linux=request.linux)
             return v1.UpdateContainerResourcesResponse()
 
         return await self._desk.serve("UpdateContainerResources", (request.container_id,), effect)
+
+    async def container_stats(self, container_stats_request: v1.ContainerStatsRequest) -> v1.ContainerStatsResponse:
+        container_id = container_stats_request.container_id
+
+        async def effect() -> v1.ContainerStatsResponse:
+            container = self._machine.find_container(container_id)
+            used = container.memory_used if container.state is RUNNING else 0
+            memory = v1.MemoryUsage(
+                timestamp=self._machine.timestamp(),
+                usage_bytes=v1.UInt64Value(value=used),
+                working_set_bytes=v1.UInt64Value(value=used),
+            )
+            return v1.ContainerStatsResponse(stats=v1.ContainerStats(memory=memory))
+
+        return await self._desk.serve("ContainerStats", (container_id,), effect)
 
     async def reopen_container_log(
         self, reopen_container_log_request: v1.ReopenContainerLogRequest
