@@ -7,7 +7,7 @@ STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubel
 # What the tests on real containerd need, by Debian's names. They start what they use: the registry's service is not for
 # this machine to have.
 DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static docker-registry iproute2 \
-  iptables procps
+  iptables procps dbus-daemon
 # Two processes: one for the tests that use the machine, one after the other, and one for all others.
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 

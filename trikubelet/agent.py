@@ -27,6 +27,7 @@ from trikubelet.agent_node import local_view, look_at_node, make_observer, node_
 from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.agent_plugins import AgentPlugins
 from trikubelet.agent_probes import ProbeParts
+from trikubelet.agent_shutdown import node_shutdown
 from trikubelet.agent_sources import configured_sources, warn_of_duplicate
 from trikubelet.agent_stand_ins import StandIns
 from trikubelet.config.sources.mux import PodSource, SourceMux
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from trikubelet.cri.client import ImageClient, RuntimeClient
     from trikubelet.cri.v1 import VersionResponse
     from trikubelet.node.view import NodeView
+    from trikubelet.shutdown.manager import ShutdownManager
     from trikubelet.volumes.interface import PodVolumes
 
 log = get_logger("agent")
@@ -110,6 +112,7 @@ class Agent:
         self.ends = ContainerEnds(runtime_client)
         self.runtime_state = RuntimeState(runtime_client, on_recovery=lambda: self.sync_loop.runtime_is_back())
         self.runtime_options = runtime_options(options)
+        self.shutdown: ShutdownManager | None = None
         settings = node_settings(options)
         rng = stand_ins.rng or Random()
         self.plugins = AgentPlugins(options.root_dir, rng)
@@ -123,6 +126,7 @@ class Agent:
             machine=stand_ins.machine,
             volumes_in_use=lambda: self.volumes.in_use(),
             devices=self.devices.resources,
+            shutdown_problem=lambda: None if self.shutdown is None else self.shutdown.problem(),
         )
         self._kernel_log = stand_ins.machine.kernel_log
         self.cluster: ClusterParts | None = None
@@ -275,6 +279,7 @@ class Agent:
             sources_ready=self.sources.sources_ready,
             runtime_errors=self.runtime_state.errors,
         )
+        self.shutdown = node_shutdown(self, logind=stand_ins.logind, on_machine=not stand_ins.diskless)
         self.volumes.on_pod_changed(self.sync_loop.sync_soon)
         if self.cluster is not None:
             self.cluster.on_volumes_reported(self.volumes.reported_in_use)
@@ -309,6 +314,8 @@ class Agent:
             up.set()
             if self.reporters is not None:
                 await nursery.start(self.reporters.run)
+            if self.shutdown is not None:  # before pods arrive: it may be shutting down just now
+                await nursery.start(self.shutdown.run)
             await nursery.start(self.sources.run, send_config)
             for caretaker in self._caretakers:
                 await nursery.start(caretaker.run)
@@ -432,7 +439,13 @@ class Agent:
             features=usable_features(self.options.configuration.feature_gates),
             resizes_pod_level=resize_gates(self.options.configuration.feature_gates).pod_level,
             devices=self.devices,
+            shutting_down=lambda: self.shutdown is not None and self.shutdown.shutting_down,
+            runs=self._runs,
         )
+
+    def _runs(self, pod: Pod) -> bool:
+        seen = self.pleg.cache.last_seen(pod.metadata.uid)
+        return seen is not None and bool(seen.running_containers())
 
     def _past_active_deadline(self, pod: Pod) -> bool:
         if pod.spec.active_deadline_seconds is None:

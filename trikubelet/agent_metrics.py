@@ -76,7 +76,9 @@ def agent_metrics(
 
 def _node(agent: Agent) -> Iterable[Metric]:
     info = agent.node.cached().status.node_info
-    return node.collect_node(agent.options.node_name, info, cgroup_v2=agent.runtime_options.machine.cgroup_v2)
+    yield from node.collect_node(agent.options.node_name, info, cgroup_v2=agent.runtime_options.machine.cgroup_v2)
+    if agent.shutdown is not None:
+        yield from node.collect_shutdown(agent.shutdown.record.times)
 
 
 def _devices(agent: Agent) -> list[Collect]:

@@ -117,6 +117,7 @@ def make_observer(
     machine: MachineView,
     volumes_in_use: Callable[[], tuple[str, ...] | None],
     devices: Callable[[], DeviceResources],
+    shutdown_problem: Callable[[], str | None],
 ) -> NodeObserver:
     """Looks at the machine and the runtime. A machine that cannot be read is logged, and takes no pods.
 
@@ -140,6 +141,7 @@ def make_observer(
         runtime_version=runtime_version,
         volumes_in_use=volumes_in_use,
         devices=devices,
+        shutdown_problem=shutdown_problem,
         host=machine.host,
         lookup=machine.lookup,
     )

@@ -20,6 +20,7 @@ from trikubelet.pleg.pidfd import PidfdWatchers
 from trikubelet.pods.worker_registry import PodWorkerRegistry
 from trikubelet.probes.types import Asker
 from trikubelet.runtime.pod_files import PodFiles
+from trikubelet.shutdown.interface import Logind
 from trikubelet.volumes.interface import PodVolumes
 
 
@@ -47,3 +48,5 @@ class StandIns:
     """Finds what an earlier agent wrote of pods' resources."""
     rng: Random | None = None
     """For the jitter of the pod workers."""
+    logind: Logind | None = None
+    """Who tells of shutdowns; a node without a disk has nobody else."""

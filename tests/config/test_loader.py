@@ -140,6 +140,25 @@ def test_all_wrong_types_are_reported_at_once_with_their_lines(tmp_path: Path) -
         ("crashLoopBackOff: {maxContainerRestartPeriod: 10m}", "crashLoopBackOff.maxContainerRestartPeriod: must be"),
         ("shutdownGracePeriodCriticalPods: 10s", "shutdownGracePeriodCriticalPods: must not be longer"),
         ("shutdownGracePeriod: 500ms", "shutdownGracePeriod: must be 0s or at least 1s"),
+        ("shutdownGracePeriod: -1s", "shutdownGracePeriod: must be 0s or at least 1s"),
+        (
+            "shutdownGracePeriod: 10s\nfeatureGates: {GracefulNodeShutdown: false}",
+            "shutdownGracePeriod: needs the feature gate GracefulNodeShutdown",
+        ),
+        (
+            "shutdownGracePeriod: 10s\n"
+            "shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 5}]",
+            "shutdownGracePeriodByPodPriority: cannot be set together with shutdownGracePeriod",
+        ),
+        (
+            "shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 5}]\n"
+            "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}",
+            "shutdownGracePeriodByPodPriority: needs the feature gates GracefulNodeShutdown and",
+        ),
+        (
+            "shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: -5}]",
+            "shutdownGracePeriodByPodPriority[0].shutdownGracePeriodSeconds: must be at least 0, got -5",
+        ),
         ("containerLogMaxFiles: 1", "containerLogMaxFiles: must be at least 2"),
         ("containerLogMonitorInterval: 1s", "containerLogMonitorInterval: must be at least 3s"),
         ("cpuCFSQuotaPeriod: 2s", "cpuCFSQuotaPeriod: must be between 1ms and 1s, got 2s"),

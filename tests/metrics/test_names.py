@@ -19,9 +19,10 @@ from tests.metrics.lives import bounds_of, labels_of, live_in_cluster, live_with
 from trikubelet.devices.measures import DeviceMeasures
 from trikubelet.measures import Histograms
 from trikubelet.metrics.devices import collect_devices
-from trikubelet.metrics.node import collect_gates
+from trikubelet.metrics.node import collect_gates, collect_shutdown
 from trikubelet.metrics.text_format import write_text
 from trikubelet.metrics.volumes import collect_csi, collect_volumes
+from trikubelet.shutdown.record import ShutdownTimes
 from trikubelet.volumes.csi.drivers import Drivers
 from trikubelet.volumes.model import VolumeUsage
 
@@ -61,6 +62,7 @@ async def exposed(folder: Path) -> dict[str, Metric]:
     drivers = drivers_of(Histograms(BOUNDS["storage"]))
     others = [*collect_csi(drivers), *collect_gates({"AllAlpha": False})]
     others += collect_devices(device_measures())
+    others += collect_shutdown(ShutdownTimes())
     others += [one for one in collect_volumes(cast("VolumeManager", Volumes())) if "stats" in one.name]
     return {**await live_without_cluster(folder), **await live_in_cluster(), **read(b"".join(write_text(others)))}
 

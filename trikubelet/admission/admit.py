@@ -56,6 +56,9 @@ class NodeAdmission:
     pressure: Callable[[], tuple[str, ...]] = _no_pressure
     """Types of the node's conditions that tell of something running out."""
     shutting_down: Callable[[], bool] = lambda: False
+    runs: Callable[[Pod], bool] = lambda pod: False
+    """Whether containers of a pod run here already. An agent that is started anew while the node shuts down must not
+    forget such pods: it ends them with all others."""
     may_swap: Callable[[Pod, Container], bool] = _no_swap
     """Whether a container of a pod may use swap."""
     resizes_pod_level: bool = True
@@ -89,7 +92,7 @@ class NodeAdmission:
         return (
             handlers.unenforceable_apparmor(pod, self.machine)
             or handlers.missing_features(pod, self.features)
-            or handlers.shutting_down(now=self.shutting_down())
+            or handlers.shutting_down(now=self.shutting_down() and not self.runs(pod))
             or room
         )
 
@@ -98,7 +101,11 @@ class NodeAdmission:
         infeasible = handlers.resize_infeasible(
             pod, allocated, pod_level=self.resizes_pod_level, may_swap=self.may_swap
         )
-        return infeasible or self.admit(pod, others, node=node, fresh=True)
+        return (
+            infeasible
+            or handlers.shutting_down(now=self.shutting_down())
+            or self.admit(pod, others, node=node, fresh=True)
+        )
 
     def _for_pod(self, pod: Pod, node: Node) -> Node:
         """The node as it is for this pod: the object says nothing of devices whose plugin has not come back yet."""

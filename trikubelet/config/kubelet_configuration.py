@@ -360,6 +360,9 @@ SUPPORTED: Final = frozenset(
         "oomScoreAdj",
         "protectKernelDefaults",
         "crashLoopBackOff",
+        "shutdownGracePeriod",
+        "shutdownGracePeriodCriticalPods",
+        "shutdownGracePeriodByPodPriority",
         # Refused unless "none", so nothing is left to support.
         "cpuManagerPolicy",
         "memoryManagerPolicy",
@@ -371,9 +374,12 @@ SUPPORTED: Final = frozenset(
 PLEG_GATES: Final = ("EventedPLEG", "GenericPLEG", "PidfdPLEG")
 """The sources of container events. All are used unless switched off; the kubelet knows the first only."""
 
+SHUTDOWN_GATES: Final = ("GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority")
+"""Both are on unless switched off. The second needs the first."""
+
 RESIZE_GATES: Final = ("InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers")
 SUPPORTED_FEATURE_GATES: Final = frozenset(
-    (*PLEG_GATES, *RESIZE_GATES, "PodAndContainerStatsFromCRI", "ResourceHealthStatus")
+    (*PLEG_GATES, *RESIZE_GATES, *SHUTDOWN_GATES, "PodAndContainerStatsFromCRI", "ResourceHealthStatus")
 )
 """Feature gates that change what the agent does."""
 

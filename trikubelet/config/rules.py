@@ -16,7 +16,13 @@ import attrs
 from trikubelet.api.quantity import Quantity
 from trikubelet.config.decode import FieldProblem
 from trikubelet.config.durations import format_duration
-from trikubelet.config.kubelet_configuration import EMBEDDED_RUNTIME, PLEG_GATES, KubeletConfiguration, wire_name
+from trikubelet.config.kubelet_configuration import (
+    EMBEDDED_RUNTIME,
+    PLEG_GATES,
+    SHUTDOWN_GATES,
+    KubeletConfiguration,
+    wire_name,
+)
 from trikubelet.eviction.thresholds import ThresholdsError, eviction_config
 from trikubelet.runtime.pull_records.policy import allowlist_problem
 
@@ -88,6 +94,7 @@ def check_configuration(config: KubeletConfiguration) -> list[FieldProblem]:
         *_check_policies(config),
         *_check_durations(config),
         *_check_relations(config),
+        *_check_shutdown(config),
         *_check_images_and_logs(config),
         *_check_eviction(config),
         *_check_pod_logs_dir(config.pod_logs_dir),
@@ -143,12 +150,6 @@ def _check_durations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
     if config.container_log_monitor_interval < timedelta(seconds=3):
         got = format_duration(config.container_log_monitor_interval)
         yield FieldProblem("containerLogMonitorInterval", f"must be at least 3s, got {got}")
-    for path, grace in (
-        ("shutdownGracePeriod", config.shutdown_grace_period),
-        ("shutdownGracePeriodCriticalPods", config.shutdown_grace_period_critical_pods),
-    ):
-        if grace < timedelta(0) or timedelta(0) < grace < timedelta(seconds=1):
-            yield FieldProblem(path, f"must be 0s or at least 1s, got {format_duration(grace)}")
     restart = config.crash_loop_back_off.max_container_restart_period
     if restart is not None and not timedelta(seconds=1) <= restart <= timedelta(seconds=300):
         got = format_duration(restart)
@@ -164,8 +165,6 @@ def _check_relations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
         )
     if timedelta(0) < config.image_maximum_gc_age <= config.image_minimum_gc_age:
         yield FieldProblem("imageMaximumGCAge", "must be longer than imageMinimumGCAge")
-    if config.shutdown_grace_period_critical_pods > config.shutdown_grace_period:
-        yield FieldProblem("shutdownGracePeriodCriticalPods", "must not be longer than shutdownGracePeriod")
     if config.serialize_image_pulls and (config.max_parallel_image_pulls or 1) > 1:
         yield FieldProblem("maxParallelImagePulls", "must be 1 unless serializeImagePulls is false")
     if config.system_cgroups and not config.cgroup_root:
@@ -177,6 +176,30 @@ def _check_relations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
     ids = config.user_namespaces.ids_per_pod if config.user_namespaces else None
     if ids is not None and (ids % 65536 or not 65536 <= ids <= 2**32 - 1):
         yield FieldProblem("userNamespaces.idsPerPod", f"must be a multiple of 65536 and at most 4294967295, got {ids}")
+
+
+def _check_shutdown(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    all_pods, critical = config.shutdown_grace_period, config.shutdown_grace_period_critical_pods
+    by_priority = config.shutdown_grace_period_by_pod_priority
+    graceful, prioritized = (config.feature_gates.get(gate, True) for gate in SHUTDOWN_GATES)
+    for path, grace in (("shutdownGracePeriod", all_pods), ("shutdownGracePeriodCriticalPods", critical)):
+        if grace < timedelta(0) or timedelta(0) < grace < timedelta(seconds=1):
+            yield FieldProblem(path, f"must be 0s or at least 1s, got {format_duration(grace)}")
+        if grace > timedelta(0) and not graceful:
+            yield FieldProblem(path, f"needs the feature gate {SHUTDOWN_GATES[0]}")
+    if critical > all_pods:
+        yield FieldProblem("shutdownGracePeriodCriticalPods", "must not be longer than shutdownGracePeriod")
+    if not by_priority:
+        return
+    path = "shutdownGracePeriodByPodPriority"
+    if not graceful or not prioritized:
+        yield FieldProblem(path, f"needs the feature gates {' and '.join(SHUTDOWN_GATES)}")
+    elif all_pods > timedelta(0) or critical > timedelta(0):
+        yield FieldProblem(path, "cannot be set together with shutdownGracePeriod")
+    for index, period in enumerate(by_priority):
+        if period.shutdown_grace_period_seconds < 0:
+            got = period.shutdown_grace_period_seconds
+            yield FieldProblem(f"{path}[{index}].shutdownGracePeriodSeconds", f"must be at least 0, got {got}")
 
 
 def _check_images_and_logs(config: KubeletConfiguration) -> Iterator[FieldProblem]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trikubelet.api import NodeSystemInfo
     from trikubelet.metrics.families import Collect
     from trikubelet.node.startup import NodeStartup
+    from trikubelet.shutdown.record import ShutdownTimes
 
 
 def process_collectors() -> tuple[Collect, ...]:
@@ -57,6 +58,15 @@ def collect_gates(gates: Mapping[str, bool]) -> Iterator[Metric]:
     yield gauge(
         "kubernetes_feature_enabled", "Whether a feature is on, by the configuration.", values, ("name", "stage")
     )
+
+
+def collect_shutdown(times: ShutdownTimes) -> Iterator[Metric]:
+    """Of the last shutdown, also one before the machine was started anew."""
+    began, ended = (0 if time is None else int(time.timestamp()) for time in (times.began, times.ended))
+    text = "When the last graceful shutdown of the node began, in seconds since 1970; 0 where there was none."
+    yield gauge("kubelet_graceful_shutdown_start_time_seconds", text, began)
+    text = "When the last graceful shutdown of the node ended, in seconds since 1970; 0 while it goes on."
+    yield gauge("kubelet_graceful_shutdown_end_time_seconds", text, ended)
 
 
 def collect_startup(startup: NodeStartup, boot: Callable[[], BootTimes | None]) -> Iterator[Metric]:

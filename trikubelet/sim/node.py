@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from trikubelet.grpc import Channel
     from trikubelet.pleg.ends import ContainerEnds
     from trikubelet.pods.worker_registry import PodWorkerRegistry
+    from trikubelet.shutdown.interface import Logind
 
 
 async def _no_name_server(_name: str) -> None:
@@ -180,6 +181,7 @@ async def simulated_node(
     change_options: Callable[[AgentOptions], AgentOptions] | None = None,
     prepare: Callable[[Agent], None] | None = None,
     connect_plugins: Callable[[Path], AbstractAsyncContextManager[Channel]] | None = None,
+    logind: Logind | None = None,
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
@@ -187,7 +189,8 @@ async def simulated_node(
     looks for pidfds, and finds none. `folder`: the node has a disk, and all its files are in there. They are removed by
     worker threads, which on a mock clock have to be done without. `registry` is what the pod workers drive. `admission`
     judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster. `change_options` gets
-    the options and gives what the agent is told instead. `prepare` is called with the agent before it runs.
+    the options and gives what the agent is told instead. `prepare` is called with the agent before it runs. `logind`
+    tells of shutdowns of the machine, where the configuration gives pods time for them.
     `connect_plugins`: how device plugins are reached by their sockets; without it nobody takes any.
     """
     if sources is None:
@@ -212,6 +215,7 @@ async def simulated_node(
             open_allocations=partial(memory_allocations, sim.checkpoints),
             rng=rng or random.Random(sim.seed),
             connect_plugins=connect_plugins,
+            logind=logind,
         )
         agent = Agent(
             options,

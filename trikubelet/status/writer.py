@@ -47,7 +47,7 @@ from trikubelet.status.write_decisions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from random import Random
 
     from trio_typing import TaskStatus
@@ -139,6 +139,8 @@ class StatusWriter:
         self._slots = {urgency: trio.CapacityLimiter(limit) for urgency in Urgency}
         self._work: dict[str, _Work] = {}
         self._nursery: trio.Nursery | None = None
+        self._progress = trio.Event()
+        """A pod's task has ended."""
         self._writes = self._deletions = self._fetches = self._failures = 0
         self.durations = Histogram(DURATION_BOUNDS)
         """Seconds from the first change that was not written yet to the write that holds it."""
@@ -156,6 +158,18 @@ class StatusWriter:
                         self._notice(change.pod.metadata.uid)
         finally:
             self._nursery = None
+
+    async def until_written(self, uids: Collection[str]) -> None:
+        """Return once the API server has the newest status of each of these pods, as far as it has the pod."""
+        while any(self._is_unwritten(uid) for uid in uids):
+            await self._progress.wait()
+
+    def _is_unwritten(self, uid: str) -> bool:
+        change = self._statuses.change(uid)
+        if change is None:
+            return False
+        work = self._work.setdefault(uid, _Work(uid, change.pod.full_name))
+        return work.running or self._is_left_to_do(work)
 
     def statistics(self) -> WriterStatistics:
         return WriterStatistics(
@@ -187,6 +201,11 @@ class StatusWriter:
             for uid in [uid for uid, work in self._work.items() if not work.running]:
                 if self._statuses.change(uid) is None:
                     del self._work[uid]
+            self._progressed()
+
+    def _progressed(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
 
     def _notice(self, uid: str) -> None:
         """Something about the pod has changed: see to it that it is looked at."""
@@ -240,6 +259,7 @@ class StatusWriter:
             log.error("a pod's status cannot be written", pod=work.name, uid=work.uid, exc_info=error)
         finally:
             work.running = False
+            self._progressed()
 
     async def _gather(self, work: _Work) -> bool:
         """Wait for more, if the first change is very new. Returns whether there was a wait."""
