@@ -51,6 +51,7 @@ from trikubelet.runtime.container import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.pod_files import PodFiles
+from trikubelet.runtime.swap import may_swap
 from trikubelet.runtime.sysctls import SysctlAllowList
 from trikubelet.status.manager import StatusManager
 from trikubelet.sync_loop import SyncLoop
@@ -441,6 +442,7 @@ class Agent:
             devices=self.devices,
             shutting_down=lambda: self.shutdown is not None and self.shutdown.shutting_down,
             runs=self._runs,
+            may_swap=lambda pod, container: may_swap(pod, container, self.runtime_options),
         )
 
     def _runs(self, pod: Pod) -> bool:

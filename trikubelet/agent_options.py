@@ -11,7 +11,7 @@ from typing import Final, Literal
 import attrs
 
 from trikubelet.api import Quantity, Taint
-from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.config.kubelet_configuration import MEMORY_QOS, KubeletConfiguration
 from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
 from trikubelet.pleg.sources import EnabledSources
 from trikubelet.runtime.dns import cluster_servers
@@ -137,6 +137,10 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
         user_ids=options.user_ids,
         max_pods=configuration.max_pods,
         swap_behavior=configuration.memory_swap.swap_behavior or "NoSwap",
+        memory_qos=configuration.feature_gates.get(MEMORY_QOS, False),
+        memory_throttling_factor=configuration.memory_throttling_factor,
+        memory_reservation_policy=configuration.memory_reservation_policy,
+        allocatable_memory=_unreserved_memory(configuration, machine.memory_capacity),
     )
     if namespaces is not None and namespaces.ids_per_pod is not None:
         told = attrs.evolve(told, ids_per_pod=namespaces.ids_per_pod)
@@ -144,6 +148,11 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
     if longest_restart is None:
         return told
     return attrs.evolve(told, max_container_restart_period=longest_restart.total_seconds())
+
+
+def _unreserved_memory(configuration: KubeletConfiguration, capacity: int) -> int:
+    kept = (configuration.system_reserved, configuration.kube_reserved)
+    return max(capacity - sum(Quantity(amounts.get("memory", "0")).value() for amounts in kept), 0)
 
 
 def image_gc_policy(configuration: KubeletConfiguration) -> ImageGCPolicy:

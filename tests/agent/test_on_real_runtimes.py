@@ -146,11 +146,15 @@ def test_a_container_sees_its_environment_arguments_folder_and_mounts(node: Real
     assert out.read_text() == "from inside\n"
 
 
-def test_the_log_before_the_last_restart_can_be_read(node: RealNode) -> None:
-    script = "[ -e /shared/tried ] || { touch /shared/tried; echo first; exit 1; }; echo second; " + UNTIL_TERM
-    node.run("again", node.container(script))
+def test_a_container_out_of_memory_is_restarted_and_its_log_before_that_can_be_read(node: RealNode) -> None:
+    swell = "touch /shared/tried; echo first; exec tail /dev/zero"
+    script = f"[ -e /shared/tried ] || {{ {swell}; }}; echo second; " + UNTIL_TERM
+    node.run("again", node.container(script, resources={"limits": {"memory": "24Mi"}}))
     node.start()
     node.until(lambda: node.status("again").restart_count == 1, "the container was restarted")
+    ended = node.status("again").last_state.terminated
+    assert ended is not None
+    assert (ended.reason, ended.exit_code) == ("OOMKilled", 137)
     node.until_running("again")
     node.until(lambda: node.lines("again"), "the second run wrote a line")
     assert node.logs("again") == ["second"]

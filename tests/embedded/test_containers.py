@@ -310,6 +310,27 @@ async def test_a_container_out_of_memory_is_called_oom_killed(node: Node) -> Non
     assert (ended.exit_code, ended.status.reason) == (137, "OOMKilled")
 
 
+async def test_a_container_killed_by_us_is_not_called_oom_killed_for_a_process_that_it_outlived(node: Node) -> None:
+    if "memory" not in node.cri.capabilities()["limits"]:
+        pytest.skip("no memory controller")
+    container = await node.launch(
+        await node.sandbox(),
+        ["bash", "-c", "python3 -c 'x = bytearray(200 << 20)'; echo outlived $?; sleep 1000"],
+        resources=v1.LinuxContainerResources(memory_limit_in_bytes=64 << 20, memory_swap_limit_in_bytes=64 << 20),
+    )
+    await node.wait_for_output(container, "outlived 137")
+    await node.cri.stop_container(v1.StopContainerRequest(container_id=container, timeout=0))
+    status = await node.status(container)
+    assert (status.exit_code, status.reason) == (137, "Error")
+
+
+async def test_a_container_has_its_own_oom_score_and_not_the_keepers(node: Node) -> None:
+    Path(f"/proc/{node.keeper_pid()}/oom_score_adj").write_text("40")
+    sandbox, look = await node.sandbox(), ["cat", "/proc/self/oom_score_adj"]
+    assert (await node.run(sandbox, look)).out == "0\n"
+    assert (await node.run(sandbox, look, resources=v1.LinuxContainerResources(oom_score_adj=30))).out == "30\n"
+
+
 async def test_statistics_tell_cpu_and_memory(node: Node) -> None:
     container = await node.launch(
         await node.sandbox(), ["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done; sleep 1000"]

@@ -18,6 +18,7 @@ from trikubelet.runtime.resources import (
     overhead_resources,
     sandbox_resources,
 )
+from trikubelet.runtime.swap import may_swap
 
 V1 = RuntimeOptions(root_dir=Path("/"), machine=MachineFacts(4_000_000_000, cgroup_v2=False))
 V2 = attrs.evolve(V1, machine=MachineFacts(4_000_000_000, cgroup_v2=True))
@@ -250,6 +251,16 @@ def test_a_burstable_container_gets_its_share_of_the_swap() -> None:
 )
 def test_others_get_no_swap(situation: Pod, index: int, behavior: str) -> None:
     assert swap_of(situation, index, behavior=behavior) == "0"
+
+
+def test_swap_is_limited_by_what_may_swap_at_all() -> None:
+    machine = MachineFacts(40 * 2**30, swap_capacity=5 * 2**30, swap_controller=True)
+    options = RuntimeOptions(root_dir=Path("/"), machine=machine, swap_behavior="LimitedSwap")
+    assert [may_swap(BURSTABLE, one, options) for one in BURSTABLE.spec.containers] == [True, False, False]
+    first = BURSTABLE.spec.containers[0]
+    assert not may_swap(BURSTABLE, first, attrs.evolve(options, swap_behavior="NoSwap"))
+    for lacking in (attrs.evolve(machine, cgroup_v2=False), attrs.evolve(machine, swap_controller=False)):
+        assert not may_swap(BURSTABLE, first, attrs.evolve(options, machine=lacking))
 
 
 @pytest.mark.parametrize("behavior", ["NoSwap", "LimitedSwap"])

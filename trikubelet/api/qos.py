@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.api.constants import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED
-from trikubelet.api.pod_resources import ResourceList, add
+from trikubelet.api.pod_resources import ResourceList, add, is_pod_level_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,9 @@ def compute_qos_class(pod: Pod) -> str:
 
     Pod-level resources, where there are any, stand for the containers'. Ephemeral containers do not count.
     """
-    if pod.spec.resources is not None:
+    if pod.spec.resources is not None and any(
+        map(is_pod_level_resource, (*pod.spec.resources.requests, *pod.spec.resources.limits))
+    ):
         demands = [pod.spec.resources]
     else:
         demands = [container.resources for container in (*pod.spec.containers, *pod.spec.init_containers)]

@@ -356,6 +356,8 @@ SUPPORTED: Final = frozenset(
         "volumeStatsAggPeriod",
         "userNamespaces",
         "memorySwap",
+        "memoryThrottlingFactor",
+        "memoryReservationPolicy",
         "failSwapOn",
         "oomScoreAdj",
         "protectKernelDefaults",
@@ -378,8 +380,11 @@ SHUTDOWN_GATES: Final = ("GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPod
 """Both are on unless switched off. The second needs the first."""
 
 RESIZE_GATES: Final = ("InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers")
+MEMORY_QOS: Final = "MemoryQoS"
+"""Off unless switched on."""
+
 SUPPORTED_FEATURE_GATES: Final = frozenset(
-    (*PLEG_GATES, *RESIZE_GATES, *SHUTDOWN_GATES, "PodAndContainerStatsFromCRI", "ResourceHealthStatus")
+    (*PLEG_GATES, *RESIZE_GATES, *SHUTDOWN_GATES, MEMORY_QOS, "PodAndContainerStatsFromCRI", "ResourceHealthStatus")
 )
 """Feature gates that change what the agent does."""
 

@@ -1,8 +1,8 @@
 """What a configuration must satisfy beyond its types (kubelet: `ValidateKubeletConfiguration`).
 
 Pure. Rules of fields that the agent does not support yet are kept where they are simple ranges: a file that the kubelet
-refuses should not pass here only because nothing reads it yet. Policies that would otherwise be ignored without a
-sound (CPU, memory and topology manager) are refused.
+refuses should not pass here only because nothing reads it yet. Those about processors, memory and swap are in
+`resource_rules`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from trikubelet.config.kubelet_configuration import (
     KubeletConfiguration,
     wire_name,
 )
+from trikubelet.config.resource_rules import check_resources
 from trikubelet.eviction.thresholds import ThresholdsError, eviction_config
 from trikubelet.runtime.pull_records.policy import allowlist_problem
 
@@ -60,20 +61,12 @@ _RANGES: Final[tuple[tuple[str, int | None, int | None], ...]] = (
 _CHOICES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("topology_manager_scope", ("container", "pod")),
     ("hairpin_mode", ("none", "hairpin-veth", "promiscuous-bridge")),
-    ("memory_reservation_policy", ("None", "TieredReservation")),
     ("cgroup_driver", ("cgroupfs", "systemd")),
     ("config_map_and_secret_change_detection_strategy", ("Get", "Cache", "Watch")),
     (
         "image_pull_credentials_verification_policy",
         ("NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"),
     ),
-)
-
-# Field, the one value that means "off", what else the kubelet knows.
-_UNSUPPORTED_POLICIES: Final = (
-    ("cpu_manager_policy", "none", ("static",)),
-    ("memory_manager_policy", "None", ("Static",)),
-    ("topology_manager_policy", "none", ("best-effort", "restricted", "single-numa-node")),
 )
 
 _POSITIVE_DURATIONS: Final = (
@@ -91,7 +84,7 @@ def check_configuration(config: KubeletConfiguration) -> list[FieldProblem]:
     return [
         *_check_ranges(config),
         *_check_choices(config),
-        *_check_policies(config),
+        *check_resources(config),
         *_check_durations(config),
         *_check_relations(config),
         *_check_shutdown(config),
@@ -109,9 +102,6 @@ def _check_ranges(config: KubeletConfiguration) -> Iterator[FieldProblem]:
             continue
         expected = f"at least {least}" if most is None else f"between {least} and {most}"
         yield FieldProblem(_WIRE[name], f"must be {expected}, got {value}")
-    factor = config.memory_throttling_factor
-    if not 0 < factor <= 1:
-        yield FieldProblem("memoryThrottlingFactor", f"must be greater than 0 and at most 1.0, got {factor}")
 
 
 def _check_choices(config: KubeletConfiguration) -> Iterator[FieldProblem]:
@@ -119,24 +109,6 @@ def _check_choices(config: KubeletConfiguration) -> Iterator[FieldProblem]:
         value = getattr(config, name)
         if value not in choices:
             yield FieldProblem(_WIRE[name], f'must be one of {_quoted(choices)}, got "{value}"')
-    if config.memory_swap.swap_behavior not in ("", "NoSwap", "LimitedSwap"):
-        behavior = config.memory_swap.swap_behavior
-        yield FieldProblem("memorySwap.swapBehavior", f'must be one of "", "NoSwap", "LimitedSwap", got "{behavior}"')
-
-
-def _check_policies(config: KubeletConfiguration) -> Iterator[FieldProblem]:
-    for name, off, others in _UNSUPPORTED_POLICIES:
-        value = getattr(config, name)
-        if value == off:
-            continue
-        if value in others:
-            message = (
-                f'the policy "{value}" is not supported by this agent and would be ignored; set it to "{off}" or '
-                "run this node with an agent that has it"
-            )
-        else:
-            message = f'must be one of {_quoted((off, *others))}, got "{value}"'
-        yield FieldProblem(_WIRE[name], message)
 
 
 def _check_durations(config: KubeletConfiguration) -> Iterator[FieldProblem]:

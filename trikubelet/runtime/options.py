@@ -156,6 +156,14 @@ class RuntimeOptions:
     """Pods that there must be user ids for (maxPods)."""
     swap_behavior: str = "NoSwap"
     """(memorySwap.swapBehavior)"""
+    memory_qos: bool = False
+    """Whether memory is protected and throttled, on cgroup v2 (feature gate MemoryQoS)."""
+    memory_throttling_factor: float = 0.9
+    """(memoryThrottlingFactor)"""
+    memory_reservation_policy: str = "None"
+    """(memoryReservationPolicy)"""
+    allocatable_memory: int = 0
+    """Bytes of the machine that are not reserved (kubelet: `GetNodeAllocatableAbsolute`); 0 where unknown."""
     max_container_restart_period: float = CONTAINER_MAXIMUM
     """Seconds (crashLoopBackOff.maxContainerRestartPeriod)."""
 

@@ -23,6 +23,7 @@ from trikubelet.api import (
 )
 from trikubelet.cgroups.settings import CPU, HUGEPAGES_PREFIX, MEMORY, cpu_quota, cpu_shares
 from trikubelet.cri import v1
+from trikubelet.runtime.memory_qos import set_memory_protection
 from trikubelet.runtime.options import hugepage_unit
 from trikubelet.runtime.swap import set_swap_limit
 
@@ -46,6 +47,7 @@ def container_resources(pod: Pod, container: Container, options: RuntimeOptions)
     resources.oom_score_adj = oom_score_adjust(pod, container, options.machine.memory_capacity)
     resources.hugepage_limits = _hugepage_limits(pod, container, options.machine.hugepage_sizes)
     set_swap_limit(resources, pod, container, options)
+    set_memory_protection(resources, pod, container, options)
     return resources
 
 

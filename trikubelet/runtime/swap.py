@@ -35,15 +35,23 @@ def set_swap_limit(
         resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes
 
 
+def may_swap(pod: Pod, container: Container, options: RuntimeOptions) -> bool:
+    """Whether a container may use swap at all (kubelet: `GetContainerSwapBehavior`)."""
+    machine = options.machine
+    if options.swap_behavior != LIMITED_SWAP or not (machine.swap_controller and machine.cgroup_v2):
+        return False
+    request = container.resources.requests.get("memory", _ZERO)
+    # Equal also when there is neither. A container that gets what it asks for has no use for swap.
+    if request == container.resources.limits.get("memory", _ZERO):
+        return False
+    return not is_critical_pod(pod) and qos_class(pod) == QOS_BURSTABLE
+
+
 def allowed_swap(pod: Pod, container: Container, options: RuntimeOptions) -> int:
     """Bytes of swap for a container on cgroup v2."""
+    if not may_swap(pod, container, options):
+        return 0
     request = container.resources.requests.get("memory", _ZERO)
-    limit = container.resources.limits.get("memory", _ZERO)
-    # Equal also when there is neither. A container that gets what it asks for has no use for swap.
-    if options.swap_behavior != LIMITED_SWAP or request == limit:
-        return 0
-    if is_critical_pod(pod) or qos_class(pod) != QOS_BURSTABLE:
-        return 0
     memory = options.machine.memory_capacity
     if request.value() > memory:
         return 0

@@ -139,15 +139,15 @@ class ContainerCgroup:
             except FileNotFoundError:
                 pass
 
-    def oom_killed(self) -> bool:
-        """Whether the kernel killed something inside for want of memory."""
+    def oom_kills(self) -> int:
+        """How many processes inside the kernel has killed for want of memory."""
         memory = self.controllers.get("memory")
         path = f"{memory}/memory.oom_control" if memory else f"{self.unified}/memory.events"
         try:
             lines = _read(path).splitlines()
         except OSError:
-            return False
-        return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
+            return 0
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
     def update(self, resources: dict[str, Any]) -> None:
         """Set the limits that are there (fields of CRI's LinuxContainerResources; 0 and missing mean unchanged)."""

@@ -211,12 +211,11 @@ def _reset_signals() -> None:
 
 
 def _set_oom_score(score: int | None) -> None:
-    if score is None:
-        return
+    """None, in what an older agent wrote: that of a process of no importance, never the keeper's."""
     try:
         descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.write(descriptor, str(score).encode())
+            os.write(descriptor, str(score or 0).encode())
         finally:
             os.close(descriptor)
     except OSError:

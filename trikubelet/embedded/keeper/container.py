@@ -67,6 +67,8 @@ class Container:
         self._error: str | None = None
         self._status = 0
         self._finished_at = 0
+        self._oom_kills_before = 0
+        """Those that it outlived: it still ran when it was killed by us."""
         self._input = -1
         self._input_kind: str | None = None
         """"stdin" (a pipe) or "terminal"; None without, or when it has been closed."""
@@ -214,13 +216,20 @@ class Container:
 
     def send_signal(self, number: int) -> None:
         """Signal the container's first process. Raises ProcessLookupError when it has ended."""
+        if number == signal.SIGKILL:
+            self._note_oom_kills()
         self.process.send_signal(number)
 
     def kill(self) -> None:
         """End everything inside, now."""
+        self._note_oom_kills()
         self.process.kill()
         if self.cgroup is not None and self.cgroup.can_kill():
             self.cgroup.kill()
+
+    def _note_oom_kills(self) -> None:
+        if self.state is RUNNING and self.cgroup is not None:
+            self._oom_kills_before = self.cgroup.oom_kills()
 
     def _ended(self, status: int) -> None:
         self._status = status
@@ -264,7 +273,7 @@ class Container:
         if self._error is not None:
             return {**record, "exit_code": START_ERROR_CODE, "reason": "StartError", "message": self._error}
         code = exit_code(self._status)
-        oom = self.cgroup is not None and self.cgroup.oom_killed()
+        oom = self.cgroup is not None and self.cgroup.oom_kills() > self._oom_kills_before
         # As containerd: the reason is about the container's first process, and OOM only if that is what killed it.
         reason = "OOMKilled" if oom and code == 128 + signal.SIGKILL else "Completed" if code == 0 else "Error"
         return {**record, "exit_code": code, "reason": reason, "message": ""}
