@@ -14,6 +14,7 @@ loop. Statuses leave through the status manager; people ask through the local AP
 
 from __future__ import annotations
 
+from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from trikubelet.admission.admit import NodeAdmission
 from trikubelet.agent_allocation import allocation_manager, resize_gates
 from trikubelet.agent_devices import node_devices
 from trikubelet.agent_disk import disk_caretakers
+from trikubelet.agent_eviction import AgentEviction
 from trikubelet.agent_node import local_view, look_at_node, make_observer, node_settings, watch_memory
 from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.agent_plugins import AgentPlugins
@@ -70,7 +72,9 @@ if TYPE_CHECKING:
     from trikubelet.cri.client import ImageClient, RuntimeClient
     from trikubelet.cri.v1 import VersionResponse
     from trikubelet.node.view import NodeView
+    from trikubelet.runtime.image_gc import ImageCollector
     from trikubelet.shutdown.manager import ShutdownManager
+    from trikubelet.stats.provider import StatsProvider
     from trikubelet.volumes.interface import PodVolumes
 
 log = get_logger("agent")
@@ -128,6 +132,7 @@ class Agent:
             volumes_in_use=lambda: self.volumes.in_use(),
             devices=self.devices.resources,
             shutdown_problem=lambda: None if self.shutdown is None else self.shutdown.problem(),
+            pressure=lambda: self.eviction.pressure(),
         )
         self._kernel_log = stand_ins.machine.kernel_log
         self.cluster: ClusterParts | None = None
@@ -281,6 +286,7 @@ class Agent:
             runtime_errors=self.runtime_state.errors,
         )
         self.shutdown = node_shutdown(self, logind=stand_ins.logind, on_machine=not stand_ins.diskless)
+        self.eviction = AgentEviction(self, stand_in=stand_ins.usage, measures=not stand_ins.diskless)
         self.volumes.on_pod_changed(self.sync_loop.sync_soon)
         if self.cluster is not None:
             self.cluster.on_volumes_reported(self.volumes.reported_in_use)
@@ -320,6 +326,7 @@ class Agent:
             await nursery.start(self.sources.run, send_config)
             for caretaker in self._caretakers:
                 await nursery.start(caretaker.run)
+            nursery.start_soon(self.eviction.run)
             task_status.started()
 
     async def _run_cluster(self, up: trio.Event) -> None:
@@ -331,6 +338,18 @@ class Agent:
             self.recorder.node_event(EventType.NORMAL, "Starting", "Starting kubelet.")
         else:
             await self.cluster.run()
+
+    @cached_property
+    def stats(self) -> StatsProvider:
+        """Measures the node and its pods; made for the first who asks. Raises OSError where there is no /proc."""
+        from trikubelet.agent_stats import stats_provider
+
+        return stats_provider(self)
+
+    @property
+    def image_collector(self) -> ImageCollector | None:
+        """None on a node without a disk."""
+        return self._caretakers[0] if self._caretakers else None
 
     def on_worker_finished(self, listener: Callable[[str], None]) -> None:
         """`listener` is called with the UID of each pod whose worker has stopped; it must not block."""
@@ -443,6 +462,7 @@ class Agent:
             shutting_down=lambda: self.shutdown is not None and self.shutdown.shutting_down,
             runs=self._runs,
             may_swap=lambda pod, container: may_swap(pod, container, self.runtime_options),
+            pressure=lambda: self.eviction.conditions(),
         )
 
     def _runs(self, pod: Pod) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from trikubelet.metrics import cluster, devices, node, pleg, pods, probes, runtime, servers, volumes
+from trikubelet.metrics import cluster, devices, eviction, node, pleg, pods, probes, runtime, servers, volumes
 from trikubelet.metrics.exposition import AgentMetrics
 from trikubelet.metrics.families import gauge
 
@@ -54,6 +54,7 @@ def agent_metrics(
         lambda: _node(agent),
         partial(node.collect_gates, agent.options.configuration.feature_gates),
         *_devices(agent),
+        lambda: _eviction(agent),
         *_volumes(agent),
         *_cluster(agent),
         *node.process_collectors(),
@@ -84,6 +85,11 @@ def _node(agent: Agent) -> Iterable[Metric]:
 def _devices(agent: Agent) -> list[Collect]:
     manager = agent.devices.manager
     return [] if manager is None else [partial(devices.collect_devices, manager.measures)]
+
+
+def _eviction(agent: Agent) -> Iterable[Metric]:
+    manager = agent.eviction.manager
+    return () if manager is None else eviction.collect_eviction(manager.evictions, manager.stats_age)
 
 
 def _volumes(agent: Agent) -> list[Collect]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from trikubelet.cri.client import ImageClient
     from trikubelet.cri.v1 import VersionResponse
     from trikubelet.devices.model import DeviceResources
+    from trikubelet.node.conditions import Pressure
     from trikubelet.node.runtime_state import RuntimeState
     from trikubelet.runtime.options import MachineFacts, RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
@@ -118,6 +119,7 @@ def make_observer(
     volumes_in_use: Callable[[], tuple[str, ...] | None],
     devices: Callable[[], DeviceResources],
     shutdown_problem: Callable[[], str | None],
+    pressure: Callable[[], Pressure],
 ) -> NodeObserver:
     """Looks at the machine and the runtime. A machine that cannot be read is logged, and takes no pods.
 
@@ -142,6 +144,7 @@ def make_observer(
         volumes_in_use=volumes_in_use,
         devices=devices,
         shutdown_problem=shutdown_problem,
+        pressure=pressure,
         host=machine.host,
         lookup=machine.lookup,
     )

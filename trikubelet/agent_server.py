@@ -12,7 +12,7 @@ only for a port or a scrape (OpenSSL, the metrics library) is imported by who fi
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from trikubelet.server.auth.build import NodeAuth
     from trikubelet.server.messages import Handler
     from trikubelet.server.routing import Router
-    from trikubelet.stats.provider import StatsProvider
 
 log = get_logger("server")
 
@@ -180,13 +179,14 @@ class AgentServer:
         return b"" if authorities is None else authorities.bundle.pem
 
     def _exposition(self) -> Exposition:
+        agent = self._agent
         return Exposition(
             metrics=metrics_page(partial(self._expose, "metrics")),
             probes=metrics_page(partial(self._expose, "probes")),
             slis=metrics_page(partial(self._expose, "slis"), reset=self._health.reset),
-            resource=text_page(lambda: self._stats.resource_text()),
-            cadvisor=text_page(lambda: self._stats.cadvisor_text()),
-            summary=summary_page(lambda narrow: self._stats.summary_json(narrow)),
+            resource=text_page(lambda: agent.stats.resource_text()),
+            cadvisor=text_page(lambda: agent.stats.cadvisor_text()),
+            summary=summary_page(lambda narrow: agent.stats.summary_json(narrow)),
             observe_health=self._health.observe,
         )
 
@@ -201,15 +201,9 @@ class AgentServer:
                 client_certificate=self._client_certificate,
                 server_certificate=self._requested_certificate,
                 pod_resources=self._pod_resources.measures,
-                measured=self._stats.log_samples,
+                measured=self._agent.stats.log_samples,
             )
         return await self._metrics.expose(page, accept=accept, accept_encoding=accept_encoding)
-
-    @cached_property
-    def _stats(self) -> StatsProvider:
-        from trikubelet.agent_stats import stats_provider
-
-        return stats_provider(self._agent)
 
     def _health_checks(self) -> Mapping[str, str | None]:
         health = self._view.health()

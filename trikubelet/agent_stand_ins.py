@@ -14,6 +14,7 @@ from trikubelet.agent_node import MachineView
 from trikubelet.allocation.store import AllocationStore
 from trikubelet.config.sources.mux import PodSource
 from trikubelet.cri.client import RuntimeClient
+from trikubelet.eviction.model import UsageSource
 from trikubelet.grpc import Channel
 from trikubelet.pleg.ends import ContainerEnds
 from trikubelet.pleg.pidfd import PidfdWatchers
@@ -40,6 +41,8 @@ class StandIns:
     machine: MachineView = attrs.field(factory=MachineView)
     admission: Admission | None = None
     """None: the kubelet's rules."""
+    usage: UsageSource | None = None
+    """Who measures the node for eviction. None: the node's statistics; a diskless node has none, and evicts nobody."""
     asker: Asker | None = None
     """Who asks containers when they are probed."""
     registry: PodWorkerRegistry | None = None

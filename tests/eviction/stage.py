@@ -113,6 +113,9 @@ class Stage:
 
     # UsageSource
 
+    async def look(self, limited: Sequence[Pod]) -> Measurement:
+        return await self.measure(self.pods)
+
     async def measure(self, pods: Sequence[Pod]) -> Measurement:
         self.measured.append(self.now)
         found = dict(self.observations)

@@ -117,6 +117,12 @@ async def test_who_goes_for_the_disk_goes_after_what_nobody_uses(autojump_clock:
     assert stage.events[0] == ("EvictionThresholdMet", "Attempting to reclaim ephemeral-storage")
 
 
+async def test_what_a_pod_leaves_on_the_disk_is_removed_before_the_next_one_goes(autojump_clock: MockClock) -> None:
+    stage = Stage(NEEDS_DISK, [make_pod(name) for name in "ab"], observations=LOW_DISK, cleanup_takes=2)
+    await stage.run_for(15)
+    assert [(kill.at, kill.name) for kill in stage.kills] == [(0, "a"), (10, "b")]
+
+
 async def test_nobody_goes_if_that_was_enough(autojump_clock: MockClock) -> None:
     stage = Stage(NEEDS_DISK, [make_pod("p")], observations=dict(LOW_DISK))
     stage.reclaimed = {S.NODE_FS: left("2Gi")}

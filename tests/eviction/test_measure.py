@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from trikubelet.api import Pod
+    from trikubelet.stats.model import VolumeStats
+
 S = Signal
 NODE, IMAGES, LAYERS = "/dev/sda1", "/dev/sdb1", "/dev/sdc1"
 
@@ -87,12 +90,17 @@ class FakeStatistics:
             raise StatsTimeoutError(10)
         return answer
 
+    async def collect_node(self) -> Collection:
+        return await self.collect(full=False)
+
+    async def local_volumes(self, pod: Pod) -> tuple[VolumeStats, ...]:
+        return ()
+
 
 async def test_a_layout_that_is_not_told_is_the_last_one(autojump_clock: MockClock) -> None:
     now = trio.current_time()
-    source = StatsUsageSource(
-        FakeStatistics([collection(at=now), collection(images=IMAGES, at=now), collection(at=now)])
-    )
+    statistics = FakeStatistics([collection(at=now), collection(images=IMAGES, at=now), collection(at=now)])
+    source = StatsUsageSource(lambda: statistics)
     layouts = [(await source.measure([])).layout for _ in range(3)]
     assert layouts == [Layout.SINGLE, Layout.DEDICATED, Layout.DEDICATED]
 
@@ -102,12 +110,12 @@ async def test_what_was_collected_before_is_not_used(autojump_clock: MockClock) 
     await trio.sleep(5)
     now = trio.current_time()
     statistics = FakeStatistics([collection(at=now - 0.25), collection(at=now + 1)])
-    await StatsUsageSource(statistics).measure([])
+    await StatsUsageSource(lambda: statistics).measure([])
     assert statistics.asked == [(now, True), (now - 0.25 + FRESH_FOR, True)]
 
 
 async def test_files_that_cannot_be_read_in_time_are_an_error() -> None:
-    source = StatsUsageSource(FakeStatistics([None]))
+    source = StatsUsageSource(lambda: FakeStatistics([None]))
     with pytest.raises(UsageError, match="whether a disk of this node hangs"):
         await source.measure([])
 
@@ -126,7 +134,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 async def test_a_node_is_measured(stage: Stage) -> None:
-    measured = await StatsUsageSource(stage.provider()).measure([])
+    measured = await StatsUsageSource(stage.provider).measure([])
     assert set(measured.observations) == set(Signal)
     memory = measured.observations[S.MEMORY]
     assert memory.capacity == 4 * 2**30
@@ -141,12 +149,12 @@ async def test_a_node_is_measured(stage: Stage) -> None:
 
 
 async def test_the_memory_of_one_pod(stage: Stage) -> None:
-    source = StatsUsageSource(stage.provider())
+    source = StatsUsageSource(stage.provider)
     found = await source.pod_memory(make_pod("web-uid"))
     assert found == PodMemoryUsage(pod=2_000_000, containers={"main": 1_000_000, "side": 1_000_000})
 
 
 async def test_the_memory_of_a_pod_that_does_not_run() -> None:
-    source = StatsUsageSource(FakeStatistics([collection(at=trio.current_time() + 1)]))
+    source = StatsUsageSource(lambda: FakeStatistics([collection(at=trio.current_time() + 1)]))
     with pytest.raises(UsageError, match="expected the memory usage of pod other_ns"):
         await source.pod_memory(make_pod("other"))

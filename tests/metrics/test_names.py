@@ -17,8 +17,10 @@ from tests.agent.sim_node import clock_without_threads
 from tests.metrics.kubelet_facts import BOUNDS, FACTS
 from tests.metrics.lives import bounds_of, labels_of, live_in_cluster, live_without_cluster, read
 from trikubelet.devices.measures import DeviceMeasures
+from trikubelet.eviction.manager import AGE_BOUNDS
 from trikubelet.measures import Histograms
 from trikubelet.metrics.devices import collect_devices
+from trikubelet.metrics.eviction import collect_eviction
 from trikubelet.metrics.node import collect_gates, collect_shutdown
 from trikubelet.metrics.text_format import write_text
 from trikubelet.metrics.volumes import collect_csi, collect_volumes
@@ -60,9 +62,12 @@ class Volumes:
 async def exposed(folder: Path) -> dict[str, Metric]:
     """All families that there can be, by name."""
     drivers = drivers_of(Histograms(BOUNDS["storage"]))
+    ages = Histograms(AGE_BOUNDS)
+    ages.observe(("memory.available",), 1)
     others = [*collect_csi(drivers), *collect_gates({"AllAlpha": False})]
     others += collect_devices(device_measures())
     others += collect_shutdown(ShutdownTimes())
+    others += collect_eviction(Counter({("memory.available",): 1}), ages)
     others += [one for one in collect_volumes(cast("VolumeManager", Volumes())) if "stats" in one.name]
     return {**await live_without_cluster(folder), **await live_in_cluster(), **read(b"".join(write_text(others)))}
 

@@ -24,6 +24,19 @@ CONTAINER_LIMIT: Final = "ephemeralcontainerfs.limit"
 """As the kubelet's metrics call them."""
 
 
+def is_limited(pod: Pod) -> bool:
+    """Whether there is anything that a pod could be beyond."""
+    sizes = (volume.empty_dir.size_limit for volume in pod.spec.volumes if volume.empty_dir is not None)
+    return any(size is not None and size.nanos > 0 for size in sizes) or limits_storage(pod)
+
+
+def limits_storage(pod: Pod) -> bool:
+    """Whether a pod's containers have limits of ephemeral storage, in which layers and logs count."""
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    of_pod = () if pod.spec.resources is None else pod.spec.resources.limits
+    return STORAGE in of_pod or any(STORAGE in container.resources.limits for container in containers)
+
+
 def over_their_limits(pods: Iterable[Pod], measured: Measurement) -> tuple[LocalEviction, ...]:
     """All pods to be ended for it, and why. Critical pods are spared, as are those of which nothing is known."""
     return tuple(

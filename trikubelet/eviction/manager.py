@@ -1,8 +1,9 @@
 """Measures, decides and ends pods, for as long as the agent runs (kubelet: `managerImpl.Start`).
 
 The rhythm: every ten seconds, at once when an alarm rings though not twice in a second, and at once when the pods of
-the last round have released what they held. While nothing can be measured the node's conditions stay as they are, and
-nobody is ended: to guess would be worse.
+the last round have released what they held, unless it is the disk that is scarce. A round only looks at the node, and
+at pods with limits; what all pods use is measured when one of them has to go. While nothing can be measured the node's
+conditions stay as they are, and nobody is ended: to guess would be worse.
 
 The manager owns the node's pressure. Admission asks for `conditions`, the node's status for `pressure`.
 """
@@ -13,10 +14,12 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+import attrs
 import trio
 
 from trikubelet.events import EventType
 from trikubelet.eviction.choice import HARD_GRACE, choose
+from trikubelet.eviction.local_limits import is_limited
 from trikubelet.eviction.model import (
     DISK_PRESSURE,
     MEMORY_PRESSURE,
@@ -37,7 +40,7 @@ from trikubelet.node.conditions import Pressure
 from trikubelet.pods.workers import KillTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from trio_typing import TaskStatus
 
@@ -152,13 +155,14 @@ class EvictionManager:
                 ended = await self.round()
                 if ended:
                     await self._wait_for_cleanup(ended)
-                else:
+                if not ended or DISK_PRESSURE in self._conditions:
+                    # Layers and logs of pods that have ended are removed a little later than all else.
                     await self._wait_for_next(began)
 
     async def round(self) -> tuple[Pod, ...]:
         """Measure, and do what is to be done now; returns the pods that were ended."""
         pods = tuple(self._active_pods())
-        measured = await self._measure(pods)
+        measured = await self._look(pods)
         if measured is None:
             return ()
         self._note_layout(measured.layout)
@@ -170,15 +174,23 @@ class EvictionManager:
         if found.local:
             await self._end_for_their_limits(found.local)
             return tuple(eviction.pod for eviction in found.local)
-        return await self._relieve(found, measured, pods)
+        if found.target is None:
+            return ()
+        return await self._relieve(found, found.target, measured, pods)
 
     # What a round does
 
-    async def _measure(self, pods: Sequence[Pod]) -> Measurement | None:
+    async def _look(self, pods: Iterable[Pod] = ()) -> Measurement | None:
+        """At the node, and at what the pods are limited in."""
+        limited = [pod for pod in pods if is_limited(pod)] if self._config.local_limits else []
+        return await self._ask(lambda: self._source.look(limited))
+
+    async def _ask(self, question: Callable[[], Awaitable[Measurement]]) -> Measurement | None:
+        """None: there was no answer."""
         problem = f"no answer within {MEASURE_PATIENCE:g} s"
         with trio.move_on_after(MEASURE_PATIENCE):
             try:
-                measured = await self._source.measure(pods)
+                measured = await question()
             except UsageError as error:
                 problem = str(error)
             else:
@@ -189,17 +201,21 @@ class EvictionManager:
             log.error("the node cannot be measured, so no pod is evicted", problem=problem)
         return None
 
-    async def _relieve(self, found: Round, measured: Measurement, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-        """Act on the most urgent threshold, if there is one; ends one pod at most."""
-        target = found.target
-        if target is None:
-            return ()
+    async def _relieve(
+        self, found: Round, target: Threshold, measured: Measurement, pods: Sequence[Pod]
+    ) -> tuple[Pod, ...]:
+        """Act on the most urgent threshold; ends one pod at most."""
         resource = target.signal.resource
         log.warning("the node is low on a resource", resource=resource, signal=target.signal.value)
         self._recorder.node_event(EventType.WARNING, THRESHOLD_MET, f"Attempting to reclaim {resource}")
         if await self._reclaim(reclaims(target.signal, measured.layout)):
             log.info("no pod needs to be evicted", resource=resource)
             return ()
+        if not measured.complete:
+            more = await self._ask(lambda: self._source.measure(pods))
+            if more is None:
+                return ()
+            measured = attrs.evolve(measured, pods=more.pods)
         self._note_ages(found.thresholds)
         # Some may have ended meanwhile. Those that came meanwhile were not measured, and would be first.
         active = {pod.metadata.uid for pod in self._active_pods()}
@@ -221,7 +237,7 @@ class EvictionManager:
         with trio.move_on_after(RECLAIM_PATIENCE):
             for step in steps:
                 await self._free(step)
-        measured = await self._measure(self._active_pods())
+        measured = await self._look()
         return measured is not None and after_reclaim(self._config, measured)
 
     async def _free(self, step: Reclaim) -> None:

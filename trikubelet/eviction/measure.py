@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from trikubelet.eviction.model import Layout, Measurement, PodMemoryUsage, UsageError
-from trikubelet.eviction.observations import memory_of_pod, observe, usage_by_pod
+from trikubelet.eviction.local_limits import limits_storage
+from trikubelet.eviction.model import Layout, Measurement, PodMemoryUsage, PodUsage, UsageError
+from trikubelet.eviction.observations import memory_of_pod, observe, usage_by_pod, usage_of_volumes
 from trikubelet.stats.provider import FRESH_FOR, StatsTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trikubelet.api import Pod
+    from trikubelet.stats.model import VolumeStats
     from trikubelet.stats.provider import Collection
 
 
@@ -24,20 +26,47 @@ class Statistics(Protocol):
         """Perhaps one that was made shortly before, for somebody else. Raises StatsTimeoutError."""
         ...
 
+    async def collect_node(self) -> Collection:
+        """One without pods that is made now. Raises StatsTimeoutError."""
+        ...
+
+    async def local_volumes(self, pod: Pod) -> tuple[VolumeStats, ...]:
+        """Those of a pod that are on the node's disk, as last measured."""
+        ...
+
 
 class StatsUsageSource:
     """Implements `UsageSource`."""
 
-    def __init__(self, statistics: Statistics) -> None:
+    def __init__(self, statistics: Callable[[], Statistics]) -> None:
+        """`statistics`: asked for when something is to be measured first."""
         self._statistics = statistics
         self._layout = Layout.SINGLE
         """As it was last seen: a runtime that does not answer has not moved its images."""
 
+    async def look(self, limited: Sequence[Pod]) -> Measurement:
+        """As the protocol says. What is wrong with parts of it, the statistics have logged.
+
+        What pods have in volumes is known already; all else takes a collection.
+        """
+        beyond_volumes = [pod for pod in limited if limits_storage(pod)]
+        found = await (self._collect(full=True) if beyond_volumes else self._collect_node())
+        of_pods = usage_by_pod(found.summary)
+        for pod in limited:
+            if pod.metadata.uid not in of_pods:
+                volumes = await self._statistics().local_volumes(pod)
+                of_pods[pod.metadata.uid] = PodUsage(volumes=usage_of_volumes(volumes))
+        return self._measurement(found, of_pods, complete=bool(beyond_volumes))
+
     async def measure(self, pods: Sequence[Pod]) -> Measurement:
-        """As the protocol says. What is wrong with parts of it, the statistics have logged."""
+        """As the protocol says, with all other pods too."""
         found = await self._collect(full=True)
+        return self._measurement(found, usage_by_pod(found.summary), complete=True)
+
+    def _measurement(self, found: Collection, pods: Mapping[str, PodUsage], *, complete: bool) -> Measurement:
         self._layout = layout_of(found) or self._layout
-        return Measurement(observations=observe(found.summary), pods=usage_by_pod(found.summary), layout=self._layout)
+        observations = observe(found.summary)
+        return Measurement(observations=observations, pods=pods, layout=self._layout, complete=complete)
 
     async def pod_memory(self, pod: Pod) -> PodMemoryUsage:
         """As the protocol says. Raises UsageError also for a pod that nothing was measured of."""
@@ -53,12 +82,18 @@ class StatsUsageSource:
         asked_at = trio.current_time()
         while True:
             try:
-                found = await self._statistics.collect(full=full)
+                found = await self._statistics().collect(full=full)
             except StatsTimeoutError as error:
                 raise UsageError(str(error)) from error
             if found.made_at >= asked_at:
                 return found
             await trio.sleep_until(found.made_at + FRESH_FOR)
+
+    async def _collect_node(self) -> Collection:
+        try:
+            return await self._statistics().collect_node()
+        except StatsTimeoutError as error:
+            raise UsageError(str(error)) from error
 
 
 def layout_of(found: Collection) -> Layout | None:

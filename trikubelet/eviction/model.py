@@ -169,6 +169,8 @@ class Measurement:
     pods: Mapping[str, PodUsage] = attrs.field(factory=dict)
     """By UID."""
     layout: Layout = Layout.SINGLE
+    complete: bool = True
+    """Else of pods nothing is known but what some are limited in."""
 
 
 @attrs.frozen
@@ -184,8 +186,15 @@ class UsageError(Exception):
 class UsageSource(Protocol):
     """Measures (`measure.StatsUsageSource`)."""
 
+    async def look(self, limited: Sequence[Pod]) -> Measurement:
+        """The node, and of these pods what they have on its disk: much cheaper than `measure`.
+
+        Begun after the call: never what was found before it. Raises UsageError.
+        """
+        ...
+
     async def measure(self, pods: Sequence[Pod]) -> Measurement:
-        """Begun after the call: never what was found before it. Raises UsageError."""
+        """The node and all that these pods use. As `look` otherwise."""
         ...
 
     async def pod_memory(self, pod: Pod) -> PodMemoryUsage:

@@ -15,9 +15,9 @@ from trikubelet.eviction.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from trikubelet.stats.model import FsStats, MemoryStats, NodeStats, PodStats, Summary
+    from trikubelet.stats.model import FsStats, MemoryStats, NodeStats, PodStats, Summary, VolumeStats
 
 _NANO: Final = 1_000_000_000
 _PODS: Final = "pods"
@@ -102,9 +102,14 @@ def _usage_of(pod: PodStats) -> PodUsage:
             )
             for container in pod.containers
         },
-        volumes={volume.name: _fs_usage(volume) for volume in pod.volume},
+        volumes=usage_of_volumes(pod.volume),
         ephemeral=None if ephemeral is None else ephemeral.used_bytes,
     )
+
+
+def usage_of_volumes(volumes: Iterable[VolumeStats]) -> dict[str, FsUsage]:
+    """By name in the pod."""
+    return {volume.name: _fs_usage(volume) for volume in volumes}
 
 
 def _fs_usage(fs: FsStats | None) -> FsUsage:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from trikubelet.admission.types import Admission
     from trikubelet.api import Pod
     from trikubelet.cluster.types import ApiClient
+    from trikubelet.eviction.model import UsageSource
     from trikubelet.grpc import Channel
     from trikubelet.pleg.ends import ContainerEnds
     from trikubelet.pods.worker_registry import PodWorkerRegistry
@@ -178,6 +179,7 @@ async def simulated_node(
     admission: Admission | None = None,
     api_client: ApiClient | None = None,
     machine: MachineView = SIMULATED_MACHINE,
+    usage: UsageSource | None = None,
     change_options: Callable[[AgentOptions], AgentOptions] | None = None,
     prepare: Callable[[Agent], None] | None = None,
     connect_plugins: Callable[[Path], AbstractAsyncContextManager[Channel]] | None = None,
@@ -192,6 +194,7 @@ async def simulated_node(
     the options and gives what the agent is told instead. `prepare` is called with the agent before it runs. `logind`
     tells of shutdowns of the machine, where the configuration gives pods time for them.
     `connect_plugins`: how device plugins are reached by their sockets; without it nobody takes any.
+    With `usage`, which measures the node, it evicts pods.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
@@ -209,6 +212,7 @@ async def simulated_node(
             diskless=True,
             make_pidfds=partial(SimulatedExits, sim) if sees_exits else PidfdWatchers,
             machine=machine,
+            usage=usage,
             asker=targets,
             registry=registry,
             admission=admission,

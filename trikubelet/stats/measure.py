@@ -120,18 +120,29 @@ class Meter:
         )
         return self._rest(measured, pods, now, disks) if full else measured
 
+    def measure_node(self, at: int, disks: Iterable[str] = ()) -> Measured:
+        """What a node may run out of, without any of its pods: memory, also that of all pods, disks and processes."""
+        paths, of_pods = self._paths, self._pods_place()
+        file_systems, devices = self._disks(disks, at)
+        return Measured(
+            at=at,
+            machine=read_machine(paths.proc, self._places, at, full=False),
+            groups={},
+            daemons={} if of_pods is None else {PODS: read_cgroup(of_pods, at, full=False, processes=False)},
+            rlimit=read_rlimit(paths.proc, at),
+            node_fs=read_node_file_system(paths.root_dir, at),
+            node_fs_device=self._device(device_of(paths.root_dir)),
+            file_systems=file_systems,
+            devices=devices,
+        )
+
     def _rest(
         self, measured: Measured, pods: tuple[MeasuredPod, ...], now: Callable[[], int], disks: Iterable[str]
     ) -> Measured:
         proc, root_dir = self._paths.proc, self._paths.root_dir
         node_fs = read_node_file_system(root_dir, now())
         logs, files = self._files(pods, now()) if node_fs is not None else ({}, {})
-        file_systems, devices = {}, {}
-        for path in disks:
-            found = read_file_system(path, now())
-            if found is not None:
-                file_systems[path] = found
-                devices[path] = self._device(device_of(path))
+        file_systems, devices = self._disks(disks, now())
         for group in (measured.machine, *measured.daemons.values(), *measured.groups.values()):
             for device in group.devices:
                 if device.device not in devices:
@@ -148,6 +159,11 @@ class Meter:
             file_systems=file_systems,
             devices=devices,
         )
+
+    def _disks(self, paths: Iterable[str], at: int) -> tuple[dict[str, FsStats], dict[str, str]]:
+        """The file systems at these paths, and the names of their devices; without those that cannot be read."""
+        found = {path: fs for path in paths if (fs := read_file_system(path, at)) is not None}
+        return found, {path: self._device(device_of(path)) for path in found}
 
     def _groups(self, pods: tuple[MeasuredPod, ...], now: Callable[[], int], *, full: bool) -> dict[str, CgroupReading]:
         if not self._places.usable:
@@ -179,8 +195,12 @@ class Meter:
         yield KUBELET, own
         for name, path in ((RUNTIME, paths.runtime_cgroup), (MISC, paths.system_cgroup)):
             yield name, self._places.at(path) if path else None
-        for name in _PODS_GROUPS:
-            yield PODS, self._places.at(f"{paths.cgroup_root.rstrip('/')}/{name}")
+        yield PODS, self._pods_place()
+
+    def _pods_place(self) -> CgroupPlace | None:
+        """The group of all pods, with either driver."""
+        paths = (f"{self._paths.cgroup_root.rstrip('/')}/{name}" for name in _PODS_GROUPS)
+        return next(filter(None, map(self._places.at, paths)), None)
 
     def _networks(
         self, pods: tuple[MeasuredPod, ...], groups: Mapping[str, CgroupReading], now: Callable[[], int]

@@ -32,7 +32,7 @@ from trikubelet.stats.exposition import text_of
 from trikubelet.stats.log_metrics import log_families
 from trikubelet.stats.machine_info import MachineInfo
 from trikubelet.stats.measure import Measured
-from trikubelet.stats.model import Summary
+from trikubelet.stats.model import Summary, VolumeStats
 from trikubelet.stats.rates import FORGET, RateBook
 from trikubelet.stats.resource_metrics import resource_families
 from trikubelet.stats.runtime_replies import read_container_stats, read_sandbox_stats
@@ -58,6 +58,8 @@ RUNTIME_PATIENCE: Final = 5.0
 """Seconds that the runtime has for its part; metrics-server gives up on a node after ten."""
 FILES_PATIENCE: Final = 10.0
 """Seconds for the files: a disk may hang."""
+IMAGE_PLACES_KEPT: Final = 60.0
+"""Seconds for which images are taken to be where they were, by who looks at the node alone."""
 LISTS_KEPT: Final = 300.0
 """Seconds for which a runtime's lists are used when it gives no newer ones."""
 
@@ -165,6 +167,8 @@ class StatsProvider:
         self._latest: Collection | None = None
         self._lists: tuple[float, tuple[MeasuredPod, ...]] | None = None
         """The pods of the last complete lists, and when those came."""
+        self._image_places: tuple[float, v1.ImageFsInfoResponse] | None = None
+        """What the runtime said last, and when."""
         self._runtime_needed = prefer_runtime
         """Containers have no cgroup here."""
         self._sandbox_stats_known = True
@@ -215,6 +219,24 @@ class StatsProvider:
         if collection.summary.problems:
             log.warning("statistics are incomplete", problems=collection.summary.problems)
         return collection
+
+    async def collect_node(self) -> Collection:
+        """The node without its pods, and of it what it may run out of, as it is now: a few files, for who looks often.
+
+        A runtime that does not answer has not moved its images.
+        """
+        made_at, answers, known = trio.current_time(), _Answers(), self._image_places
+        if known is None or made_at - known[0] >= IMAGE_PLACES_KEPT:
+            await self._ask_all(answers, {"image file system": self._ask_images})
+            known = self._image_places
+        answers.images = None if known is None else known[1]
+        job = partial(_read_node, self._facts(answers), self._meter, self._rates, self._now())
+        facts, measured, summary = await self._in_thread(job)
+        return Collection(summary=summary, facts=facts, measured=measured, full=False, made_at=made_at)
+
+    async def local_volumes(self, pod: Pod) -> tuple[VolumeStats, ...]:
+        """What a pod has in volumes on the node's own disk, as last measured."""
+        return pod_volume_stats(pod, await self._view.volume_usage(pod.metadata.uid)).ephemeral
 
     def statistics(self) -> Mapping[str, int]:
         """What a debugger wants to see."""
@@ -285,6 +307,7 @@ class StatsProvider:
 
     async def _ask_images(self, answers: _Answers) -> None:
         answers.images = await self._images.image_fs_info()
+        self._image_places = trio.current_time(), answers.images
 
     async def _ask_volumes(self, answers: _Answers) -> None:
         for pod in self._view.pods():
@@ -298,7 +321,7 @@ class StatsProvider:
         return Collection(summary=summary, facts=facts, measured=measured, full=full, made_at=made_at)
 
     def _facts(self, answers: _Answers) -> Facts:
-        images = None if answers.images is None else answers.images
+        images = answers.images
         return Facts(
             node_name=self._view.node_name,
             started=self._started,
@@ -345,6 +368,12 @@ def _read_all(
     summary = compose(facts, measured, rates, full=full)
     rates.forget_before(at - FORGET)
     return facts, measured, summary
+
+
+def _read_node(facts: Facts, meter: Meter, rates: RateBook, at: int) -> tuple[Facts, Measured, Summary]:
+    disks = sorted({told.path for told in (facts.image_fs, facts.container_fs) if told is not None})
+    measured = meter.measure_node(at, disks)
+    return facts, measured, compose(facts, measured, rates, full=True)
 
 
 def _image_fs(told: Sequence[v1.FilesystemUsage]) -> ImageFileSystem | None:

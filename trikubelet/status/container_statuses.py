@@ -1,9 +1,10 @@
 """What each container of a pod does: from what the runtime shows and what was reported before.
 
 A status is built in three steps. First what the runtime shows: the newest container of the name is the state, the one
-that was started before it the last state. A container that the runtime does not show waits to be made; if it was reported as running it
-must have ended, with an exit code that nobody will ever know (137). Last, when a container is to be started again and
-the last attempt told why it could not (CrashLoopBackOff, ImagePullBackOff …), it waits for that reason.
+that was started before it the last state. A container that the runtime does not show waits to be made; if it was
+reported as running it must have ended, with an exit code that nobody will ever know (137). Last, when a container is to
+be started again and the last attempt told why it could not (CrashLoopBackOff, ImagePullBackOff …), it waits for that
+reason.
 
 Facts from the kubelet's `convertToAPIContainerStatuses`, whose table is this module's test.
 """

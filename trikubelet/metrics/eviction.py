@@ -1,0 +1,24 @@
+"""Families about pods that were ended for what they, or the node, had too little of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trikubelet.metrics.families import counter, histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from trikubelet.measures import Counts, Histograms
+
+LABELS = ("eviction_signal",)
+
+
+def collect_eviction(evictions: Counts, ages: Histograms) -> Iterator[Metric]:
+    """Of an `EvictionManager`."""
+    text = "Pods that were evicted, by what there was too little of, or by which limit of their own they were beyond."
+    yield counter("kubelet_evictions", text, evictions, LABELS)
+    text = "How old the measurement was by which a pod was chosen to be evicted."
+    yield histogram("kubelet_eviction_stats_age_seconds", text, ages, LABELS)
