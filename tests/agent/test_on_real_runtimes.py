@@ -155,6 +155,7 @@ def test_a_container_out_of_memory_is_restarted_and_its_log_before_that_can_be_r
     ended = node.status("again").last_state.terminated
     assert ended is not None
     assert (ended.reason, ended.exit_code) == ("OOMKilled", 137)
+    assert not any("SystemOOM" in line.get("reason", "") for line in node.log()), "it was not the machine's memory"
     node.until_running("again")
     node.until(lambda: node.lines("again"), "the second run wrote a line")
     assert node.logs("again") == ["second"]
