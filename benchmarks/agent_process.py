@@ -62,6 +62,7 @@ def write_configuration(folder: Path, **settings: Any) -> Path:
     configuration = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
+        "failSwapOn": False,
         "podLogsDir": str(folder / "logs"),
         **settings,
     }
