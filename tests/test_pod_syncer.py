@@ -45,6 +45,8 @@ class FakeRuntime:
         self.syncs += 1
         return PodSyncResult()
 
+    def actuated(self, uid: str) -> None: ...
+
     def waiting_reasons(self, uid: str) -> dict[str, tuple[str, str]]:
         return {}
 

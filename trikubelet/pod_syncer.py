@@ -42,6 +42,7 @@ from trikubelet.probes.results import PodResults
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.runtime.results import SyncAction
+from trikubelet.status.actual_resources import ActualResources
 from trikubelet.status.container_statuses import ResourceHealthOf, no_resource_health, shows_health
 from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch
 from trikubelet.status.lost_ends import with_lost_ends
@@ -370,6 +371,7 @@ class AgentPodSyncer:
             recursive_read_only=self.runtime.mounts_read_only_recursively(pod),
             resizes=self.allocation.conditions(uid),
             resource_health=self.resource_health(uid),
+            actual=ActualResources(self.runtime.actuated(uid)),
         )
         # An agent that finds a pod running counts from the pod's start, not from its own.
         status = attrs.evolve(status, start_time=_oldest_sandbox(observed))

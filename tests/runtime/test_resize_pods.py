@@ -63,8 +63,8 @@ async def test_what_does_not_change_is_told_as_it_was_before(autojump_clock: Moc
     assert (stage.limits("a"), stage.limits("b")) == ((10_000, 150), (20_000, 250))
     told = stage.manager.actuated("uid-web")
     assert told is not None
-    assert [told[name].limits["memory"] for name in "ab"] == [Quantity("150Mi"), Quantity("250Mi")]
-    assert [told[name].limits["cpu"] for name in "ab"] == [Quantity("100m"), Quantity("200m")]
+    assert [told.containers[name].limits["memory"] for name in "ab"] == [Quantity("150Mi"), Quantity("250Mi")]
+    assert [told.containers[name].limits["cpu"] for name in "ab"] == [Quantity("100m"), Quantity("200m")]
     assert await stage.is_in_progress(after)
     assert (await stage.sync(after)).error is None
     assert (stage.limits("a"), stage.limits("b")) == ((15_000, 150), (10_000, 250))

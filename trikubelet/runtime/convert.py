@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import betterproto
 
+from trikubelet.cgroups.settings import milli_of_quota, milli_of_shares
 from trikubelet.cri import v1
 from trikubelet.logs import get_logger
 from trikubelet.runtime.labels import CONTAINER_NAME, read_container_record
@@ -17,6 +18,7 @@ from trikubelet.runtime.model import (
     ContainerStatus,
     ContainerUser,
     RuntimeContainer,
+    RuntimeResources,
     SandboxStatus,
 )
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 log = get_logger("runtime")
 
+_NOTHING_SAID: Final = RuntimeResources()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STATES: Final = {
     v1.ContainerState.CONTAINER_CREATED: ContainerState.CREATED,
@@ -96,6 +99,7 @@ def container_status(
         reason=status.reason if exited else "",
         message=": ".join(message for message in messages if message),
         user=_user(status),
+        resources=_resources(status.resources.linux),
         log_path=status.log_path,
         pod_sandbox_id=pod_sandbox_id,
         labels=status.labels,
@@ -124,6 +128,16 @@ def _user(status: v1.ContainerStatus) -> ContainerUser | None:
     if not betterproto.serialized_on_wire(user):
         return None
     return ContainerUser(user.uid, user.gid, tuple(user.supplemental_groups))
+
+
+def _resources(linux: v1.LinuxContainerResources) -> RuntimeResources | None:
+    """Shares and quota as what they were made from (kubelet: `toKubeContainerResources`)."""
+    said = RuntimeResources(
+        cpu_request=milli_of_shares(linux.cpu_shares) or None,
+        cpu_limit=milli_of_quota(linux.cpu_quota, linux.cpu_period) or None if linux.cpu_period > 0 else None,
+        memory_limit=linux.memory_limit_in_bytes if linux.memory_limit_in_bytes > 0 else None,
+    )
+    return None if said == _NOTHING_SAID else said
 
 
 def _valid_addresses(addresses: Iterable[str]) -> tuple[str, ...]:

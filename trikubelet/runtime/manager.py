@@ -42,11 +42,12 @@ from trikubelet.runtime.user_namespaces import UserNamespaces
 from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from trio_typing import TaskStatus
 
-    from trikubelet.api import Pod, ResourceRequirements
+    from trikubelet.allocation.model import PodAllocation
+    from trikubelet.api import Pod
     from trikubelet.cgroups.interface import PodCgroups
     from trikubelet.clock import WallClock
     from trikubelet.cri import v1
@@ -237,10 +238,10 @@ class RuntimeManager:
         """Whether the runtime can mount the pod's volumes read-only with everything below them."""
         return self._abilities().handler(self._sandboxes.handler_of(pod)).recursive_read_only_mounts
 
-    def actuated(self, uid: str) -> Mapping[str, ResourceRequirements] | None:
-        """What the runtime was last told of the resources of a pod's containers, by name; None: nothing is known."""
+    def actuated(self, uid: str) -> PodAllocation | None:
+        """What the runtime was last told of the resources of a pod and its containers; None: nothing is known."""
         actuated = self._actuated_pod(uid)
-        return None if actuated is None else actuated.resources.containers
+        return None if actuated is None else actuated.resources
 
     def is_resize_in_progress(self, pod: Pod, status: PodRuntimeStatus) -> bool:
         """Whether the pod, given as allocated, runs with other cpu or memory than that."""

@@ -88,6 +88,15 @@ class ContainerUser:
 
 
 @attrs.frozen
+class RuntimeResources:
+    """What the runtime says that a container may use: thousandths of a processor, bytes. None: it does not say."""
+
+    cpu_request: int | None = None
+    cpu_limit: int | None = None
+    memory_limit: int | None = None
+
+
+@attrs.frozen
 class ContainerStatus:
     """One container of a pod as the runtime reports it (kubelet: `container.Status`)."""
 
@@ -108,6 +117,8 @@ class ContainerStatus:
     message: str = ""
     user: ContainerUser | None = None
     """None when the runtime does not tell."""
+    resources: RuntimeResources | None = None
+    """Likewise."""
     log_path: str = ""
     pod_sandbox_id: str = ""
     labels: Mapping[str, str] = attrs.field(factory=dict)

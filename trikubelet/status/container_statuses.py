@@ -32,6 +32,7 @@ from trikubelet.api import (
 from trikubelet.runtime import model
 from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.runtime.plan import any_main_container_created, should_restart
+from trikubelet.status.actual_resources import ActualResources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +81,8 @@ class Surroundings:
     recursive_read_only: bool = False
     """Whether the runtime can mount volumes read-only with everything below them (KEP-3857)."""
     resource_health: ResourceHealthOf = no_resource_health
+    actual: ActualResources | None = None
+    """None: what is allocated is taken for what there is."""
 
 
 def container_statuses(
@@ -123,7 +126,7 @@ def _from_observed(
         image=seen.image,
         image_id=seen.image_ref,
         container_id=container_id,
-        resources=container.resources,
+        resources=container.resources if around.actual is None else around.actual.of_container(container, seen, old),
         allocated_resources=container.resources.requests,
         volume_mounts=_volume_mounts(container, around),
         user=_user(seen),

@@ -13,6 +13,7 @@ import attrs
 from trikubelet.api import (
     DISRUPTION_TARGET,
     POD_FAILED,
+    POD_RUNNING,
     ContainerStatus,
     HostIP,
     PodIP,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Container, Pod, PodCondition
     from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.status.actual_resources import ActualResources
 
     _Statuses = Sequence[ContainerStatus]
 
@@ -69,6 +71,7 @@ def generate_pod_status(
     recursive_read_only: bool = False,
     resource_health: ResourceHealthOf = no_resource_health,
     resizes: Sequence[PodCondition] = (),
+    actual: ActualResources | None = None,
 ) -> PodStatus:
     """What is to be reported of the pod. Times of transitions and the start time are the status manager's to set.
 
@@ -80,15 +83,17 @@ def generate_pod_status(
     - `recursive_read_only`: the runtime can mount volumes read-only with everything below them.
     - `resource_health` tells how the devices of a container do, by its name.
     - `resizes`: the conditions about the pod's resize, if it has one.
+    - `actual`: what is known of the resources that the pod, given as allocated, really has.
     """
     restarting = restarts_all(pod, observed, previous)
-    around = Surroundings(pod, observed, waiting_reasons, restarting, recursive_read_only, resource_health)
+    around = Surroundings(pod, observed, waiting_reasons, restarting, recursive_read_only, resource_health, actual)
     status = _with_container_statuses(pod, previous, around)
     main_and_init = (*status.container_statuses, *status.init_container_statuses)
     initialized = _main_container_in_sandbox(pod, observed)
     phase = pod_phase(pod, main_and_init, terminal=terminal, initialized=initialized)
     status = _with_phase(status, phase, pod, previous, eviction)
-    status = with_pod_resources(pod, _with_outcomes(status, pod, previous, outcomes))
+    before = previous.resources if previous.phase == POD_RUNNING else None
+    status = with_pod_resources(pod, _with_outcomes(status, pod, previous, outcomes), actual, before)
     status = attrs.evolve(status, conditions=_conditions(pod, observed, previous, status, resizes))
     return _with_addresses(status, pod, observed, host_ips)
 

@@ -1,0 +1,149 @@
+"""What a container really has: what the runtime says, else what it was told, else what was reported before.
+
+`containerStatuses[].resources` begins with what is allocated, and for a running container cpu and memory are replaced
+by what is known of them (kubelet: `convertContainerStatusResources`). The runtime tells a cpu request as shares and a
+cpu limit as a quota; it knows nothing of a memory request. Below 2m of a request and 10m of a limit the kernel makes no
+difference, so there what is allocated is shown, as long as both are below.
+
+What cannot be resized is shown as it is allocated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from trikubelet.allocation.model import PodAllocation, with_allocation
+from trikubelet.api import Quantity, ResourceRequirements
+from trikubelet.cgroups.interface import CgroupReading
+from trikubelet.cgroups.settings import (
+    CPU,
+    MEMORY,
+    MIN_MILLI_CPU_LIMIT,
+    MIN_SHARES,
+    milli_of_quota,
+    milli_of_shares,
+)
+from trikubelet.runtime.model import ContainerState, RuntimeResources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trikubelet.api import Container, ContainerStatus, Pod
+    from trikubelet.runtime import model
+
+_ZERO: Final = Quantity()
+_NOTHING: Final = ResourceRequirements()
+
+
+@attrs.frozen
+class ActualResources:
+    """What is known of the resources that a pod has, beside what the runtime says of its containers."""
+
+    actuated: PodAllocation | None = None
+    """What the runtime was last told; None where nobody recorded it."""
+    group: CgroupReading | None = None
+    """What the pod's cgroup says; None where it was not read."""
+
+    def of_container(
+        self, container: Container, seen: model.ContainerStatus, old: ContainerStatus | None
+    ) -> ResourceRequirements:
+        """`container`: as allocated; `old`: what was reported of it before."""
+        allocated = container.resources
+        if seen.state is not ContainerState.RUNNING:
+            return allocated
+        told = None if self.actuated is None else self.actuated.containers.get(container.name)
+        known = _known(seen.resources, told)
+        before = _before(seen, old)
+        limits = _shown(
+            allocated.limits, before.limits, known.cpu_limit, known.memory_limit, negligible=MIN_MILLI_CPU_LIMIT
+        )
+        requests = _shown(
+            allocated.requests, before.requests, known.cpu_request, known.memory_request, negligible=MIN_SHARES
+        )
+        if (limits, requests) == (allocated.limits, allocated.requests):
+            return allocated
+        return attrs.evolve(allocated, limits=limits, requests=requests)
+
+    def of_pod(self, pod: Pod) -> Pod:
+        """The pod with what it was actuated with, in place of what it is allocated."""
+        return pod if self.actuated is None else with_allocation(pod, self.actuated)
+
+
+@attrs.frozen
+class _Known:
+    """Thousandths of a processor, and bytes. None: it is not known."""
+
+    cpu_request: int | None = None
+    cpu_limit: int | None = None
+    memory_request: int | None = None
+    memory_limit: int | None = None
+
+
+def _known(said: RuntimeResources | None, told: ResourceRequirements | None) -> _Known:
+    """What the runtime says; of a runtime that says nothing, what it was told."""
+    if said is not None:
+        memory = None if told is None else told.requests.get(MEMORY, _ZERO).value() or None
+        return _Known(said.cpu_request, said.cpu_limit, memory, said.memory_limit)
+    if told is None:
+        return _Known()
+    return _Known(
+        told.requests.get(CPU, _ZERO).milli_value(),
+        told.limits.get(CPU, _ZERO).milli_value(),
+        told.requests.get(MEMORY, _ZERO).value(),
+        told.limits.get(MEMORY, _ZERO).value(),
+    )
+
+
+def _before(seen: model.ContainerStatus, old: ContainerStatus | None) -> ResourceRequirements:
+    """What was reported of the same run of the container."""
+    if old is None or old.state.running is None or old.container_id != str(seen.id):
+        return _NOTHING
+    return old.resources or _NOTHING
+
+
+def _shown(
+    allocated: Mapping[str, Quantity],
+    before: Mapping[str, Quantity],
+    cpu: int | None,
+    memory: int | None,
+    *,
+    negligible: int,
+) -> dict[str, Quantity]:
+    """`negligible`: thousandths of a processor that are as good as none."""
+    shown = dict(allocated)
+    if not shown:
+        return shown
+    if cpu is None:
+        shown |= {name: amount for name, amount in before.items() if name == CPU}
+    elif max(cpu, shown.get(CPU, _ZERO).milli_value()) > negligible:
+        _put(shown, CPU, Quantity.from_milli(cpu))
+    if memory is None:
+        shown |= {name: amount for name, amount in before.items() if name == MEMORY}
+    else:
+        _put(shown, MEMORY, Quantity.from_bytes_count(memory))
+    return shown
+
+
+def _put(amounts: dict[str, Quantity], name: str, amount: Quantity) -> None:
+    """An amount that is the same stays as it was written, and nothing does not take the place of no word."""
+    if amounts.get(name, _ZERO) != amount:
+        amounts[name] = amount
+
+
+def cpu_request_of(group: CgroupReading) -> int | None:
+    """Thousandths of a processor; None where the cgroup does not say (kubelet: `CPURequestsFromConfig`)."""
+    return milli_of_shares(group.cpu_shares) or None if group.cpu_shares else None
+
+
+def cpu_limit_of(group: CgroupReading) -> int | None:
+    """Thousandths of a processor; None without a limit (kubelet: `CPULimitsFromConfig`)."""
+    if not group.cpu_period or group.cpu_quota is None:
+        return None
+    return milli_of_quota(group.cpu_quota, group.cpu_period) or None
+
+
+def memory_limit_of(group: CgroupReading) -> int | None:
+    """Bytes; None without a limit (kubelet: `MemoryLimitsFromConfig`)."""
+    return group.memory_limit if group.memory_limit is not None and group.memory_limit > 0 else None
