@@ -134,11 +134,12 @@ class Bus:
             send.close()
             receive.close()
 
-    async def receive(self) -> None:
-        """Take what comes until the connection is lost."""
+    async def receive(self, scope: trio.CancelScope) -> None:
+        """Take what comes until the connection is lost or the scope is cancelled."""
         try:
-            while True:
-                self._take(await self._connection.receive())
+            with scope:
+                while True:
+                    self._take(await self._connection.receive())
         except Exception as error:  # noqa: BLE001 - jeepney raises whatever it stumbles over in what was sent
             self._lost = str(error) or type(error).__name__
         finally:
@@ -210,10 +211,14 @@ async def open_bus(address: str = SYSTEM_BUS, *, within: float = CONNECT_WITHIN)
         with body_errors():
             async with trio.open_nursery() as nursery:
                 bus = Bus(connection)
-                nursery.start_soon(bus.receive)
-                (connection.unique_name,) = await bus._ask(message_bus.Hello(), "Hello", within)
-                yield bus
-                nursery.cancel_scope.cancel()
+                # Who is cancelled shall not hear first that the connection is lost.
+                receiving = trio.CancelScope(shield=True)
+                nursery.start_soon(bus.receive, receiving)
+                try:
+                    (connection.unique_name,) = await bus._ask(message_bus.Hello(), "Hello", within)
+                    yield bus
+                finally:
+                    receiving.cancel()
     finally:
         connection.socket.close()
 
