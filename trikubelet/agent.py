@@ -225,6 +225,7 @@ class Agent:
             pleg=self.pleg,
             network_problem=lambda: self.runtime_state.conditions.network_problem,
             host_ips=self.node.host_ips,
+            starts_nothing=lambda: self.shutdown is not None and self.shutdown.found_at_start,
             allocation=self.allocation,
             resource_health=self.devices.health,
         )
@@ -460,14 +461,10 @@ class Agent:
             resizes_pod_level=resize_gates(self.options.configuration.feature_gates).pod_level,
             devices=self.devices,
             shutting_down=lambda: self.shutdown is not None and self.shutdown.shutting_down,
-            runs=self._runs,
+            has_begun=lambda pod: self.pleg.cache.has_begun(pod.metadata.uid),
             may_swap=lambda pod, container: may_swap(pod, container, self.runtime_options),
             pressure=lambda: self.eviction.conditions(),
         )
-
-    def _runs(self, pod: Pod) -> bool:
-        seen = self.pleg.cache.last_seen(pod.metadata.uid)
-        return seen is not None and bool(seen.running_containers())
 
     def _past_active_deadline(self, pod: Pod) -> bool:
         if pod.spec.active_deadline_seconds is None:

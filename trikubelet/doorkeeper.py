@@ -65,9 +65,7 @@ class NodeDoorkeeper:
         )
 
     def has_begun(self, pod: Pod) -> bool:
-        """Whether the runtime holds something of the pod."""
-        seen = self.cache.last_seen(pod.metadata.uid)
-        return seen is not None and bool(seen.sandbox_statuses or seen.container_statuses)
+        return self.cache.has_begun(pod.metadata.uid)
 
     def is_rejected(self, uid: str) -> bool:
         change = self.statuses.change(uid)

@@ -177,6 +177,8 @@ class AgentPodSyncer:
     """The node's addresses, which may change."""
     mirrors: Callable[[Pod, Pod | None], None] = lambda pod, mirror: None
     """Told of each pod that is synced, with the mirror pod that shows it: sees to it that a static pod has one."""
+    starts_nothing: Callable[[], bool] = lambda: False
+    """Whether pods are about to be ended, so that what has ended of them stays so."""
     allocation: Allocation = attrs.field(factory=AsAskedFor)
     resource_health: Callable[[str], ResourceHealthOf] = lambda uid: no_resource_health
     """How the devices of a pod's containers do, by its UID."""
@@ -219,6 +221,8 @@ class AgentPodSyncer:
             return PodSyncReport(None, terminal=True)
         self._await_network(pod)
         self.mirrors(pod, mirror_pod)
+        if self.starts_nothing():
+            return PodSyncReport(None)
         self.objects.register(pod)
         try:
             await self.volumes.prepare(pod)

@@ -56,9 +56,9 @@ class NodeAdmission:
     pressure: Callable[[], tuple[str, ...]] = _no_pressure
     """Types of the node's conditions that tell of something running out."""
     shutting_down: Callable[[], bool] = lambda: False
-    runs: Callable[[Pod], bool] = lambda pod: False
-    """Whether containers of a pod run here already. An agent that is started anew while the node shuts down must not
-    forget such pods: it ends them with all others."""
+    has_begun: Callable[[Pod], bool] = lambda pod: False
+    """Whether a pod was started here already. An agent that is started anew while the node shuts down must not forget
+    such pods: it ends them with all others."""
     may_swap: Callable[[Pod, Container], bool] = _no_swap
     """Whether a container of a pod may use swap."""
     resizes_pod_level: bool = True
@@ -92,7 +92,7 @@ class NodeAdmission:
         return (
             handlers.unenforceable_apparmor(pod, self.machine)
             or handlers.missing_features(pod, self.features)
-            or handlers.shutting_down(now=self.shutting_down() and not self.runs(pod))
+            or handlers.shutting_down(now=self.shutting_down() and not self.has_begun(pod))
             or room
         )
 

@@ -99,6 +99,11 @@ class PodStatusCache:
         entry = self._entries.get(uid)
         return None if entry is None else entry.status
 
+    def has_begun(self, uid: str) -> bool:
+        """Whether the runtime was last seen to hold something of the pod."""
+        seen = self.last_seen(uid)
+        return seen is not None and bool(seen.sandbox_statuses or seen.container_statuses)
+
     def observed_at(self, uid: str) -> float:
         """When the newest successful inspection began, in Trio time; minus infinity without one."""
         entry = self._entries.get(uid)

@@ -116,6 +116,8 @@ class ShutdownManager:
         self._nursery: trio.Nursery | None = None
         self._shutdown = trio.CancelScope()
         """Of the task that ends the pods."""
+        self.found_at_start = False
+        """The node shuts down, and did so before this agent began: what has ended of pods is not started again."""
 
     @property
     def shutting_down(self) -> bool:
@@ -168,6 +170,7 @@ class ShutdownManager:
         """Find out how things are, and see to it that the next shutdown waits. Raises LogindError."""
         now = await session.is_shutting_down()
         if now:
+            self.found_at_start = self.found_at_start or not looked.is_set()
             self._begin()
         elif self._phase is _Phase.ENDING:
             self._call_off()
@@ -240,6 +243,7 @@ class ShutdownManager:
 
     def _call_off(self) -> None:
         self._phase = _Phase.NONE
+        self.found_at_start = False
         self._shutdown.cancel()
         log.info("the shutdown of the machine was called off")
         self._recorder.node_event(EventType.NORMAL, EVENT, "Shutdown manager detected shutdown cancellation")
