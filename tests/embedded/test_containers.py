@@ -324,6 +324,57 @@ async def test_a_container_killed_by_us_is_not_called_oom_killed_for_a_process_t
     assert (status.exit_code, status.reason) == (137, "Error")
 
 
+def limits(memory: int, quota: int) -> v1.LinuxContainerResources:
+    """MiB, without swap, and microseconds of a tenth of a second."""
+    return v1.LinuxContainerResources(
+        memory_limit_in_bytes=memory << 20,
+        memory_swap_limit_in_bytes=memory << 20,
+        cpu_period=100_000,
+        cpu_quota=quota,
+    )
+
+
+def in_force(node: Node, container: str) -> tuple[int, int]:
+    """The limit of memory in bytes, and the quota, as the kernel has them."""
+    cgroup = node.cri._inventory.container(container).cgroup
+    assert cgroup is not None
+    if cgroup["unified"] and "memory" not in cgroup["controllers"]:
+        unified = Path(cgroup["unified"])
+        return int((unified / "memory.max").read_text()), int((unified / "cpu.max").read_text().split()[0])
+    memory, cpu = Path(cgroup["controllers"]["memory"]), Path(cgroup["controllers"]["cpu"])
+    return int((memory / "memory.limit_in_bytes").read_text()), int((cpu / "cpu.cfs_quota_us").read_text())
+
+
+async def test_a_container_gets_other_limits_while_it_runs(node: Node) -> None:
+    if not {"memory", "cpu"} <= set(node.cri.capabilities()["limits"]):
+        pytest.skip("no controllers")
+    sandbox = await node.sandbox()
+    await node.cri.update_pod_sandbox_resources(v1.UpdatePodSandboxResourcesRequest(pod_sandbox_id=sandbox))
+    holds = ["python3", "-c", "x = bytearray(60 << 20); print('ready', flush=True); import time; time.sleep(1000)"]
+    container = await node.launch(sandbox, holds, resources=limits(100, 20_000))
+    await node.wait_for_output(container, "ready")
+
+    async def update(memory: int, quota: int) -> tuple[int, int]:
+        request = v1.UpdateContainerResourcesRequest(container_id=container, linux=limits(memory, quota))
+        await node.cri.update_container_resources(request)
+        assert in_force(node, container) == (memory << 20, quota)
+        said = (await node.status(container)).resources.linux
+        return said.memory_limit_in_bytes >> 20, said.cpu_quota
+
+    assert in_force(node, container) == (100 << 20, 20_000)
+    assert await update(200, 40_000) == (200, 40_000)
+    assert await update(90, 30_000) == (90, 30_000)
+    if "memory" in (node.cri._inventory.container(container).cgroup or {}).get("controllers", {}):
+        # cgroup v1 refuses what is in use; v2 would kill for it.
+        with pytest.raises(GRPCError, match="set resources"):
+            await update(20, 30_000)
+        assert (await node.status(container)).resources.linux.memory_limit_in_bytes == 90 << 20
+    assert (await node.status(container)).state == v1.ContainerState.CONTAINER_RUNNING
+    # The next agent says so too.
+    record = next(one for one in node.cri._store.load_containers() if one.id == container)
+    assert record.config.linux.resources.cpu_quota == 30_000
+
+
 async def test_a_container_has_its_own_oom_score_and_not_the_keepers(node: Node) -> None:
     Path(f"/proc/{node.keeper_pid()}/oom_score_adj").write_text("40")
     sandbox, look = await node.sandbox(), ["cat", "/proc/self/oom_score_adj"]

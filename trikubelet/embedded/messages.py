@@ -75,7 +75,7 @@ def container_status(record: ContainerRecord) -> v1.ContainerStatus:
         log_path=record.spec["log_path"],
         stop_signal=_stop_signal(record.stop_signal),
     )
-    resources = record.resources or record.config.linux.resources
+    resources = record.config.linux.resources
     if bytes(resources):
         status.resources = v1.ContainerResources(linux=resources)
     if record.user:
@@ -134,3 +134,13 @@ def _stop_signal(number: int) -> v1.Signal:
         return v1.Signal[signal.Signals(number).name]
     except (ValueError, KeyError):
         return v1.Signal.RUNTIME_DEFAULT
+
+
+def merged_resources(
+    before: v1.LinuxContainerResources, changes: v1.LinuxContainerResources
+) -> v1.LinuxContainerResources:
+    """`before` with what `changes` says; its zeros leave things as they are."""
+    kept = v1.LinuxContainerResources.FromString(bytes(before))
+    if changes.hugepage_limits:
+        kept.hugepage_limits = []
+    return v1.LinuxContainerResources.FromString(bytes(kept) + bytes(changes))

@@ -92,8 +92,6 @@ class ContainerRecord:
     user: dict[str, Any] = attrs.field(factory=dict)
     cgroup: dict[str, Any] | None = None
     exit: Exit | None = None
-    resources: v1.LinuxContainerResources | None = None
-    """Set by UpdateContainerResources; forgotten by an agent that restarts."""
     exited: trio.Event = attrs.field(factory=trio.Event)
     changing: trio.Lock = attrs.field(factory=trio.Lock)
     """Held while it is started or removed."""

@@ -181,6 +181,14 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             await self._lifecycle.remove_sandbox(record)
         return v1.RemovePodSandboxResponse()
 
+    async def update_pod_sandbox_resources(
+        self, update_pod_sandbox_resources_request: v1.UpdatePodSandboxResourcesRequest
+    ) -> v1.UpdatePodSandboxResourcesResponse:
+        """There is nothing to do: the cgroup of a pod is the agent's, and a sandbox has no process."""
+        with _errors():
+            self._inventory.sandbox(update_pod_sandbox_resources_request.pod_sandbox_id)
+        return v1.UpdatePodSandboxResourcesResponse()
+
     async def pod_sandbox_status(
         self, pod_sandbox_status_request: v1.PodSandboxStatusRequest
     ) -> v1.PodSandboxStatusResponse:
@@ -316,10 +324,9 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             limits = resources_to_json(wanted)
             if record.phase is Phase.RUNNING:
                 await self._lifecycle.keeper.request("update", container=record.id, resources=limits)
-            else:
-                record.spec["resources"] = {**record.spec["resources"], **limits}
-                self._store.save_container(record)
-        record.resources = wanted
+            record.spec["resources"] = {**record.spec["resources"], **limits}
+            record.config.linux.resources = messages.merged_resources(record.config.linux.resources, wanted)
+            self._store.save_container(record)
         return v1.UpdateContainerResourcesResponse()
 
     async def reopen_container_log(

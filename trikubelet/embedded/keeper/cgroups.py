@@ -150,9 +150,15 @@ class ContainerCgroup:
         return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
     def update(self, resources: dict[str, Any]) -> None:
-        """Set the limits that are there (fields of CRI's LinuxContainerResources; 0 and missing mean unchanged)."""
+        """Set the limits that are there (fields of CRI's LinuxContainerResources; 0 and missing mean unchanged).
+
+        Raises OSError: then some are set, and the rest is as it was.
+        """
         if self.controllers:
-            for controller, name, value in _v1_settings(resources):
+            settings = _v1_settings(resources)
+            if self._grows_with_swap(resources):
+                settings.sort(key=lambda setting: setting[1] != "memory.memsw.limit_in_bytes")
+            for controller, name, value in settings:
                 if controller in self.controllers:
                     write_file(f"{self.controllers[controller]}/{name}", value)
         if self.unified:
@@ -160,6 +166,18 @@ class ContainerCgroup:
                 path = f"{self.unified}/{name}"
                 if os.path.exists(path):
                     write_file(path, value)
+
+    def _grows_with_swap(self, resources: dict[str, Any]) -> bool:
+        """Whether memory with swap (v1) gets a higher limit: then that comes first, since memory alone never may have
+        the higher one of the two."""
+        wanted, folder = resources.get("memory_swap_limit_in_bytes"), self.controllers.get("memory")
+        if not wanted or not folder:
+            return False
+        try:
+            current = int(_read(f"{folder}/memory.memsw.limit_in_bytes"))
+        except OSError:
+            return False
+        return bool(wanted < 0 or wanted > current)
 
     def confine_devices(self, extra: list[str]) -> None:
         """Allow the harmless devices and `extra` ("c 1:3 rwm") only; v1 only, v2 would need a BPF program."""
