@@ -47,6 +47,9 @@ class FakeRuntime:
 
     def actuated(self, uid: str) -> None: ...
 
+    def is_resize_in_progress(self, of: Pod, status: PodRuntimeStatus) -> bool:
+        return False
+
     def waiting_reasons(self, uid: str) -> dict[str, tuple[str, str]]:
         return {}
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.admission.admit import NodeAdmission
-from trikubelet.agent_allocation import allocation_manager, resize_gates
+from trikubelet.agent_allocation import allocation_manager, resize_gates, resizing
 from trikubelet.agent_devices import node_devices
 from trikubelet.agent_disk import disk_caretakers
 from trikubelet.agent_eviction import AgentEviction
@@ -32,6 +32,8 @@ from trikubelet.agent_probes import ProbeParts
 from trikubelet.agent_shutdown import node_shutdown
 from trikubelet.agent_sources import configured_sources, warn_of_duplicate
 from trikubelet.agent_stand_ins import StandIns
+from trikubelet.cgroups.pods import NoPodCgroups
+from trikubelet.cgroups.settings import CgroupOptions
 from trikubelet.config.sources.mux import PodSource, SourceMux
 from trikubelet.cri.errors import CRIError
 from trikubelet.doorkeeper import NodeDoorkeeper
@@ -174,6 +176,7 @@ class Agent:
             credentials=None if registry_access is None else registry_access.credentials,
             pull_records=None if registry_access is None else registry_access.pull_records,
             ended=self.ends.until_ended,
+            resizing=resizing(options, runtime_client, NoPodCgroups(), CgroupOptions(), stand_ins.open_allocations),
             on_turn=lambda uid, container: self.probes.manager.stop_container(uid, container),
             extras=self.devices.extras,
         )

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.allocation.manager import AllocationManager, Surroundings
 from trikubelet.allocation.measures import NODE_CHANGED
 from trikubelet.allocation.model import ResizeGates
-from trikubelet.allocation.store import ALLOCATED_FILE
+from trikubelet.allocation.store import ACTUATED_FILE, ALLOCATED_FILE
+from trikubelet.runtime.actuated import ActuatedResources
+from trikubelet.runtime.resize import MeasuredByRuntime, Resizing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,7 +17,11 @@ if TYPE_CHECKING:
 
     from trikubelet.admission.types import ResizeAdmission
     from trikubelet.agent import Agent
+    from trikubelet.agent_options import AgentOptions
     from trikubelet.allocation.store import AllocationStore
+    from trikubelet.cgroups.interface import PodCgroups
+    from trikubelet.cgroups.settings import CgroupOptions
+    from trikubelet.cri.client import RuntimeClient
 
 POD_LEVEL_RESIZES: Final = "InPlacePodLevelResourcesVerticalScaling"
 INIT_CONTAINER_RESIZES: Final = "InPlacePodVerticalScalingInitContainers"
@@ -58,3 +64,17 @@ def allocation_manager(
         # What pods may have is what the API server's node says, which follows what was observed with each report.
         agent.cluster.on_volumes_reported(lambda _: manager.room_appeared(NODE_CHANGED))
     return manager
+
+
+def resizing(
+    options: AgentOptions,
+    runtime: RuntimeClient,
+    cgroups: PodCgroups,
+    cgroup_options: CgroupOptions,
+    open_store: Callable[[Path], AllocationStore],
+) -> Resizing:
+    """What the runtime manager resizes pods with. Raises CheckpointError for a file that cannot be used."""
+    actuated = ActuatedResources(
+        open_store(options.root_dir / ACTUATED_FILE), resize_gates(options.configuration.feature_gates)
+    )
+    return Resizing(actuated, cgroups, cgroup_options, MeasuredByRuntime(runtime, cgroups))

@@ -10,7 +10,19 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from trikubelet.metrics import cluster, devices, eviction, node, pleg, pods, probes, runtime, servers, volumes
+from trikubelet.metrics import (
+    cluster,
+    devices,
+    eviction,
+    node,
+    pleg,
+    pods,
+    probes,
+    resizes,
+    runtime,
+    servers,
+    volumes,
+)
 from trikubelet.metrics.exposition import AgentMetrics
 from trikubelet.metrics.families import gauge
 
@@ -45,6 +57,7 @@ def agent_metrics(
         partial(pods.collect_pods, agent.pods, agent.workers, agent.statuses),
         partial(pods.collect_workers, agent.workers),
         partial(pods.collect_cleanup, agent.housekeeping, agent.preempting),
+        partial(resizes.collect_resizes, agent.allocation, agent.runtime.measures.resizes),
         partial(pods.collect_statuses, agent.statuses, None if agent.reporters is None else agent.reporters.writer),
         partial(runtime.collect_calls, agent.runtime_client, agent.image_client),
         partial(runtime.collect_starts, agent.runtime.measures),

@@ -87,6 +87,14 @@ class Allocation(Protocol):
         """About the pod's resize; the same object until they change."""
         ...
 
+    def synced(self, pod: Pod, *, in_progress: bool, error: str | None = None) -> bool:
+        """How far the runtime is with the pod as allocated. Returns whether that changed the conditions."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when what was granted will be known after a crash. Raises CheckpointError."""
+        ...
+
     def ended(self, uid: str) -> None:
         """Nothing of the pod runs any more."""
         ...
@@ -100,6 +108,12 @@ class AsAskedFor:
 
     def conditions(self, _uid: str) -> tuple[PodCondition, ...]:
         return ()
+
+    def synced(self, _pod: Pod, *, in_progress: bool, error: str | None = None) -> bool:
+        return False
+
+    async def durable(self) -> None:
+        await trio.lowlevel.checkpoint()
 
     def ended(self, uid: str) -> None: ...
 
@@ -207,14 +221,17 @@ class AgentPodSyncer:
             self.volumes.refresh(pod)
             return PodSyncReport(None)
         while (report := await self._sync(pod, mirror_pod, status)) is None:
-            # Whoever waits for the containers that are gone now would wait in vain: removals are no news.
+            # Neither removals nor other resources are news of which anybody would hear.
             with trio.fail_after(STATUS_TIMEOUT):
                 status = await self.pleg.cache.get_newer_than(uid, trio.current_time())
         return report
 
     async def _sync(self, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus) -> PodSyncReport | None:
-        """One round; None when it removed all containers for them to start again in another."""
+        """One round; None when another has to see what came of it: all containers were removed for them to start again,
+        or the pod was resized."""
         uid = pod.metadata.uid
+        resizing = self.runtime.is_resize_in_progress(pod, status)
+        self.allocation.synced(pod, in_progress=resizing)
         resizes = self.allocation.conditions(uid)
         api_status = self._report(pod, status)
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
@@ -237,13 +254,18 @@ class AgentPodSyncer:
             raise
         self.probes.add_pod(pod)
         probed = self.probes.results.of_pod(uid)
+        if resizing:
+            await self.allocation.durable()
         result = await self._act(pod, status, api_status, probed.plan)
+        if result.resize_problem is not None:
+            self.allocation.synced(pod, in_progress=True, error=result.resize_problem)
         if result.backoffs or result.error is not None:
             # The reasons why containers wait belong into the status at once.
             self._report(pod, status)
         if result.error is not None:
             raise result.error
-        if _restarts_all(api_status) and any(one.action is SyncAction.REMOVE_CONTAINER for one in result.results):
+        done = {one.action for one in result.results}
+        if SyncAction.RESIZE_POD in done or (_restarts_all(api_status) and SyncAction.REMOVE_CONTAINER in done):
             return None
         if result.backoffs:
             waiting = ", ".join(sorted(result.backoffs))

@@ -161,9 +161,9 @@ def test_features_that_an_update_needs(old: Pod, new: Pod, needed: tuple[str, ..
 
 def test_an_update_that_needs_what_the_node_has_not_is_told_of() -> None:
     old, new = make_pod({}, init=(INIT,)), make_pod({}, init=(BIGGER_INIT,))
-    assert update_problem(old, new) == f"Pod requires node features that are not available: {INIT_RESIZE}"
+    assert update_problem(old, new, ()) == f"Pod requires node features that are not available: {INIT_RESIZE}"
     assert update_problem(old, new, {INIT_RESIZE}) is None
-    assert update_problem(old, old) is None
+    assert update_problem(old, old, ()) is None
     assert FAILED_CHECK == "FailedNodeDeclaredFeaturesCheck"
 
 

@@ -21,6 +21,7 @@ BOUNDS: Final[dict[str, tuple[float, ...]]] = {
         *(0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900),
         *(1200, 1800, 2700, 3600),
     ),
+    "resize": (10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000),
     "storage": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600),
     "rest": (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60),
     "size": (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216),
@@ -116,7 +117,7 @@ kubelet_pod_deferred_accepted_resizes_total counter retry_trigger
 kubelet_pod_in_progress_resizes gauge -
 kubelet_pod_infeasible_resizes_total counter reason_detail
 kubelet_pod_pending_resizes gauge reason
-kubelet_pod_resize_duration_milliseconds histogram success other
+kubelet_pod_resize_duration_milliseconds histogram success resize
 kubelet_pod_resources_endpoint_errors_get counter server_api_version
 kubelet_pod_resources_endpoint_errors_get_allocatable counter server_api_version
 kubelet_pod_resources_endpoint_errors_list counter server_api_version

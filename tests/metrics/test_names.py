@@ -16,12 +16,14 @@ from prometheus_client.metrics_core import Metric
 from tests.agent.sim_node import clock_without_threads
 from tests.metrics.kubelet_facts import BOUNDS, FACTS
 from tests.metrics.lives import bounds_of, labels_of, live_in_cluster, live_without_cluster, read
+from trikubelet.allocation.measures import ResizeCounts, ResizeStatistics
 from trikubelet.devices.measures import DeviceMeasures
 from trikubelet.eviction.manager import AGE_BOUNDS
 from trikubelet.measures import Histograms
 from trikubelet.metrics.devices import collect_devices
 from trikubelet.metrics.eviction import collect_eviction
 from trikubelet.metrics.node import collect_gates, collect_shutdown
+from trikubelet.metrics.resizes import collect_resizes
 from trikubelet.metrics.text_format import write_text
 from trikubelet.metrics.volumes import collect_csi, collect_volumes
 from trikubelet.shutdown.record import ShutdownTimes
@@ -31,6 +33,7 @@ from trikubelet.volumes.model import VolumeUsage
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from trikubelet.allocation.manager import AllocationManager
     from trikubelet.volumes.manager import VolumeManager
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -59,6 +62,21 @@ class Volumes:
         return {("default", "data"): VolumeUsage(at, 1, 10, 9, 100, 1, 99)}
 
 
+@attrs.frozen
+class Resizes:
+    """In the place of an `AllocationManager` that had something to do."""
+
+    counts: ResizeCounts = attrs.field(factory=ResizeCounts)
+
+    def __attrs_post_init__(self) -> None:
+        self.counts.requested["cpu", "limits", "add"] += 1
+        self.counts.deferred_accepted["pod_updated",] += 1
+        self.counts.infeasible["swap_limitation",] += 1
+
+    def statistics(self) -> ResizeStatistics:
+        return ResizeStatistics(Counter({("deferred",): 2}), 1, 2)
+
+
 async def exposed(folder: Path) -> dict[str, Metric]:
     """All families that there can be, by name."""
     drivers = drivers_of(Histograms(BOUNDS["storage"]))
@@ -68,6 +86,9 @@ async def exposed(folder: Path) -> dict[str, Metric]:
     others += collect_devices(device_measures())
     others += collect_shutdown(ShutdownTimes())
     others += collect_eviction(Counter({("memory.available",): 1}), ages)
+    durations = Histograms(BOUNDS["resize"])
+    durations.observe(("true",), 1)
+    others += collect_resizes(cast("AllocationManager", Resizes()), durations)
     others += [one for one in collect_volumes(cast("VolumeManager", Volumes())) if "stats" in one.name]
     return {**await live_without_cluster(folder), **await live_in_cluster(), **read(b"".join(write_text(others)))}
 

@@ -6,9 +6,17 @@ from trikubelet.node.declared_features import declared_features
 
 
 def test_only_what_is_done_is_declared() -> None:
-    assert declared_features({}) == ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
+    assert declared_features({}) == (
+        "ExtendWebSocketsToKubelet",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+        "RestartAllContainersOnContainerExits",
+    )
 
 
 def test_a_feature_gate_takes_a_feature_away() -> None:
-    assert declared_features({"RestartAllContainersOnContainerExits": False}) == ("ExtendWebSocketsToKubelet",)
+    assert "RestartAllContainersOnContainerExits" in declared_features({})
+    assert "RestartAllContainersOnContainerExits" not in declared_features(
+        {"RestartAllContainersOnContainerExits": False}
+    )
     assert declared_features({"NodeDeclaredFeatures": False}) == ()

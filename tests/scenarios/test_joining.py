@@ -155,7 +155,12 @@ async def test_the_node_object_is_what_a_kubelet_writes(autojump_clock: MockCloc
                 "operatingSystem": "linux",
                 "architecture": "amd64",
             },
-            "declaredFeatures": ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"],
+            "declaredFeatures": [
+                "ExtendWebSocketsToKubelet",
+                "InPlacePodLevelResourcesVerticalScaling",
+                "InPlacePodVerticalScalingInitContainers",
+                "RestartAllContainersOnContainerExits",
+            ],
             # The runtime names one handler, its default one, and is of a version that does not tell of `features`.
             "runtimeHandlers": [{"name": "", "features": {"recursiveReadOnlyMounts": False, "userNamespaces": False}}],
         }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from tests.apiserver.patches import STRATEGIC_PATCH
 from tests.scenarios.stage import Stage, cluster_stage, machine_view
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.sim import Program
@@ -14,29 +15,50 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from tests.apiserver.documents import Document
+    from trikubelet.cri import v1
+    from trikubelet.sim.machine import Container
 
+MI: Final = 2**20
 GI: Final = 2**30
 TWO_CPUS: Final = machine_view(cpus=2, memory=4 * GI, storage=10 * GI, kernel_version="6.18.0")
 SOON: Final = 2.0
 """Seconds in which a resize is granted, or refused."""
 
 
-def container(cpu: str, **fields: Any) -> Document:
-    return {"name": "main", "image": "test:1", "resources": {"requests": {"cpu": cpu}}, **fields}
+def container(cpu: str, memory: str = "") -> Document:
+    resources: Document = {"requests": {"cpu": cpu}}
+    if memory:
+        resources = {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
+    return {"name": "main", "image": "test:1", "resources": resources}
 
 
-async def add_pod(stage: Stage, name: str, cpu: str, **spec: Any) -> None:
+async def add_pod(
+    stage: Stage, name: str, cpu: str, memory: str = "", container_fields: Document | None = None, **spec: Any
+) -> None:
     stage.sim.program(Program.runs_forever(), image="test:1")
-    stage.create_pod(name, containers=[container(cpu)], **spec)
+    stage.create_pod(name, containers=[container(cpu, memory) | (container_fields or {})], **spec)
     await stage.until_ready(name)
 
 
-def resize(stage: Stage, name: str, cpu: str) -> int:
+def resize(stage: Stage, name: str, cpu: str, memory: str = "") -> int:
     """Ask for other resources; the generation of the pod that asks for them."""
-    body = {"spec": {"containers": [container(cpu)]}}
-    patched = stage.admin.patch("pods", name, body=body, subresource="resize")
+    body = {"spec": {"containers": [container(cpu, memory)]}}
+    patched = stage.admin.patch("pods", name, body=body, content_type=STRATEGIC_PATCH, subresource="resize")
     generation: int = patched["metadata"]["generation"]
     return generation
+
+
+def told(stage: Stage, name: str) -> v1.LinuxContainerResources:
+    """What its container was updated to."""
+    resources = container_of(stage, name).resources
+    assert resources is not None
+    return resources.linux
+
+
+def container_of(stage: Stage, name: str) -> Container:
+    """That runs."""
+    (running,) = stage.sim.running_containers(stage.pod(name)["metadata"]["uid"])
+    return running
 
 
 def conditions(stage: Stage, name: str) -> dict[str, Document]:
@@ -66,9 +88,10 @@ async def test_a_resize_waits_for_room_and_is_granted_when_another_pod_has_ended
         assert reasons(stage, "first") == ["ResizeDeferred"]
         stage.delete_pod("third", grace=1)
         stage.delete_pod("second", grace=1)
-        await stage.until(lambda: "Pending" not in conditions(stage, "first"), 10)
-        assert reasons(stage, "first")[:2] == ["ResizeDeferred", "ResizeStarted"]
+        await stage.until(lambda: not conditions(stage, "first"), 10)
+        assert reasons(stage, "first") == ["ResizeDeferred", "ResizeStarted", "ResizeCompleted"]
         assert stage.agent.allocation.counts.deferred_accepted.total() == 1
+        assert told(stage, "first").cpu_shares == 1843
 
 
 async def test_a_resize_that_the_node_can_never_grant_is_infeasible(autojump_clock: MockClock) -> None:
@@ -118,7 +141,64 @@ async def test_what_pods_have_and_what_they_wait_for_survives_the_agent(autojump
         pending = conditions(stage, "first")["Pending"]
         assert (pending["reason"], pending["lastTransitionTime"]) == ("Deferred", since)
         stage.delete_pod("second", grace=1)
-        await stage.until(lambda: "Pending" not in conditions(stage, "first"), 10)
+        await stage.until(lambda: not conditions(stage, "first"), 10)
+
+
+async def test_a_resize_is_done_in_a_moment_without_a_restart(autojump_clock: MockClock) -> None:
+    async with cluster_stage(machine=TWO_CPUS) as stage:
+        await add_pod(stage, "first", "1", memory="256Mi")
+        before = container_of(stage, "first")
+        resize(stage, "first", "1500m", memory="512Mi")
+        assert await stage.until(lambda: "ResizeCompleted" in reasons(stage, "first"), SOON) < 0.5
+        assert reasons(stage, "first") == ["ResizeStarted", "ResizeCompleted"]
+        await stage.until(lambda: not conditions(stage, "first"), SOON)
+        after = container_of(stage, "first")
+        assert after is before
+        assert told(stage, "first").memory_limit_in_bytes == 512 * MI
+        # What is in use is not taken away.
+        after.memory_used = 300 * MI
+        resize(stage, "first", "1500m", memory="200Mi")
+        await stage.until(lambda: conditions(stage, "first").get("InProgress", {}).get("reason") == "Error", SOON)
+        problem = conditions(stage, "first")["InProgress"]["message"]
+        assert f"memory limit ({200 * MI}) below current usage ({300 * MI})" in problem
+        after.memory_used = 100 * MI
+        await stage.until(lambda: not conditions(stage, "first"), 120)
+        assert told(stage, "first").memory_limit_in_bytes == 200 * MI
+        assert stage.status("first")["containerStatuses"][0]["restartCount"] == 0
+
+
+async def test_a_container_that_wants_so_is_restarted_with_what_it_gets(autojump_clock: MockClock) -> None:
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    async with cluster_stage(machine=TWO_CPUS) as stage:
+        await add_pod(stage, "first", "1", memory="256Mi", container_fields={"resizePolicy": policy})
+        before = container_of(stage, "first")
+        resize(stage, "first", "1500m", memory="256Mi")
+        await stage.until(lambda: "ResizeCompleted" in reasons(stage, "first"), SOON)
+        assert container_of(stage, "first") is before
+        resize(stage, "first", "1500m", memory="512Mi")
+        await stage.until(lambda: reasons(stage, "first").count("ResizeCompleted") == 2, 60)
+        after = container_of(stage, "first")
+        assert after is not before
+        assert after.config.linux.resources.memory_limit_in_bytes == 512 * MI
+        await stage.until(lambda: stage.status("first")["containerStatuses"][0]["restartCount"] == 1, SOON)
+        await stage.until(lambda: not conditions(stage, "first"), SOON)
+
+
+async def test_an_agent_killed_in_the_middle_of_a_resize_leaves_it_to_the_next_one(autojump_clock: MockClock) -> None:
+    async with cluster_stage(machine=TWO_CPUS) as stage:
+        await add_pod(stage, "first", "1", memory="256Mi")
+        stage.sim.faults.hang_next("UpdateContainerResources")
+        resize(stage, "first", "1500m", memory="512Mi")
+        await stage.until(lambda: "InProgress" in conditions(stage, "first"), SOON)
+        await trio.sleep(1)
+        await stage.kill_agent()
+        before = container_of(stage, "first")
+        assert before.resources is None
+        await stage.start_agent()
+        await stage.until(lambda: not conditions(stage, "first"), 30)
+        assert container_of(stage, "first") is before
+        assert told(stage, "first").memory_limit_in_bytes == 512 * MI
+        assert reasons(stage, "first") == ["ResizeStarted", "ResizeCompleted"]
 
 
 async def test_pods_that_are_gone_leave_no_allocation(autojump_clock: MockClock) -> None:
@@ -126,15 +206,15 @@ async def test_pods_that_are_gone_leave_no_allocation(autojump_clock: MockClock)
         await add_pod(stage, "first", "1")
         await add_pod(stage, "second", "500m")
         await trio.sleep(1)
-        (kept,) = stage.sim.checkpoints.values()
         for name in ("first", "second"):
-            assert str(stage.pod(name)["metadata"]["uid"]) in kept
+            assert all(str(stage.pod(name)["metadata"]["uid"]) in kept for kept in stage.sim.checkpoints.values())
         stage.delete_pod("first", grace=1)
         await stage.until_gone("first")
         await stage.kill_agent()
         stage.delete_pod("second", grace=0)
         await stage.start_agent()
         await add_pod(stage, "third", "1")
+        await trio.sleep(90)
+        await add_pod(stage, "fourth", "100m")
         await trio.sleep(1)
-        (kept,) = stage.sim.checkpoints.values()
-        assert kept.count("ContainerResources") == 1
+        assert [kept.count("ContainerResources") for kept in stage.sim.checkpoints.values()] == [2, 2]

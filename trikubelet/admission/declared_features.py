@@ -70,7 +70,14 @@ def declared(enabled: Collection[str]) -> tuple[str, ...]:
     return tuple(feature.name for feature in REGISTRY if feature.name in enabled)
 
 
-DECLARED: Final = declared({"ExtendWebSocketsToKubelet", RESTART_ALL_CONTAINERS})
+DECLARED: Final = declared(
+    {
+        "ExtendWebSocketsToKubelet",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+        RESTART_ALL_CONTAINERS,
+    }
+)
 """What this agent can do today."""
 
 
@@ -92,6 +99,6 @@ def lack_of_features(needed: Collection[str], node: Collection[str]) -> str | No
     return f"Pod requires node features that are not available: {', '.join(missing)}"
 
 
-def update_problem(old: Pod, new: Pod, node: Collection[str] = DECLARED) -> str | None:
+def update_problem(old: Pod, new: Pod, node: Collection[str]) -> str | None:
     """The message of the event FAILED_CHECK for an update that the node cannot carry out; None for all others."""
     return lack_of_features(infer_for_update(old, new), node)

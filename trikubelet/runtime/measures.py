@@ -19,6 +19,8 @@ EPHEMERAL_CONTAINER: Final = "ephemeral_container"
 
 PULL_BOUNDS: Final = (1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
 """Seconds."""
+RESIZE_BOUNDS: Final = (10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000)
+"""Milliseconds."""
 _MIB: Final = 2**20
 _IMAGE_SIZES: Final = (
     (0, "0-10MB"),
@@ -50,6 +52,8 @@ class RuntimeMeasures:
     """Starts that were tried, by the kind of container."""
     failed_containers: Counts = attrs.field(factory=Counter)
     """By the kind of container, and the reason that its status shows."""
+    resizes: Histograms = attrs.field(factory=lambda: Histograms(RESIZE_BOUNDS))
+    """Milliseconds that it took to resize pods, by whether that succeeded (`true` or `false`)."""
     image_volumes_requested: int = 0
     image_volumes_mounted: int = 0
     image_volumes_failed: int = 0

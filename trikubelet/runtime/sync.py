@@ -254,8 +254,11 @@ class PodSync:
 
     async def _resize(self, sandbox_id: str) -> None:
         if self._plan.resizes and self._parts.resizer is not None:
-            resizer = self._parts.resizer
-            self._results.append(await resizer.resize(self._pod, self._status, sandbox_id, self._plan.resize))
+            resizer, began = self._parts.resizer, trio.current_time()
+            result = await resizer.resize(self._pod, self._status, sandbox_id, self._plan.resize)
+            success = "false" if result.failed else "true"
+            self._parts.measures.resizes.observe((success,), (trio.current_time() - began) * 1000)
+            self._results.append(result)
 
     async def _start(self, container: Container, place: _Place) -> SyncResult:
         """Start a container unless it has to wait, and keep the reason where that fails."""
