@@ -166,6 +166,7 @@ class LocalView:
             "problems_of_sources": agent.pleg_sources.health(),
             "statuses": agent.statuses.statistics(),
             "probes": agent.probes.manager.statistics(),
+            "devices": [] if agent.devices.manager is None else agent.devices.manager.statistics(),
         }
 
     def _marked_as_ending(self, pod: Pod, ending: Ending) -> Pod:

@@ -13,6 +13,7 @@ from grpclib import GRPCError, Status
 from tests.agent.sim_node import SimNode, clock_without_threads, static_pod
 from tests.device_plugin import Brick, ToyPlugin
 from tests.devices.plugin_sockets import PluginSockets
+from trikubelet.agent_devices import DeviceFolderError
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.devices.endpoint import ALLOCATE_SECONDS
 from trikubelet.devices.server import FOLDER
@@ -244,6 +245,24 @@ async def test_a_container_waits_for_the_preparation_of_its_devices(mock_clock: 
         sim.end_container(sim.running_containers(pod.metadata.uid)[0], 1)
         await node.until(lambda: len(plugin.asked("PreStartContainer")) == tries + 2)
         assert plugin.asked("Allocate") == [("a",)]
+
+
+async def test_a_folder_that_cannot_be_used_is_told(mock_clock: MockClock, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / FOLDER).write_text("")
+    with pytest.raises(BaseExceptionGroup) as raised:
+        async with plugin_node(tmp_path, SimulatedRuntime(seed=1), ScriptedSource("file")):
+            pass
+    found = raised.value.split(DeviceFolderError)
+    assert found[1] is None, "what the command line prints as one line"
+    error: BaseException = raised.value
+    while isinstance(error, BaseExceptionGroup):
+        [error] = error.exceptions
+    text = str(error)
+    assert text.startswith(
+        f"device plugins cannot be served: [Errno 17] File exists: '{tmp_path}/root/{FOLDER}': make "
+    )
+    assert text.endswith("or give another --root-dir")
 
 
 async def test_health_is_told_only_where_it_is_wanted(mock_clock: MockClock, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ The file of devices says how each does, `{"a": "Healthy", "b": "Unhealthy"}`, an
 the folder of device plugins the program registers anew whenever `kubelet.sock` is made anew, as plugins do.
 
 A container that gets the devices a and b finds /dev/brick-a and /dev/brick-b, which are /dev/null, and `BRICKS=a,b`.
+With `--toolbox FOLDER` it has that folder, too, as /toolbox.
 """
 
 from tests.device_plugin.plugin import Brick, Introduction, ToyPlugin, register

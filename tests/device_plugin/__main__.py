@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--devices", type=Path, required=True, help="a JSON object: how each device does")
     parser.add_argument("--pre-start", action="store_true")
     parser.add_argument("--prefers-last", action="store_true", help="would rather have the last devices than the first")
+    parser.add_argument("--toolbox", type=Path, help="a folder that containers with devices see")
     parser.add_argument("--log", type=Path, default=Path("/dev/null"), help="a line of JSON for each call")
     arguments = parser.parse_args()
     if (arguments.folder is None) == (arguments.registry is None):
@@ -48,6 +49,7 @@ async def run(arguments: argparse.Namespace) -> None:
         pre_start=arguments.pre_start,
         preferring=prefer_last if arguments.prefers_last else None,
         log=arguments.log,
+        toolbox=arguments.toolbox,
     )
     name = arguments.resource.replace("/", "_") + ".sock"
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

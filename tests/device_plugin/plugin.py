@@ -60,6 +60,8 @@ class ToyPlugin(v1beta1.DevicePluginBase):
     response: Callable[[Sequence[str]], v1beta1.ContainerAllocateResponse] = bricks_response
     log: Path = Path("/dev/null")
     """A line of JSON for each call."""
+    toolbox: Path | None = None
+    """A folder that containers with devices see."""
 
     calls: list[tuple[str, tuple[str, ...]]] = attrs.field(factory=list, init=False)
     """Names of calls and the devices in them."""
@@ -125,7 +127,11 @@ class ToyPlugin(v1beta1.DevicePluginBase):
     async def allocate(self, allocate_request: v1beta1.AllocateRequest) -> v1beta1.AllocateResponse:
         (request,) = allocate_request.container_requests
         await self._called("Allocate", request.devices_ids)
-        return v1beta1.AllocateResponse(container_responses=[self.response(request.devices_ids)])
+        response = self.response(request.devices_ids)
+        if self.toolbox is not None:
+            mount = v1beta1.Mount(container_path="/toolbox", host_path=str(self.toolbox), read_only=True)
+            response.mounts.append(mount)
+        return v1beta1.AllocateResponse(container_responses=[response])
 
     async def pre_start_container(
         self, pre_start_container_request: v1beta1.PreStartContainerRequest

@@ -107,6 +107,12 @@ def test_profiles_that_would_be_ignored_are_refused() -> None:
         container_spec(around(), v1.ContainerConfig(linux=v1.LinuxContainerConfig(security_context=security)), IMAGE)
 
 
+def test_devices_that_only_a_cdi_registry_knows_are_refused() -> None:
+    config = v1.ContainerConfig(cdi_devices=[v1.CdiDevice(name="vendor.com/gpu=0")])
+    with pytest.raises(SpecError, match="CDI devices: the embedded runtime does not support them"):
+        container_spec(around(), config, IMAGE)
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [

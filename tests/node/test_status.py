@@ -26,6 +26,7 @@ from trikubelet.api import (
 )
 from trikubelet.cluster.types import PatchType
 from trikubelet.cri import v1
+from trikubelet.devices.model import DeviceResources
 from trikubelet.node.address_choice import HostAddresses
 from trikubelet.node.facts import reported_version, runtime_version_text
 from trikubelet.node.runtime_state import HandlerAbilities, RuntimeAbilities
@@ -109,6 +110,27 @@ def test_what_others_wrote_stays() -> None:
     status = made(original).status
     assert status.capacity["example.com/gpu"] == status.allocatable["example.com/gpu"] == Quantity(2)
     assert (status.conditions[0], status.volumes_in_use, status.phase) == (theirs, ("a",), "Running")
+
+
+def test_devices_are_told_as_their_plugins_tell_of_them() -> None:
+    """`TestMachineInfo`: "device plugin resources are reflected in capacity and allocatable", "inactive device plugin
+    resources should have their capacity set to 0"; what plugins have nothing to do with stays."""
+    both = {"vendor.com/gpu": Quantity(7), "vendor.com/old": Quantity(3), "others.com/dongle": Quantity(4)}
+    before = attrs.evolve(BARE, status=NodeStatus(capacity=both, allocatable=both))
+    devices = DeviceResources(
+        {"vendor.com/gpu": 4, "vendor.com/nic": 2},
+        {"vendor.com/gpu": 3, "vendor.com/nic": 0},
+        frozenset({"vendor.com/old"}),
+    )
+    status = made(before, attrs.evolve(FACTS, devices=devices)).status
+    told = {name: (str(amount), str(status.allocatable[name])) for name, amount in status.capacity.items()}
+    assert {name: amounts for name, amounts in told.items() if "/" in name} == {
+        "vendor.com/gpu": ("4", "3"),
+        "vendor.com/nic": ("2", "0"),
+        "vendor.com/old": ("0", "0"),
+        "others.com/dongle": ("4", "4"),
+    }
+    assert made(BARE, attrs.evolve(FACTS, devices=devices)).status.allocatable["vendor.com/gpu"] == Quantity(3)
 
 
 def test_addresses_that_cannot_be_told_stay_and_are_a_problem() -> None:
