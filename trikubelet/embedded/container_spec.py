@@ -146,6 +146,8 @@ def resources_to_json(resources: v1.LinuxContainerResources) -> dict[str, Any]:
         "cpuset_mems",
     )
     values = {name: getattr(resources, name) for name in names if getattr(resources, name)}
+    if resources.hugepage_limits:
+        values["hugepage_limits"] = {one.page_size: one.limit for one in resources.hugepage_limits}
     if resources.unified:
         values["unified"] = dict(resources.unified)
     return values

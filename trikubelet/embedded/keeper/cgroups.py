@@ -5,6 +5,9 @@ group in every usable hierarchy: v2 for `cgroup.kill`, v1 controllers for limits
 keeper itself is in (so what confines the agent confines its containers), except in v2 and systemd's own hierarchy,
 where the root is taken if it may be: a service manager that stops the agent must not take the containers with it.
 
+Where a pod has groups of its own (CRI's `cgroup_parent`), its containers' lie in those, counted from the root of each
+hierarchy as the agent does that makes them. Rules for devices are nothing that a pod shares, and stay where they are.
+
 Files are written with `os.write`: errors that come at close would be lost otherwise.
 """
 
@@ -19,8 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_V1_USED = ("cpu", "cpuacct", "memory", "pids", "devices", "freezer", "cpuset")
-_V2_USED = ("cpu", "memory", "pids", "cpuset")
+_V1_USED = ("cpu", "cpuacct", "memory", "pids", "devices", "freezer", "cpuset", "hugetlb")
+_V2_USED = ("cpu", "memory", "pids", "cpuset", "hugetlb")
 # Null, zero, full, random, urandom, tty, console, ptmx and pseudo terminals: what a container's /dev holds.
 _DEVICES = ("c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm", "c 5:0 rwm", "c 5:1 rwm", "c 5:2 rwm")
 _CONFINED = "confined"
@@ -224,6 +227,8 @@ def _v1_settings(resources: dict[str, Any]) -> list[tuple[str, str, str]]:
         value = resources.get(field)
         if value:
             settings.append((controller, name, str(value)))
+    for size, limit in (resources.get("hugepage_limits") or {}).items():
+        settings.append(("hugetlb", f"hugetlb.{size}.limit_in_bytes", str(limit)))
     return settings
 
 
@@ -242,6 +247,8 @@ def _v2_settings(resources: dict[str, Any]) -> list[tuple[str, str]]:
     for name, field in (("cpuset.cpus", "cpuset_cpus"), ("cpuset.mems", "cpuset_mems")):
         if resources.get(field):
             settings.append((name, resources[field]))
+    for size, huge in (resources.get("hugepage_limits") or {}).items():
+        settings.append((f"hugetlb.{size}.max", str(huge)))
     settings += [(name, value) for name, value in (resources.get("unified") or {}).items() if "/" not in name]
     return settings
 
@@ -254,6 +261,8 @@ class Cgroups:
         self._name = name
         self.problems: list[str] = []
         self._unified_mount: str | None = None
+        self._mounts: dict[str, str] = {}
+        """Mount points of v1 by controller."""
         self.unified: str | None = None
         self.controllers: dict[str, str] = {}
         self._service: list[str] = []
@@ -275,7 +284,7 @@ class Cgroups:
                 candidates = [mountpoint, mountpoint + _relative(own.get("", "/"), root)]
                 self.unified = self._usable(candidates, "v2")
                 if self.unified:
-                    self._enable_controllers(mountpoint)
+                    self._enable_controllers(mountpoint, self.unified)
             elif "name=systemd" in options:
                 self._service.append(mountpoint)
             else:
@@ -283,6 +292,7 @@ class Cgroups:
                     folder = self._usable([mountpoint + _relative(own.get(controller, "/"), root)], controller)
                     if folder:
                         self.controllers[controller] = folder
+                        self._mounts[controller] = mountpoint
         if "devices" in self.controllers:
             self._check_devices(self.controllers["devices"])
         if "cpuset" in self.controllers:
@@ -301,15 +311,16 @@ class Cgroups:
         self.problems.append(problem)
         return None
 
-    def _enable_controllers(self, mountpoint: str) -> None:
-        assert self.unified is not None
+    def _enable_controllers(self, mountpoint: str, folder: str) -> None:
+        """Turn controllers on for the groups below `folder`."""
         path = mountpoint
-        steps = ["", *os.path.relpath(self.unified, mountpoint).split("/")]
+        steps = ["", *os.path.relpath(folder, mountpoint).split("/")]
         for step in steps:
             path = f"{path}/{step}" if step else path
-            available = set(_read(f"{path}/cgroup.controllers").split())
+            wanted = set(_read(f"{path}/cgroup.controllers").split()) & set(_V2_USED) - set(self.controllers)
+            wanted -= set(_read(f"{path}/cgroup.subtree_control").split())
             for controller in _V2_USED:
-                if controller in available and controller not in self.controllers:
+                if controller in wanted:
                     try:
                         write_file(f"{path}/cgroup.subtree_control", f"+{controller}")
                     except OSError as error:
@@ -346,7 +357,8 @@ class Cgroups:
     def create(
         self, container: str, parent: str, resources: dict[str, Any], *, privileged: bool, extra_devices: bool
     ) -> ContainerCgroup:
-        """Groups for a container beneath `parent` (CRI's cgroup_parent) or this runtime's own. Raises OSError."""
+        """Groups for a container beneath `parent` (CRI's cgroup_parent, a path from the root of the hierarchies), or
+        beneath this runtime's own where that is empty. Raises OSError."""
         wanted = dict(self.controllers)
         if not (resources.get("cpuset_cpus") or resources.get("cpuset_mems")):
             wanted.pop("cpuset", None)
@@ -356,11 +368,14 @@ class Cgroups:
             wanted.pop("devices", None)
         group = ContainerCgroup(None, {})
         if self.unified:
-            group.unified = f"{self._parent(self.unified, parent)}/{container}"
+            above = self._below(self._unified_mount, parent) or self.unified
+            group.unified = f"{above}/{container}"
             os.makedirs(group.unified, exist_ok=True)
+            if above != self.unified and self._unified_mount is not None:
+                self._enable_controllers(self._unified_mount, above)
         for controller, folder in wanted.items():
-            above = self._parent(folder, parent)
-            if controller == "devices" and above == folder and not extra_devices:
+            above = (self._below(self._mounts[controller], parent) if controller != "devices" else "") or folder
+            if controller == "devices" and not extra_devices:
                 above = f"{folder}/{_CONFINED}"
                 if not os.path.isdir(above):
                     # Somebody deleted it; made anew without its rules it would confine nothing.
@@ -373,10 +388,10 @@ class Cgroups:
         group.update(resources)
         return group
 
-    def _parent(self, own: str, parent: str) -> str:
-        """The kubelet's pod group, taken relative to where this runtime's own group lies."""
+    def _below(self, mountpoint: str | None, parent: str) -> str:
+        """The folder of the pod's group; empty where it has none."""
         parts = [part for part in parent.split("/") if part not in ("", ".", "..")]
-        return "/".join([os.path.dirname(own), *parts]) if parts else own
+        return "/".join([mountpoint, *parts]) if mountpoint and parts else ""
 
     def remove(self) -> None:
         """Delete this runtime's own folders, when the last container is gone."""
