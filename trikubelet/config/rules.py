@@ -24,6 +24,7 @@ from trikubelet.config.kubelet_configuration import (
     wire_name,
 )
 from trikubelet.config.resource_rules import check_resources
+from trikubelet.config.reservation_rules import check_reservations
 from trikubelet.eviction.thresholds import ThresholdsError, eviction_config
 from trikubelet.runtime.pull_records.policy import allowlist_problem
 
@@ -90,6 +91,7 @@ def check_configuration(config: KubeletConfiguration) -> list[FieldProblem]:
         *_check_shutdown(config),
         *_check_images_and_logs(config),
         *_check_eviction(config),
+        *check_reservations(config),
         *_check_pod_logs_dir(config.pod_logs_dir),
         *_check_endpoints(config),
     ]
