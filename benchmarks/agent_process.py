@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 PATIENCE: Final = 300.0
 """Seconds that an agent may take to start, and to end its pods."""
 NODE_NAME: Final = "benchmark"
+WITHOUT_CGROUPS: Final[dict[str, Any]] = {
+    "cgroupsPerQOS": False,
+    "enforceNodeAllocatable": [],
+    "failCgroupV1": False,
+}
+"""The machine's `/kubepods` belongs to nobody who measures."""
 COMMAND: Final = (sys.executable, "-c", "from trikubelet.cli.main import main; main()")
 
 
@@ -64,6 +70,7 @@ def write_configuration(folder: Path, **settings: Any) -> Path:
         "kind": "KubeletConfiguration",
         "failSwapOn": False,
         "podLogsDir": str(folder / "logs"),
+        **WITHOUT_CGROUPS,
         **settings,
     }
     path = folder / "config.json"

@@ -29,11 +29,11 @@ from trikubelet.agent_node import local_view, look_at_node, make_observer, node_
 from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.agent_plugins import AgentPlugins
 from trikubelet.agent_probes import ProbeParts
+from trikubelet.agent_resources import ResourceParts
 from trikubelet.agent_shutdown import node_shutdown
 from trikubelet.agent_sources import configured_sources, warn_of_duplicate
 from trikubelet.agent_stand_ins import StandIns
-from trikubelet.cgroups.pods import NoPodCgroups
-from trikubelet.cgroups.settings import CgroupOptions
+from trikubelet.cgroups.errors import CgroupError
 from trikubelet.config.sources.mux import PodSource, SourceMux
 from trikubelet.cri.errors import CRIError
 from trikubelet.doorkeeper import NodeDoorkeeper
@@ -137,6 +137,15 @@ class Agent:
             pressure=lambda: self.eviction.pressure(),
         )
         self._kernel_log = stand_ins.machine.kernel_log
+        self.resources = ResourceParts(
+            options,
+            settings,
+            runtime_client,
+            self.recorder,
+            machine=lambda: self.observer.facts().machine,
+            active_pods=lambda: map(self.allocation.allocated, self.sync_loop.active_pods()),
+            stand_in=stand_ins.cgroups,
+        )
         self.cluster: ClusterParts | None = None
         self.node: NodeView
         if api_client is None:
@@ -176,7 +185,10 @@ class Agent:
             credentials=None if registry_access is None else registry_access.credentials,
             pull_records=None if registry_access is None else registry_access.pull_records,
             ended=self.ends.until_ended,
-            resizing=resizing(options, runtime_client, NoPodCgroups(), CgroupOptions(), stand_ins.open_allocations),
+            resizing=resizing(
+                options, runtime_client, self.resources.cgroups, self.resources.options, stand_ins.open_allocations
+            ),
+            cgroups=self.resources.cgroups,
             on_turn=lambda uid, container: self.probes.manager.stop_container(uid, container),
             extras=self.devices.extras,
         )
@@ -231,6 +243,7 @@ class Agent:
             starts_nothing=lambda: self.shutdown is not None and self.shutdown.found_at_start,
             allocation=self.allocation,
             resource_health=self.devices.health,
+            cgroups=self.resources.cgroups,
         )
         self.reporters: PodReporters | None = None
         if self.cluster is not None:
@@ -264,6 +277,7 @@ class Agent:
             container_gc=options.container_gc,
             held=self._held,
             clean_probes=self.probes.manager.cleanup,
+            cgroups=self.resources.cgroups,
             delete_mirror=None if self.reporters is None else self.reporters.mirrors.delete,
         )
         self.preempting = Preempting(self.workers, self.recorder)
@@ -288,6 +302,7 @@ class Agent:
             past_deadline=self._past_active_deadline,
             sources_ready=self.sources.sources_ready,
             runtime_errors=self.runtime_state.errors,
+            pods_changed=self.resources.cgroups.pods_changed,
         )
         self.shutdown = node_shutdown(self, logind=stand_ins.logind, on_machine=not stand_ins.diskless)
         self.eviction = AgentEviction(self, stand_in=stand_ins.usage, measures=not stand_ins.diskless)
@@ -313,6 +328,7 @@ class Agent:
                 self.runtime.user_namespaces, self._pod_files, self.runtime_options, self.options, self.recorder
             )
             nursery.start_soon(self.plugins.run)
+            await nursery.start(self.resources.run)
             await nursery.start(self._run_volumes)
             await nursery.start(self.pleg.run)
             await nursery.start(self.probes.run)
@@ -382,7 +398,7 @@ class Agent:
                 try:
                     if await self.housekeeping.remove_everything():
                         return
-                except (CRIError, KillPodError, GarbageCollectionError, OSError) as error:
+                except (CRIError, KillPodError, GarbageCollectionError, CgroupError, OSError) as error:
                     log.warning("what the pods left cannot be removed yet", error=str(error))
                 await trio.sleep(REMOVAL_RETRY)
         if scope.cancelled_caught:

@@ -59,6 +59,8 @@ class AgentOptions:
     """What the command line and the configuration file say."""
 
     configuration: KubeletConfiguration
+    configured: bool = True
+    """Whether a file says what this node is to be; without one the agent makes do with what the machine has."""
     root_dir: Path
     node_name: str
     runtime_endpoint: str = EMBEDDED

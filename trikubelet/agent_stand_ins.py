@@ -12,6 +12,7 @@ import attrs
 from trikubelet.admission.types import Admission
 from trikubelet.agent_node import MachineView
 from trikubelet.allocation.store import AllocationStore
+from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.config.sources.mux import PodSource
 from trikubelet.cri.client import RuntimeClient
 from trikubelet.eviction.model import UsageSource
@@ -33,6 +34,8 @@ class StandIns:
     """None: those that the options name."""
     volumes: PodVolumes | None = None
     pod_files: PodFiles | None = None
+    cgroups: PodCgroups | None = None
+    """None: the machine's, as the options say."""
     diskless: bool = False
     """No pull records, no credentials from files, no rotation of logs and no collection of images."""
     connect_plugins: Callable[[Path], AbstractAsyncContextManager[Channel]] | None = None

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, assert_never
 import attrs
 import trio
 
+from trikubelet.cgroups.orphans import OrphanCgroups
+from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
 from trikubelet.pods.classify import is_static_pod, nothing_runs
@@ -24,8 +26,10 @@ from trikubelet.pods.cleanup import (
     DeleteMirrorPod,
     FinishRejectedPod,
     KillOrphan,
+    RemovePodCgroup,
     RemovePodDirectory,
     RestartPod,
+    ThrottlePodCgroup,
     plan_cleanup,
 )
 from trikubelet.runtime.errors import GarbageCollectionError
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.api import Pod
+    from trikubelet.cgroups.interface import PodCgroups
     from trikubelet.events import EventRecorder
     from trikubelet.measures import Counts
     from trikubelet.pleg.cache import PodStatusCache
@@ -63,6 +68,8 @@ class NodeContents:
     running: tuple[RunningPod, ...]
     pod_directories: frozenset[str]
     """UIDs of pods with a folder."""
+    pod_cgroups: frozenset[str] = frozenset()
+    """UIDs of pods with a cgroup; empty when it was not looked."""
 
 
 def _no_mirrors(full_name: str) -> None:
@@ -87,6 +94,7 @@ class Housekeeping:
         delete_mirror: Callable[[str], None] | None = None,
         held: Callable[[], Collection[str]] = tuple,
         clean_probes: Callable[[Collection[str]], None] = lambda keep: None,
+        cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
     ) -> None:
         """`delete_mirror` takes the full name of a mirror pod that shows nothing any more. `held` gives the UIDs of
         pods that wait for admission. `clean_probes` ends the probes of all pods but those with these UIDs."""
@@ -102,6 +110,7 @@ class Housekeeping:
         self._delete_mirror = delete_mirror or _no_mirrors
         self._held = held
         self._clean_probes = clean_probes
+        self._cgroups = OrphanCgroups(cgroups, is_gone=self._has_no_worker)
         self._send_died, self._died = trio.open_memory_channel[tuple[str, str]](math.inf)
         self._send_gone, self._gone = trio.open_memory_channel[str](math.inf)
         self._going: set[str] = set()
@@ -124,6 +133,7 @@ class Housekeeping:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._remove_died)
             nursery.start_soon(self._remove_gone)
+            nursery.start_soon(self._cgroups.run)
             nursery.start_soon(self._collect_periodically)
             task_status.started()
 
@@ -170,6 +180,7 @@ class Housekeeping:
                 await self._runtime.kill_pod(running, None, None)
             await self._runtime.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: True)
         await self._remove_pod_directories(await self._volumes.pod_uids())
+        await self._cgroups.remove_all()
         return not await self._runtime.get_pods(all=True)
 
     def has_work(self) -> bool:
@@ -212,7 +223,7 @@ class Housekeeping:
         self._looked_at = self._known()
         directories = frozenset(await self._volumes.pod_uids())
         running = await self._runtime.get_pods() if self._may_hold_unknown_pods(directories) else ()
-        return NodeContents(tuple(running), directories)
+        return NodeContents(tuple(running), directories, await self._cgroups.look())
 
     def _may_hold_unknown_pods(self, directories: Iterable[str]) -> bool:
         if not self._cache.is_complete:
@@ -248,18 +259,20 @@ class Housekeeping:
                 reported_phases=self._reported_phases(desired.pods),
                 terminating_static=self._workers.states.terminating_static_full_names(),
                 pod_directories=found.pod_directories,
+                pod_cgroups=found.pod_cgroups,
                 held=self._held(),
             )
         )
         if plan is None:
             return False
-        for action in plan.actions:
-            self._carry_out(action)
+        with_cgroups = (RemovePodCgroup, ThrottlePodCgroup, KillOrphan)
+        self._cgroups.expect(orphans=any(isinstance(action, with_cgroups) for action in plan.actions))
+        carried_out = [self._carry_out(action) for action in plan.actions]
         running = {pod.uid for pod in found.running}
         released = self._release_user_ids(plan.statuses_to_keep | workers.keys() | running)
         # What is still being ended is still being reported of.
         self._statuses.remove_orphaned(plan.statuses_to_keep | workers.keys())
-        return released and not plan.actions
+        return released and not any(carried_out)
 
     def _release_user_ids(self, uids: AbstractSet[str]) -> bool:
         """Whether all could be taken back."""
@@ -274,7 +287,8 @@ class Housekeeping:
         statuses = {pod.metadata.uid: self._statuses.get_pod_status(pod.metadata.uid) for pod in pods}
         return {uid: status.phase for uid, status in statuses.items() if status is not None}
 
-    def _carry_out(self, action: CleanupAction) -> None:
+    def _carry_out(self, action: CleanupAction) -> bool:
+        """Whether that may lead to anything."""
         match action:
             case RestartPod() | FinishRejectedPod() | KillOrphan():
                 log.debug("housekeeping", action=type(action).__name__)
@@ -284,10 +298,15 @@ class Housekeeping:
                 if action.uid not in self._going:
                     self._going.add(action.uid)
                     self._send_gone.send_nowait(action.uid)
+            case RemovePodCgroup():
+                self._cgroups.remove(action.uid)
+            case ThrottlePodCgroup():
+                return self._cgroups.throttle(action.uid)
             case DeleteMirrorPod():
                 self._delete_mirror(action.full_name)
             case _:
                 assert_never(action)
+        return True
 
     def _count(self, action: RestartPod | FinishRejectedPod | KillOrphan) -> None:
         if isinstance(action, RestartPod):
@@ -305,9 +324,15 @@ class Housekeeping:
     async def _remove_gone(self) -> None:
         async for uid in self._gone:
             self._going.discard(uid)
-            # A pod with this UID may have come meanwhile.
-            if self._pods.pod_by_uid(uid) is None and self._workers.states.phase(uid) is None:
+            if self._is_gone(uid):
                 await self._remove_pod_directories((uid,))
+
+    def _is_gone(self, uid: str) -> bool:
+        """Whether no pod with this UID has come meanwhile."""
+        return self._pods.pod_by_uid(uid) is None and self._workers.states.phase(uid) is None
+
+    def _has_no_worker(self, uid: str) -> bool:
+        return self._workers.states.phase(uid) is None and uid not in self._held()
 
     async def _remove_died(self) -> None:
         async for uid, container_id in self._died:

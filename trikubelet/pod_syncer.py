@@ -27,6 +27,9 @@ from trikubelet.api import (
     PodCondition,
     PodStatus,
 )
+from trikubelet.cgroups.errors import CgroupError
+from trikubelet.cgroups.interface import PodCgroups
+from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.clock import WallClock
 from trikubelet.events import EventRecorder, EventType
 from trikubelet.logs import get_logger
@@ -63,6 +66,14 @@ if TYPE_CHECKING:
 log = get_logger("pod-syncer")
 
 ATTACH_LIMIT_EXCEEDED: Final = "VolumeAttachmentLimitExceeded"
+
+
+class PodCgroupError(Exception):
+    """A pod's cgroup could not be made, so that it cannot start."""
+
+    def __init__(self, pod: Pod, problem: CgroupError) -> None:
+        super().__init__(f"the cgroup of {pod.full_name} could not be made: {problem}")
+        self.problem = problem
 
 
 class StillRunningError(Exception):
@@ -196,6 +207,7 @@ class AgentPodSyncer:
     allocation: Allocation = attrs.field(factory=AsAskedFor)
     resource_health: Callable[[str], ResourceHealthOf] = lambda uid: no_resource_health
     """How the devices of a pod's containers do, by its UID."""
+    cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
     _settled: dict[str, _Settled] = attrs.field(factory=dict, init=False)
     """By UID."""
 
@@ -204,7 +216,8 @@ class AgentPodSyncer:
     ) -> PodSyncReport:
         """Make the runtime match the pod.
 
-        Raises NetworkNotReadyError, VolumesNotReadyError, SyncPodError, or BackoffError when only waiting is left.
+        Raises NetworkNotReadyError, PodCgroupError, VolumesNotReadyError, SyncPodError, or BackoffError when only
+        waiting is left.
         """
         uid, pod = pod.metadata.uid, self.allocation.allocated(pod)
         settled = self._settled.pop(uid, None)
@@ -227,7 +240,7 @@ class AgentPodSyncer:
         return report
 
     async def _sync(self, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus) -> PodSyncReport | None:
-        """One round; None when another has to see what came of it: all containers were removed for them to start again,
+        """One round; None when another has to see what came of it: all containers were ended for them to start again,
         or the pod was resized."""
         uid = pod.metadata.uid
         resizing = self.runtime.is_resize_in_progress(pod, status)
@@ -237,6 +250,8 @@ class AgentPodSyncer:
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
             return PodSyncReport(None, terminal=True)
         self._await_network(pod)
+        if not await self._enter_cgroup(pod, status, api_status):
+            return None
         self.mirrors(pod, mirror_pod)
         if self.starts_nothing():
             return PodSyncReport(None)
@@ -298,6 +313,24 @@ class AgentPodSyncer:
             if result is None or result.results:
                 self.pleg.inspect_soon(pod.metadata.uid)
 
+    async def _enter_cgroup(self, pod: Pod, status: PodRuntimeStatus, api_status: PodStatus) -> bool:
+        """Have the pod's cgroup made before its sandbox. False: what ran elsewhere, without cgroups or in those of
+        another class, was ended so that it can begin anew in there (kubelet: `SyncPod`). Raises PodCgroupError."""
+        begun = any(one.state.running is not None for one in api_status.container_statuses)
+        try:
+            if not begun:
+                await self.cgroups.ensure(pod)
+                return True
+            if await self.cgroups.exists(pod):
+                return True
+        except CgroupError as error:
+            text = f"unable to ensure pod container exists: {error}"
+            self.recorder.pod_event(pod, EventType.WARNING, "FailedToCreatePodContainer", text)
+            raise PodCgroupError(pod, error) from error
+        log.warning("ending a pod that runs outside of its cgroup, to start it in there", pod=pod.full_name)
+        await self._kill(pod, status, None)
+        return False
+
     def _await_network(self, pod: Pod) -> None:
         """Raises NetworkNotReadyError for a pod that has to wait."""
         problem = self.network_problem()
@@ -324,14 +357,7 @@ class AgentPodSyncer:
         self._settled.pop(uid, None)
         self._report(pod, status, change=pod_status_fn)
         self.probes.stop_liveness_and_startup(pod)
-        try:
-            with self.pleg.acting(uid):
-                await self.runtime.kill_pod(status.as_running_pod(self.runtime.runtime_name), pod, grace_period)
-        except Exception as error:
-            self.recorder.pod_event(pod, EventType.WARNING, "FailedKillPod", f"error killing pod: {error}")
-            raise
-        finally:
-            self.pleg.inspect_soon(uid)
+        await self._kill(pod, status, grace_period)
         self.probes.remove_pod(uid)
         killed_at = trio.current_time()
         with trio.fail_after(STATUS_TIMEOUT):
@@ -342,6 +368,18 @@ class AgentPodSyncer:
         self._report(pod, stopped, ended=True, change=pod_status_fn)
         return PodSyncReport(killed_at)
 
+    async def _kill(self, pod: Pod, status: PodRuntimeStatus, grace_period: int | None) -> None:
+        """End what runs of the pod. Raises KillPodError, after the event for it."""
+        uid = pod.metadata.uid
+        try:
+            with self.pleg.acting(uid):
+                await self.runtime.kill_pod(status.as_running_pod(self.runtime.runtime_name), pod, grace_period)
+        except Exception as error:
+            self.recorder.pod_event(pod, EventType.WARNING, "FailedKillPod", f"error killing pod: {error}")
+            raise
+        finally:
+            self.pleg.inspect_soon(uid)
+
     async def sync_terminating_runtime_pod(self, running_pod: RunningPod) -> None:
         """Stop a pod of which only the runtime knows, and which nobody wants."""
         try:
@@ -351,13 +389,14 @@ class AgentPodSyncer:
             self.pleg.inspect_soon(running_pod.uid)
 
     async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
-        """Release what the pod held (volumes) after its containers ended, and report the pod as ended."""
+        """Release what the pod held (volumes, its cgroup) after its containers ended, and report the pod as ended."""
         pod = self.allocation.allocated(pod)
         self.probes.remove_pod(pod.metadata.uid)
         self.allocation.ended(pod.metadata.uid)
         self._report(pod, status, ended=True)
         await self.volumes.release(pod.metadata.uid)
         self.objects.unregister(pod.metadata.uid)
+        await self.cgroups.release(pod.metadata.uid)
         self.runtime.release(pod.metadata.uid)
         self.statuses.terminate_pod(pod)
 

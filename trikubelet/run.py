@@ -28,6 +28,7 @@ from trikubelet.agent_devices import DeviceFolderError
 from trikubelet.agent_node import ReservationError
 from trikubelet.agent_node_view import NodeView
 from trikubelet.agent_options import EMBEDDED, AgentOptions
+from trikubelet.agent_resources import CgroupStartError
 from trikubelet.agent_server import AgentServer, ServerError
 from trikubelet.checkpoint import CheckpointError
 from trikubelet.clock import SystemClock
@@ -89,7 +90,8 @@ def run_agent(options: AgentOptions) -> int:
         try:
             return trio.run(_run, options)
         except BaseExceptionGroup as group:
-            expected, unexpected = group.split((StartError, SocketInUseError, PortError, DeviceFolderError))
+            kinds = (StartError, CgroupStartError, SocketInUseError, PortError, DeviceFolderError)
+            expected, unexpected = group.split(kinds)
             if expected is None or unexpected is not None:
                 raise
             for leaf in _leaves(expected):
@@ -240,7 +242,14 @@ async def _agent(
         user_ids = await id_range_of_node(ids_per_pod)
         found = attrs.evolve(options, user_ids=user_ids)
         return Agent(found, runtime_client, image_client, clock=clock, api_client=api_client)
-    except (ReservationError, UserNamespaceError, SysctlPatternError, RegistryAccessError, CheckpointError) as error:
+    except (
+        ReservationError,
+        UserNamespaceError,
+        SysctlPatternError,
+        RegistryAccessError,
+        CheckpointError,
+        CgroupStartError,
+    ) as error:
         raise StartError(str(error)) from error
 
 

@@ -146,8 +146,10 @@ class SyncLoop:
         past_deadline: Callable[[Pod], bool],
         sources_ready: Callable[[AbstractSet[str]], bool],
         runtime_errors: Callable[[], str | None] = lambda: None,
+        pods_changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`runtime_errors` tells why nothing can be synced now; until it is None again events wait."""
+        """`pods_changed` is told that wanted pods came, went or became others. `runtime_errors` tells
+        why nothing can be synced now; until it is None again events wait."""
         self._doorkeeper = doorkeeper
         self._pods = pods
         self._workers = workers
@@ -157,6 +159,7 @@ class SyncLoop:
         self._past_deadline = past_deadline
         self._configured_sources_ready = sources_ready
         self._runtime_errors = runtime_errors
+        self._pods_changed = pods_changed
         self._active: list[Pod] | None = None
         """The active pods while many arrive at once."""
         self._handled_sources: set[str] = set()
@@ -307,6 +310,8 @@ class SyncLoop:
             case _:
                 assert_never(update.op)
         knew_all = self.sources_ready
+        if update.op is not PodOperation.RECONCILE:
+            self._pods_changed()
         self._handled_sources.add(update.source)
         if self.sources_ready and not knew_all:
             self._allocation.keep_only({pod.metadata.uid for pod in self._pods.pods()})

@@ -82,12 +82,13 @@ class GroupFiles:
     async def kill(self, name: CgroupName) -> None:
         """Kill in rounds: what a round misses, since it was forked or moved meanwhile, the next one finds."""
         literal, folders = self.literal(name), self.folders(_not_root(name))
-        deadline, pause = trio.current_time() + PATIENCE, _FIRST_PAUSE
+        deadline, pause, killed = trio.current_time() + PATIENCE, _FIRST_PAUSE, False
         while left := await self.on_thread(name, "list processes", partial(self.pids, folders)):
-            if trio.current_time() >= deadline:
+            if killed and trio.current_time() >= deadline:
                 shown = ", ".join(map(str, left[:10]))
                 raise CgroupBusyError(literal, f"processes are still there after SIGKILL: {shown}", tuple(left))
             await self.kill_round(name, folders)
+            killed = True
             await trio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 

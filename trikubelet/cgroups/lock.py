@@ -36,10 +36,11 @@ class RootInUseError(CgroupError):
 
 
 @contextlib.contextmanager
-def hold_root(root: str, folder: Path = FOLDER) -> Iterator[None]:
+def hold_root(root: str, folder: Path = FOLDER) -> Iterator[bool]:
     """Be the only agent with pods below the group `root` (its literal name) while the block lasts.
 
-    Small file work, not awaited. Raises RootInUseError, and OSError where the lock file cannot be made.
+    Yields whether an agent was that before, since the machine started. Small file work, not awaited. Raises
+    RootInUseError, and OSError where the lock file cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(root.encode()).hexdigest()[:16]
@@ -49,10 +50,11 @@ def hold_root(root: str, folder: Path = FOLDER) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RootInUseError(root, _holder(descriptor)) from None
+        held_before = os.fstat(descriptor).st_size > 0
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n{root}\n".encode(), 0)
         # The file stays: whoever deleted it could delete one that a third process has locked meanwhile.
-        yield
+        yield held_before
     finally:
         os.close(descriptor)
 

@@ -79,6 +79,8 @@ class PodCgroupKeeper:
         self._demands: dict[str, tuple[Pod, PodDemand]] = {}
         self._tiers = trio.Lock()
         self._changed = trio.Event()
+        self._going: dict[str, trio.Event] = {}
+        """Pods whose groups are being removed."""
         self._statistics = CgroupStatistics()
 
     @property
@@ -131,6 +133,8 @@ class PodCgroupKeeper:
     async def ensure(self, pod: Pod) -> bool:
         """Cancelled or failed, it may leave a group that the next call finds, or `release` removes."""
         name = pod_name(self._root, pod)
+        while (gone := self._going.get(pod.metadata.uid)) is not None:  # a static pod's UID may come back
+            await gone.wait()
         if await self._driver.exists(name):
             return False
         await self._follow()
@@ -155,11 +159,14 @@ class PodCgroupKeeper:
             names = names_of_uid(self._root, uid)
         except CgroupNameError:
             return  # so none was ever made
+        gone = self._going.setdefault(uid, trio.Event())
         try:
             for name in names:
                 await self._driver.kill(name)
                 await self._driver.remove(name)
         finally:
+            gone.set()
+            self._going.pop(uid, None)
             self.pods_changed()
         self._statistics.removed += 1
 

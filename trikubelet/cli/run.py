@@ -170,6 +170,7 @@ def build_options(
     node, node_warnings = node_options(node_ips, node_labels, taints, cloud_provider, report_kubernetes_version)
     return AgentOptions(
         configuration=configuration,
+        configured=config_file is not None or config_dir is not None or "failCgroupV1" in loaded.explicit,
         root_dir=root_dir,
         node_name=check_node_name(node_name),
         cluster=cluster_options(root_dir, kubeconfig, bootstrap_kubeconfig, cert_dir),

@@ -348,6 +348,15 @@ SUPPORTED: Final = frozenset(
         "kubeReserved",
         "systemReserved",
         "reservedSystemCPUs",
+        "cgroupRoot",
+        "cgroupsPerQOS",
+        "cgroupDriver",
+        "failCgroupV1",
+        "podPidsLimit",
+        "enforceNodeAllocatable",
+        "kubeReservedCgroup",
+        "systemReservedCgroup",
+        "qosReserved",
         "evictionHard",
         "evictionSoft",
         "evictionSoftGracePeriod",
@@ -391,7 +400,15 @@ MEMORY_QOS: Final = "MemoryQoS"
 """Off unless switched on."""
 
 SUPPORTED_FEATURE_GATES: Final = frozenset(
-    (*PLEG_GATES, *RESIZE_GATES, *SHUTDOWN_GATES, MEMORY_QOS, "PodAndContainerStatsFromCRI", "ResourceHealthStatus")
+    (
+        *PLEG_GATES,
+        *RESIZE_GATES,
+        *SHUTDOWN_GATES,
+        MEMORY_QOS,
+        "PodAndContainerStatsFromCRI",
+        "QOSReserved",
+        "ResourceHealthStatus",
+    )
 )
 """Feature gates that change what the agent does."""
 

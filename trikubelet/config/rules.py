@@ -23,8 +23,8 @@ from trikubelet.config.kubelet_configuration import (
     KubeletConfiguration,
     wire_name,
 )
-from trikubelet.config.resource_rules import check_resources
 from trikubelet.config.reservation_rules import check_reservations
+from trikubelet.config.resource_rules import check_resources
 from trikubelet.eviction.thresholds import ThresholdsError, eviction_config
 from trikubelet.runtime.pull_records.policy import allowlist_problem
 

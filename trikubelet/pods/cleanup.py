@@ -10,6 +10,7 @@ Behaviour of the kubelet's `HandlePodCleanups`. The plan is a value; this module
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
 
 import attrs
@@ -42,6 +43,8 @@ class CleanupFacts:
     """Full names of static pods that are still being ended: their mirror pods stay."""
     pod_directories: Collection[str] = ()
     """UIDs with a directory under `pods/`."""
+    pod_cgroups: Collection[str] = ()
+    """UIDs with a cgroup of their own."""
     held: Collection[str] = ()
     """UIDs of desired pods that wait for admission: they have no worker, may run from before, and are left alone."""
 
@@ -98,7 +101,30 @@ class RemovePodDirectory:
     uid: str
 
 
-CleanupAction: TypeAlias = DeleteMirrorPod | RestartPod | FinishRejectedPod | KillOrphan | RemovePodDirectory
+@attrs.frozen
+class RemovePodCgroup:
+    """The cgroup of a pod of which nothing runs, with whatever is left in it."""
+
+    uid: str
+
+
+@attrs.frozen
+class ThrottlePodCgroup:
+    """The cgroup of such a pod whose volumes are still there. What volumes in memory hold is charged to it and would be
+    charged to the group of all pods, so it stays until they are gone."""
+
+    uid: str
+
+
+CleanupAction: TypeAlias = (
+    DeleteMirrorPod
+    | RestartPod
+    | FinishRejectedPod
+    | KillOrphan
+    | RemovePodDirectory
+    | RemovePodCgroup
+    | ThrottlePodCgroup
+)
 
 
 @attrs.frozen
@@ -126,7 +152,7 @@ def plan_cleanup(facts: CleanupFacts) -> CleanupPlan | None:
     ]
     known = facts.workers.keys() | {action.pod.metadata.uid for action in restarts} | set(facts.held)
     orphans = [KillOrphan(pod) for uid, pod in running.items() if uid not in known]
-    actions: list[CleanupAction] = [*_directories(facts, running)]
+    actions: list[CleanupAction] = [*_directories(facts, running), *_cgroups(facts, known | running.keys())]
     actions += [
         DeleteMirrorPod(name)
         for name in facts.desired.orphaned_mirror_full_names
@@ -165,3 +191,12 @@ def _restarts(facts: CleanupFacts) -> list[RestartPod]:
 def _directories(facts: CleanupFacts, running: Mapping[str, RunningPod]) -> list[RemovePodDirectory]:
     wanted = {pod.metadata.uid for pod in facts.desired.pods} | running.keys() | facts.workers.keys()
     return [RemovePodDirectory(uid) for uid in facts.pod_directories if uid not in wanted]
+
+
+def _cgroups(facts: CleanupFacts, used: AbstractSet[str]) -> list[RemovePodCgroup | ThrottlePodCgroup]:
+    """Kubelet: `cleanupOrphanedPodCgroups`."""
+    return [
+        ThrottlePodCgroup(uid) if uid in facts.pod_directories else RemovePodCgroup(uid)
+        for uid in facts.pod_cgroups
+        if uid not in used
+    ]

@@ -31,6 +31,7 @@ from trikubelet.agent import Agent
 from trikubelet.agent_node import MachineView
 from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.agent_stand_ins import StandIns
+from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.node.address_choice import HostAddresses
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from trikubelet.admission.types import Admission
     from trikubelet.api import Pod
+    from trikubelet.cgroups.interface import PodCgroups
     from trikubelet.cluster.types import ApiClient
     from trikubelet.eviction.model import UsageSource
     from trikubelet.grpc import Channel
@@ -184,6 +186,7 @@ async def simulated_node(
     prepare: Callable[[Agent], None] | None = None,
     connect_plugins: Callable[[Path], AbstractAsyncContextManager[Channel]] | None = None,
     logind: Logind | None = None,
+    cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
@@ -195,6 +198,7 @@ async def simulated_node(
     tells of shutdowns of the machine, where the configuration gives pods time for them.
     `connect_plugins`: how device plugins are reached by their sockets; without it nobody takes any.
     With `usage`, which measures the node, it evicts pods.
+    `cgroups` are those of its pods.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
@@ -210,6 +214,7 @@ async def simulated_node(
             volumes=MemoryMounts(options.root_dir) if folder is None else None,
             pod_files=MemoryPodFiles(runtime_options(options)) if folder is None else None,
             diskless=True,
+            cgroups=cgroups,
             make_pidfds=partial(SimulatedExits, sim) if sees_exits else PidfdWatchers,
             machine=machine,
             usage=usage,
