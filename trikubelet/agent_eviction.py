@@ -14,6 +14,8 @@ import trio
 from trikubelet.node.conditions import Pressure
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trikubelet.agent import Agent
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
     from trikubelet.eviction.alarms import AlarmPlaces
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from trikubelet.eviction.model import EvictionConfig, UsageSource
     from trikubelet.housekeeping import Housekeeping
     from trikubelet.runtime.image_gc import ImageCollector
+    from trikubelet.volumes.model import VolumeUsage
 
 SETTLING: Final = 2.0
 """Seconds after the pods are known in which they have the processor for themselves."""
@@ -55,7 +58,17 @@ class AgentEviction:
         manager = self.manager = self._make_manager()
         manager.on_change(self._agent.observer.tell)
         self._agent.on_worker_finished(manager.pod_finished)
+        if self._agent.volume_parts is not None:
+            self._agent.volume_parts.manager.on_measured(self._volumes_measured)
         await manager.run()
+
+    def _volumes_measured(self, uid: str, usage: Mapping[str, VolumeUsage]) -> None:
+        """A pod that fills an emptyDir need not fill the disk until the next round."""
+        from trikubelet.eviction.local_limits import overfills
+
+        pod = self._agent.pods.pod_by_uid(uid)
+        if self.manager is not None and pod is not None and overfills(pod, {one: usage[one].used for one in usage}):
+            self.manager.look_soon()
 
     def _make_manager(self) -> EvictionManager:
         from trikubelet.eviction.alarms import Alarms

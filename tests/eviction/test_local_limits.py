@@ -7,7 +7,7 @@ import pytest
 
 from tests.eviction.situations import Node, amounts, container, disk, left, make_pod, size, threshold
 from trikubelet.api import EmptyDirVolumeSource, Pod, Quantity, Volume
-from trikubelet.eviction.local_limits import over_their_limits
+from trikubelet.eviction.local_limits import is_limited, over_their_limits, overfills
 from trikubelet.eviction.model import (
     ContainerUsage,
     FsUsage,
@@ -47,6 +47,27 @@ def test_an_empty_dir_may_be_full_but_not_fuller() -> None:
     pod = make_pod("p", volumes=(EMPTY_DIR,))
     assert found(pod, in_volume("1Gi")) == []
     assert found(pod, PodUsage(volumes={"v": FsUsage(bytes=GI + 1)})) == [OF_EMPTY_DIR]
+
+
+def test_an_overfull_empty_dir_is_told_from_its_volumes_alone() -> None:
+    pod = make_pod("p", volumes=(EMPTY_DIR,))
+    assert overfills(pod, {"v": GI + 1})
+    assert not overfills(pod, {"v": GI})
+    assert not overfills(pod, {"v": None, "other": 2 * GI})
+
+
+@pytest.mark.parametrize(
+    ("pod", "limited"),
+    [
+        (make_pod("p"), False),
+        (make_pod("p", limits=amounts(memory="1Gi")), False),
+        (make_pod("p", limits=amounts(disk="1Gi")), True),
+        (make_pod("p", volumes=(Volume(name="v", empty_dir=EmptyDirVolumeSource()),)), False),
+        (make_pod("p", volumes=(Volume(name="v", empty_dir=EmptyDirVolumeSource(size_limit=Quantity(1))),)), True),
+    ],
+)
+def test_what_there_is_to_look_at(pod: Pod, limited: bool) -> None:
+    assert is_limited(pod) is limited
 
 
 def test_an_empty_dir_in_memory_has_its_limit_too() -> None:

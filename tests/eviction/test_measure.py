@@ -8,16 +8,16 @@ import attrs
 import pytest
 import trio
 
-from tests.eviction.situations import make_pod
+from tests.eviction.situations import amounts, make_pod
 from tests.stats.node_files import NodeFiles
 from tests.stats.stage import Stage
 from trikubelet.cri import v1
 from trikubelet.eviction.measure import StatsUsageSource, layout_of
-from trikubelet.eviction.model import Layout, PodMemoryUsage, Signal, UsageError
+from trikubelet.eviction.model import FsUsage, Layout, PodMemoryUsage, PodUsage, Signal, UsageError
 from trikubelet.stats.cgroup_files import CgroupReading
 from trikubelet.stats.compose import Facts, ImageFileSystem
 from trikubelet.stats.measure import Measured
-from trikubelet.stats.model import NodeStats, Summary
+from trikubelet.stats.model import NodeStats, Summary, VolumeStats
 from trikubelet.stats.provider import FRESH_FOR, Collection, StatsTimeoutError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.api import Pod
-    from trikubelet.stats.model import VolumeStats
 
 S = Signal
 NODE, IMAGES, LAYERS = "/dev/sda1", "/dev/sdb1", "/dev/sdc1"
@@ -93,8 +92,8 @@ class FakeStatistics:
     async def collect_node(self) -> Collection:
         return await self.collect(full=False)
 
-    async def local_volumes(self, pod: Pod) -> tuple[VolumeStats, ...]:
-        return ()
+    async def volumes_of(self, pod: Pod) -> tuple[VolumeStats, ...]:
+        return (VolumeStats(name=f"volume of {pod.metadata.name}", used_bytes=7),)
 
 
 async def test_a_layout_that_is_not_told_is_the_last_one(autojump_clock: MockClock) -> None:
@@ -146,6 +145,42 @@ async def test_a_node_is_measured(stage: Stage) -> None:
     assert sorted(pod.containers) == ["main", "side"]
     assert pod.processes == 2
     assert measured.layout is Layout.SINGLE
+
+
+async def test_a_look_is_at_the_node_and_at_what_is_known_of_volumes(stage: Stage) -> None:
+    provider = stage.provider()
+    measured = await StatsUsageSource(lambda: provider).look([])
+    complete = await StatsUsageSource(lambda: provider).measure([])
+    assert (measured.pods, measured.complete, complete.complete) == ({}, False, True)
+    assert measured.observations.keys() == complete.observations.keys() == set(Signal)
+    for signal, observed in measured.observations.items():
+        assert observed.capacity == complete.observations[signal].capacity
+    statistics = FakeStatistics([collection()])
+    measured = await StatsUsageSource(lambda: statistics).look([make_pod("p")])
+    assert [asked[1] for asked in statistics.asked] == [False], "the node only"
+    assert measured.pods == {"p": PodUsage(volumes={"volume of p": FsUsage(bytes=7)})}
+
+
+async def test_layers_and_logs_are_looked_at_only_of_pods_with_limits_of_storage(stage: Stage) -> None:
+    now = trio.current_time()
+    statistics = FakeStatistics([attrs.evolve(collection(), made_at=now + 1)])
+    limited = make_pod("p", limits=amounts(disk="1Gi"))
+    measured = await StatsUsageSource(lambda: statistics).look([limited])
+    assert [asked[1] for asked in statistics.asked] == [True]
+    assert measured.complete
+
+
+async def test_where_images_are_is_asked_now_and_then(stage: Stage, mock_clock: MockClock) -> None:
+    provider = stage.provider()
+    source = StatsUsageSource(lambda: provider)
+    stage.runtime.calls.clear()
+    for _ in range(12):
+        assert S.IMAGE_FS in (await source.look([])).observations
+        mock_clock.jump(10)
+    assert stage.runtime.calls == ["ImageFsInfo"] * 2
+    stage.runtime.failing.add("ImageFsInfo")
+    mock_clock.jump(60)
+    assert S.IMAGE_FS in (await source.look([])).observations
 
 
 async def test_the_memory_of_one_pod(stage: Stage) -> None:

@@ -27,6 +27,7 @@ from trikubelet.eviction.model import (
     PodUsage,
     Signal,
 )
+from trikubelet.sim import Life, Program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -279,6 +280,24 @@ async def test_a_pod_beyond_its_own_limits(
         assert stage.phase("ok") == "Running"
         (sample,) = (await families(metrics_of(stage.agent)))["kubelet_evictions"].samples
         assert (sample.labels, sample.value) == ({"eviction_signal": metric}, 1)
+
+
+async def test_how_containers_ended_is_seen_though_they_are_removed(autojump_clock: MockClock) -> None:
+    """An evicted pod's containers may go at once: here before the pod has ended, as that needs another attempt."""
+    scripted = ScriptedUsage({"greedy": PodUsage(ephemeral=30 * MIB + 1)})
+    async with cluster_stage(
+        usage=scripted, configuration=configuration(feature_gates={"EventedPLEG": False})
+    ) as stage:
+        stage.sim.program(Program((Life(sigterm=0.0, sigterm_exit_code=3),)), container="main")
+        stage.sim.program(Program((Life(sigterm=0.8, sigterm_exit_code=4),)), container="side")
+        stage.sim.faults.fail_next("StopPodSandbox", times=2)
+        await stage.until_node_ready()
+        stage.create_pod("greedy", containers=LIMITED)
+        await stage.until_phase("greedy", "Failed")
+        statuses = {one["name"]: one["state"] for one in stage.status("greedy")["containerStatuses"]}
+        assert {name: state["terminated"]["exitCode"] for name, state in statuses.items()} == {"main": 3, "side": 4}
+        await trio.sleep(5)
+        assert stage.sim.machine.containers == {}
 
 
 async def test_a_node_that_nobody_measures_evicts_nobody(autojump_clock: MockClock) -> None:

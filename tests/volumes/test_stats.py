@@ -293,6 +293,16 @@ async def test_a_slow_volume_holds_up_only_its_own_pod(autojump_clock: MockClock
         nursery.cancel_scope.cancel()
 
 
+async def test_who_wants_to_know_is_told_of_each_measurement(autojump_clock: MockClock) -> None:
+    measured = Measured({"a": {"one": volume("one")}}, takes=5)
+    kept = records(measured)
+    told: list[tuple[float, str, int | None]] = []
+    began = trio.current_time()
+    kept.on_measured(lambda uid, usage: told.append((trio.current_time() - began, uid, usage["one"].used)))
+    await run_for(kept, 20)
+    assert told == [(5, "a", 1)]
+
+
 async def test_a_pod_that_is_gone_leaves_no_record(autojump_clock: MockClock) -> None:
     measured = Measured({"a": {"one": volume("one")}}, takes=5)
     kept = records(measured)

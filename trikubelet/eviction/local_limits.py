@@ -14,7 +14,7 @@ from trikubelet.eviction.model import STORAGE, Layout, LocalEviction, Measuremen
 from trikubelet.pods.classify import is_critical_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from trikubelet.api import Pod
 
@@ -28,6 +28,11 @@ def is_limited(pod: Pod) -> bool:
     """Whether there is anything that a pod could be beyond."""
     sizes = (volume.empty_dir.size_limit for volume in pod.spec.volumes if volume.empty_dir is not None)
     return any(size is not None and size.nanos > 0 for size in sizes) or limits_storage(pod)
+
+
+def overfills(pod: Pod, used: Mapping[str, int | None]) -> bool:
+    """Whether an emptyDir holds more than it may. `used`: bytes by the volume's name, as far as they are known."""
+    return next(_overfilled(pod, used), None) is not None
 
 
 def limits_storage(pod: Pod) -> bool:
@@ -54,11 +59,8 @@ def _first(findings: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _exceeded(pod: Pod, usage: PodUsage, layout: Layout) -> Iterator[tuple[str, str]]:
     """The limits, each with what the pod's status will say. The blanks at the ends are Kubernetes' own."""
-    for volume in pod.spec.volumes:
-        size = None if volume.empty_dir is None else volume.empty_dir.size_limit
-        used = usage.volumes[volume.name].bytes if volume.name in usage.volumes else None
-        if size is not None and used is not None and size.nanos > 0 and _more(used, size):
-            yield EMPTY_DIR_LIMIT, f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{size}". '
+    for name, size in _overfilled(pod, {name: volume.bytes for name, volume in usage.volumes.items()}):
+        yield EMPTY_DIR_LIMIT, f'Usage of EmptyDir volume "{name}" exceeds the limit "{size}". '
     limit = pod_limits(pod).get(STORAGE)
     if limit is not None and _more(usage.ephemeral or 0, limit):
         yield POD_LIMIT, f"Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "
@@ -70,6 +72,15 @@ def _exceeded(pod: Pod, usage: PodUsage, layout: Layout) -> Iterator[tuple[str, 
             written += container.rootfs.bytes or 0
         if own and _more(written, own):
             yield CONTAINER_LIMIT, f'Container {name} exceeded its local ephemeral storage limit "{own}". '
+
+
+def _overfilled(pod: Pod, used: Mapping[str, int | None]) -> Iterator[tuple[str, Quantity]]:
+    """Names of emptyDirs, and how much they may hold."""
+    for volume in pod.spec.volumes:
+        size = None if volume.empty_dir is None else volume.empty_dir.size_limit
+        holds = used.get(volume.name)
+        if size is not None and holds is not None and size.nanos > 0 and _more(holds, size):
+            yield volume.name, size
 
 
 def _more(used: int, limit: Quantity) -> bool:

@@ -141,6 +141,10 @@ class EvictionManager:
         self._finished.set()
         self._finished = trio.Event()
 
+    def look_soon(self) -> None:
+        """There is reason not to wait for the period."""
+        self._rung.set()
+
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Rounds until cancelled. At once over when there is nothing to watch for."""
         task_status.started()
@@ -148,7 +152,7 @@ class EvictionManager:
             return
         async with trio.open_nursery() as nursery:
             if self._alarms is not None:
-                nursery.start_soon(self._alarms.run, self._ring, self._memory_is_scarce)
+                nursery.start_soon(self._alarms.run, self.look_soon, self._memory_is_scarce)
             while True:
                 began = trio.current_time()
                 self._rung = trio.Event()
@@ -269,9 +273,6 @@ class EvictionManager:
             log.error("an evicted pod did not end in time", pod=pod.full_name, problem=str(error))
 
     # The rhythm
-
-    def _ring(self) -> None:
-        self._rung.set()
 
     def _memory_is_scarce(self) -> bool:
         return MEMORY_PRESSURE in self._conditions

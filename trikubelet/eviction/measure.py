@@ -30,8 +30,8 @@ class Statistics(Protocol):
         """One without pods that is made now. Raises StatsTimeoutError."""
         ...
 
-    async def local_volumes(self, pod: Pod) -> tuple[VolumeStats, ...]:
-        """Those of a pod that are on the node's disk, as last measured."""
+    async def volumes_of(self, pod: Pod) -> tuple[VolumeStats, ...]:
+        """What a pod's volumes hold, as last measured."""
         ...
 
 
@@ -54,7 +54,7 @@ class StatsUsageSource:
         of_pods = usage_by_pod(found.summary)
         for pod in limited:
             if pod.metadata.uid not in of_pods:
-                volumes = await self._statistics().local_volumes(pod)
+                volumes = await self._statistics().volumes_of(pod)
                 of_pods[pod.metadata.uid] = PodUsage(volumes=usage_of_volumes(volumes))
         return self._measurement(found, of_pods, complete=bool(beyond_volumes))
 

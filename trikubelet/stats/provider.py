@@ -234,9 +234,10 @@ class StatsProvider:
         facts, measured, summary = await self._in_thread(job)
         return Collection(summary=summary, facts=facts, measured=measured, full=False, made_at=made_at)
 
-    async def local_volumes(self, pod: Pod) -> tuple[VolumeStats, ...]:
-        """What a pod has in volumes on the node's own disk, as last measured."""
-        return pod_volume_stats(pod, await self._view.volume_usage(pod.metadata.uid)).ephemeral
+    async def volumes_of(self, pod: Pod) -> tuple[VolumeStats, ...]:
+        """What a pod's volumes hold, as last measured."""
+        found = pod_volume_stats(pod, await self._view.volume_usage(pod.metadata.uid))
+        return found.ephemeral + found.persistent
 
     def statistics(self) -> Mapping[str, int]:
         """What a debugger wants to see."""

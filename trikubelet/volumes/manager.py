@@ -260,6 +260,11 @@ class VolumeManager:
         await trio.lowlevel.checkpoint()
         return self._usage.of(uid)
 
+    def on_measured(self, listener: Callable[[str, Mapping[str, VolumeUsage]], object]) -> None:
+        """`listener` is called with a pod's UID and what its volumes hold, whenever that was measured; it must not
+        block."""
+        self._usage.on_measured(listener)
+
     @property
     def durations(self) -> Histograms:
         """Seconds of operations, by plugin, operation and how it ended."""

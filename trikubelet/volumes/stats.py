@@ -114,10 +114,15 @@ class UsageRecords:
         self._due: dict[str, float] = {}
         """In Trio time, by UID; infinite while it is measured."""
         self._records: dict[str, dict[str, VolumeUsage]] = {}
+        self._listeners: list[Callable[[str, Mapping[str, VolumeUsage]], object]] = []
 
     def of(self, uid: str) -> Mapping[str, VolumeUsage]:
         """By the name in the pod; empty until it was measured."""
         return self._records.get(uid, {})
+
+    def on_measured(self, listener: Callable[[str, Mapping[str, VolumeUsage]], object]) -> None:
+        """`listener` is called with the UID of each pod that was measured and what was found; it must not block."""
+        self._listeners.append(listener)
 
     async def run(self) -> None:
         """Measure until cancelled."""
@@ -149,6 +154,8 @@ class UsageRecords:
         if uid in self._due:
             self._records[uid] = found
             self._due[uid] = trio.current_time() + self._period * (1 + self._rng.random())
+            for listener in self._listeners:
+                listener(uid, found)
 
 
 def disk_usage(folder: Path, checkpoint: Callable[[], None]) -> tuple[int, int]:
