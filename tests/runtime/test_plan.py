@@ -18,9 +18,8 @@ from trikubelet.runtime.plan import (
     ProbeResults,
     compute_pod_actions,
     inspect_sandbox,
-    matching_restart_rule,
-    should_restart,
 )
+from trikubelet.runtime.restart_policy import matching_restart_rule, should_restart
 
 SAME = {"sandbox_id": "sandboxID"}
 NEW = {"kill_pod": True, "create_sandbox": True, "sandbox_id": "sandboxID", "attempt": 1}

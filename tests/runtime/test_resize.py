@@ -221,9 +221,9 @@ async def test_a_pod_is_resized_step_by_step(autojump_clock: MockClock, node: No
     if case.cgroup_fails:
         assert told == ["UpdatePodSandboxResources"] * 2  # the second takes the first back
     if not case.problem and case.wanted_pod is not None:
-        record = actuated.of_pod("uid-web")
+        record = actuated.of_pod("uid-web").resources
         assert record is not None
-        assert record.resources.pod == pod.spec.resources
+        assert record.pod == pod.spec.resources
 
 
 # A decrease of memory

@@ -10,7 +10,7 @@ import pytest
 from tests.runtime.situations import Situation, status_of, three_initialized, three_running, three_sidecars
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates
 from trikubelet.api import Container, ContainerResizePolicy, ObjectMeta, Pod, PodSpec, Quantity, ResourceRequirements
-from trikubelet.runtime.model import ContainerID, ContainerState, PodRuntimeStatus
+from trikubelet.runtime.model import ContainerID, ContainerState, PodRuntimeStatus, RuntimeResources
 from trikubelet.runtime.plan import ProbeResult, ProbeResults, compute_pod_actions
 from trikubelet.runtime.resize_plan import (
     ActuatedPod,
@@ -231,7 +231,33 @@ def actuated(gates: ResizeGates = ALL_RESIZES, **told: ResourceRequirements) -> 
     return ActuatedPod(PodAllocation({name.replace("_", "-"): one for name, one in told.items()}), gates)
 
 
-def test_nothing_is_resized_of_a_pod_without_a_record() -> None:
+SAYS = {
+    "the same": (RuntimeResources(100, 100, 100 * MIB), resources("100m", "100Mi", requests=("100m", "1Mi")), None),
+    "nothing": (None, BIG, None),
+    "the limit for a request of nothing": (RuntimeResources(100, 100, 100 * MIB), SMALL, None),
+    "the least there is for less": (
+        RuntimeResources(2, 10, 100 * MIB),
+        resources("5m", "100Mi", requests=("1m", "1Mi")),
+        None,
+    ),
+    "others": (RuntimeResources(200, 200, 200 * MIB), SMALL, limits(200, 200)),
+    "no limits": (RuntimeResources(2), SMALL, limits()),
+}
+
+
+@pytest.mark.parametrize(("said", "wanted", "current"), SAYS.values(), ids=SAYS)
+def test_of_a_pod_without_a_record_counts_what_the_runtime_says(
+    said: RuntimeResources | None, wanted: ResourceRequirements, current: Amounts | None
+) -> None:
+    situation = three_running().container("foo1", resources=wanted)
+    situation = situation.seen("foo1", ContainerState.RUNNING, resources=said)
+    no_record = ActuatedPod(None)
+    resize = compute_pod_actions(situation.pod, situation.status, actuated=no_record).resize
+    assert [one.current for one in resize.cpu] == ([] if current is None else [current])
+    assert is_resize_in_progress(situation.pod, situation.status, no_record) is (current is not None)
+
+
+def test_nothing_is_resized_on_a_node_that_does_not_do_that() -> None:
     situation = three_running().container("foo1", resources=SMALL)
     assert not compute_pod_actions(situation.pod, situation.status).resize
     assert not is_resize_in_progress(situation.pod, situation.status, None)

@@ -150,29 +150,55 @@ async def test_an_agent_that_was_killed_in_the_middle_is_followed_by_one_that_fi
     assert len(node.sim.started("main")) == 1
 
 
-async def test_what_a_container_has_is_on_the_disk_before_it_starts(autojump_clock: MockClock, node: Node) -> None:
-    pod = make_pod(sized("main", "100m", "100Mi"))
-    stage = Stage.on(node, pod)
+async def test_a_record_that_would_be_wrong_is_replaced_on_the_disk_before_a_container_starts(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    small, big = make_pod(sized("main", "100m", "100Mi")), make_pod(sized("main", "100m", "200Mi"))
+    stage = Stage.on(node, small)
+    await stage.sync(small)
+    assert stage.on_disk() == {}  # nobody waited for that
+    node.sim.end_container(stage.running("main"), 1)
     node.sim.faults.hang_next("StartContainer")
     with trio.move_on_after(5):
-        await stage.sync(pod)
-    assert stage.on_disk() == {"main": to_dict(pod.spec.containers[0].resources)}
+        await stage.sync(big)
+    assert stage.on_disk() == {"main": to_dict(big.spec.containers[0].resources)}
 
 
-async def test_a_pod_that_somebody_else_started_has_what_it_is_allocated(autojump_clock: MockClock, node: Node) -> None:
-    pod = make_pod(sized("main", "100m", "100Mi"), sized("other", "100m", "100Mi"))
-    await node.sync(pod)
+async def test_records_are_written_in_the_background(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod(sized("main", "100m", "100Mi"))
     stage = Stage.on(node, pod)
-    assert (await stage.sync(pod)).results == []
-    assert not await stage.is_in_progress(pod)
-    assert stage.manager.actuated("uid-web") is None
-    # Once one of its containers starts again, it has a record, and can be resized like any other.
-    node.sim.end_container(stage.running("other"), 1)
-    await stage.sync(pod)
-    assert "UpdateContainerResources" not in stage.told()
-    big = make_pod(sized("main", "200m", "100Mi"), sized("other", "100m", "100Mi"))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(stage.manager.run)
+        await stage.sync(pod)
+        await trio.sleep(1)
+        assert stage.on_disk() == {"main": to_dict(pod.spec.containers[0].resources)}
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("says", [True, False])
+async def test_of_a_pod_without_a_record_the_runtime_says_what_it_has(
+    autojump_clock: MockClock, node: Node, *, says: bool
+) -> None:
+    """Its agent was killed before the record was written; or it kept none."""
+    node.sim.abilities.container_resources = says
+    small = make_pod(sized("main", "100m", "100Mi"), sized("other", "5m", "100Mi"))
+    big = make_pod(sized("main", "200m", "100Mi"), sized("other", "5m", "100Mi"))
+    await node.sync(small)
+    stage = Stage.on(node, small)
+    assert (await stage.sync(small)).results == []
+    assert not await stage.is_in_progress(small)
+    # That it was resized meanwhile is seen, where the runtime tells.
+    assert await stage.is_in_progress(big) is says
     assert (await stage.sync(big)).error is None
-    assert stage.limits("main") == (20_000, 100)
+    assert stage.limits("main") == ((20_000, 100) if says else (10_000, 100))
+    # Once one of its containers starts, there is a record.
+    node.sim.end_container(stage.running("other"), 1)
+    await stage.sync(big)
+    assert stage.told() == ["StartContainer"]
+    bigger = make_pod(sized("main", "300m", "100Mi"), sized("other", "5m", "100Mi"))
+    assert (await stage.sync(bigger)).error is None
+    assert stage.limits("main") == (30_000, 100)
+    assert len(node.sim.started("main")) == 1
 
 
 async def test_a_record_goes_with_its_pod(autojump_clock: MockClock, node: Node) -> None:
@@ -184,14 +210,6 @@ async def test_a_record_goes_with_its_pod(autojump_clock: MockClock, node: Node)
     assert again.manager.actuated("uid-web") is None
     stage.manager.release("uid-web")
     assert stage.manager.actuated("uid-web") is None
-
-
-async def test_a_best_effort_pod_waits_for_no_disk(autojump_clock: MockClock, node: Node) -> None:
-    pod = make_pod()
-    stage = Stage.on(node, pod)
-    await stage.sync(pod)
-    assert stage.disk == {}
-    assert stage.limits("main") == (0, 0)
 
 
 async def test_a_resize_comes_before_starts_and_does_not_hold_them_up(autojump_clock: MockClock, node: Node) -> None:

@@ -29,7 +29,8 @@ from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Container, ContainerStatus
 from trikubelet.probes.schedule import ROUNDING
 from trikubelet.probes.types import ProbeKey, ProbeKind
 from trikubelet.runtime.model import ContainerID, PodRuntimeStatus
-from trikubelet.runtime.plan import ProbeResult, should_restart
+from trikubelet.runtime.plan import ProbeResult
+from trikubelet.runtime.restart_policy import should_restart
 from trikubelet.status.restart_rules import restarts_all
 
 if TYPE_CHECKING:

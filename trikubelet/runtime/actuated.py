@@ -1,11 +1,10 @@
 """What the runtime was last told of pods' resources, in a file that survives the agent (kubelet: `actuatedState`).
 
-A pod gets its record when its sandbox is made. A container's part is replaced before it starts with other resources,
-and after the runtime took others for it; the pod's own part after its cgroup was set. Before a container starts, its
-record is on the disk: whoever takes up the pod later then knows what it runs with, and a resize that was cut short is
-found and finished. Telling the runtime twice does no harm, so nobody waits for the disk after each step of a resize.
-
-Pods of the class BestEffort request nothing and can never be resized. Nobody waits for their records.
+A pod gets its record when its sandbox is made. A container's part is replaced before it starts with other resources
+than it had, and after the runtime took others for it; the pod's own part after its cgroup was set. Nobody waits for the
+disk while a new pod starts: of a pod without a record the runtime is asked what it runs with (`resize_plan`). A record
+that would be wrong is replaced on the disk first, and a resize is done when its record is there. So a resize that was
+cut short is found and finished; telling the runtime twice does no harm.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import attrs
 import trio
 
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates, allocation_of
-from trikubelet.api import QOS_BEST_EFFORT, EphemeralContainer, Quantity, ResourceRequirements, qos_class
+from trikubelet.api import EphemeralContainer, Quantity, ResourceRequirements
 from trikubelet.checkpoint import CheckpointError
 from trikubelet.logs import get_logger
 from trikubelet.runtime.resize_plan import CPU, MEMORY, ActuatedPod, Amounts, container_amounts
@@ -43,10 +42,10 @@ class ActuatedResources:
         self._behind: set[str] = set()
         self._to_write = trio.Event()
 
-    def of_pod(self, uid: str) -> ActuatedPod | None:
-        """None for a pod without a record: it has no sandbox yet, or its containers were started by somebody else."""
+    def of_pod(self, uid: str) -> ActuatedPod:
+        """Without `resources` for a pod without a record: it has no sandbox yet, or its agent was killed or another."""
         resources = self._store.get(uid)
-        return None if resources is None else ActuatedPod(resources, self.gates, uid in self._behind)
+        return ActuatedPod(resources, self.gates, uid in self._behind)
 
     def sandbox_made(self, pod: Pod) -> None:
         """The pod's cgroup and sandbox were made for what it is allocated; a record of an earlier sandbox stays.
@@ -57,14 +56,16 @@ class ActuatedResources:
             self._set(pod.metadata.uid, self._as_allocated(pod))
 
     async def container_starts(self, pod: Pod, container: Container) -> None:
-        """The container is about to start with its resources as allocated; returns when that is on the disk.
+        """The container is about to start with its resources as allocated; returns when no other ones are on the disk.
 
         Raises CheckpointError.
         """
         if isinstance(container, EphemeralContainer):
             return  # it has no resources
-        self._set_container(pod, container.name, _started_with(pod, container, self.gates))
-        if qos_class(pod) != QOS_BEST_EFFORT:
+        record = self._store.get(pod.metadata.uid)
+        resources = _started_with(pod, container, self.gates)
+        self._set_container(pod, container.name, resources)
+        if record is not None and record.containers.get(container.name) != resources:
             await self._store.flush()
 
     def container_updated(self, pod: Pod, container: Container, told: Amounts) -> None:

@@ -27,10 +27,12 @@ import attrs
 from trikubelet.api import RESTART_NEVER, RESTART_ON_FAILURE, is_sidecar
 from trikubelet.runtime.hashing import hash_container
 from trikubelet.runtime.model import ContainerID, ContainerState, ContainerStatus, PodRuntimeStatus
+from trikubelet.runtime.reset_plan import ContainerToReset, containers_to_reset
 from trikubelet.runtime.resize_plan import NO_RESIZE, ActuatedPod, PodResize, ResizePlanner
+from trikubelet.runtime.restart_policy import restarts_on_failure, to_be_restarted
 
 if TYPE_CHECKING:
-    from trikubelet.api import Container, ContainerRestartRule, Pod
+    from trikubelet.api import Container, Pod
 
 
 class ProbeResult(enum.Enum):
@@ -67,15 +69,6 @@ class ContainerToKill:
     name: str
     message: str
     reason: KillReason = KillReason.NONE
-
-
-@attrs.frozen
-class ContainerToReset:
-    """A container to remove, after a kill where it may still run, because all containers of the pod restart."""
-
-    id: ContainerID
-    name: str
-    kill: bool
 
 
 @attrs.frozen
@@ -130,7 +123,7 @@ def compute_pod_actions(
     """
     sandbox = inspect_sandbox(pod, status)
     if restart_all_containers:
-        return attrs.evolve(sandbox, containers_to_reset=_containers_to_reset(pod, status))
+        return attrs.evolve(sandbox, containers_to_reset=containers_to_reset(pod, status))
     resizes = ResizePlanner(pod, actuated)
     if sandbox.create_sandbox:
         return _with_resizes(_plan_new_sandbox(pod, status, sandbox), resizes, initialized=False)
@@ -162,33 +155,6 @@ def inspect_sandbox(pod: Pod, status: PodRuntimeStatus) -> PodActions:
     return PodActions(sandbox_id=newest.id, attempt=newest.attempt)
 
 
-def should_restart(container: Container, pod: Pod, exit_code: int) -> bool:
-    """Whether the restart policies let an ended container start again (api: `ContainerShouldRestart`)."""
-    if container.restart_policy is not None:
-        if matching_restart_rule(container, exit_code) is not None:
-            return True
-        policy = container.restart_policy
-    else:
-        policy = pod.spec.restart_policy
-    if policy == RESTART_ON_FAILURE:
-        return exit_code != 0
-    return policy != RESTART_NEVER
-
-
-def matching_restart_rule(container: Container, exit_code: int) -> ContainerRestartRule | None:
-    """The container's first rule that names the exit code (api: `FindMatchingContainerRestartRule`)."""
-    if container.restart_policy is None:
-        return None
-    for rule in container.restart_policy_rules:
-        codes = rule.exit_codes
-        if codes is None:
-            continue
-        listed = exit_code in codes.values
-        if (codes.operator == "In" and listed) or (codes.operator == "NotIn" and not listed):
-            return rule
-    return None
-
-
 def any_main_container_created(pod: Pod, status: PodRuntimeStatus) -> bool:
     """Whether a main container was ever made, which means that initialization was once complete."""
     seen = (ContainerState.CREATED, ContainerState.RUNNING, ContainerState.EXITED)
@@ -198,22 +164,6 @@ def any_main_container_created(pod: Pod, status: PodRuntimeStatus) -> bool:
 def _any_main_container_in(pod: Pod, status: PodRuntimeStatus, states: Iterable[ContainerState]) -> bool:
     found = (status.find_container(container.name) for container in pod.spec.containers)
     return any(container is not None and container.state in states for container in found)
-
-
-def _restarts_on_failure(pod: Pod, container: Container) -> bool:
-    """The policy where there is no exit code to ask the rules about."""
-    return (container.restart_policy or pod.spec.restart_policy) != RESTART_NEVER
-
-
-def _to_be_restarted(pod: Pod, container: Container, observed: ContainerStatus | None) -> bool:
-    """Whether a container that does not run is to be started (kubelet: `ShouldContainerBeRestarted`)."""
-    if pod.metadata.deletion_timestamp is not None:
-        return False
-    if observed is None or observed.state in (ContainerState.UNKNOWN, ContainerState.CREATED):
-        return True
-    if observed.state is ContainerState.RUNNING:
-        return False
-    return should_restart(container, pod, observed.exit_code)
 
 
 def _plan_new_sandbox(pod: Pod, status: PodRuntimeStatus, sandbox: PodActions) -> PodActions:
@@ -279,7 +229,7 @@ def _plan_main_containers(
     for index, container in enumerate(pod.spec.containers):
         observed = status.find_container(container.name)
         if observed is None or observed.state is not ContainerState.RUNNING:
-            if _to_be_restarted(pod, container, observed):
+            if to_be_restarted(pod, container, observed):
                 plan.start.append(index)
                 if observed is not None and observed.state is ContainerState.UNKNOWN:
                     plan.kill[observed.id] = _kill_unknown("Container", observed)
@@ -292,7 +242,7 @@ def _plan_main_containers(
             else:
                 plan.kept += 1
             continue
-        if _changed(container, observed) or _restarts_on_failure(pod, container):
+        if _changed(container, observed) or restarts_on_failure(pod, container):
             verdict = attrs.evolve(verdict, message=f"{verdict.message}, will be restarted")
             plan.start.append(index)
         plan.kill[observed.id] = verdict
@@ -392,14 +342,14 @@ def _plan_init_container(
             # The runtime failed to start it, or the reply was lost.
             plan.start.append(index)
         case ContainerState.UNKNOWN:
-            if _restarts_on_failure(pod, container):
+            if restarts_on_failure(pod, container):
                 plan.restart(index, observed, _kill_unknown("Init container", observed))
             else:
                 plan.give_up()
         case ContainerState.EXITED:
             if observed.exit_code == 0 and observed.reason != "OOMKilled":
                 _go_on_after(plan, pod, index)
-            elif _to_be_restarted(pod, container, observed):
+            elif to_be_restarted(pod, container, observed):
                 plan.start.append(index)
             else:
                 plan.give_up()
@@ -452,27 +402,3 @@ def _go_on_after(plan: _InitPlan, pod: Pod, index: int) -> None:
         plan.pod_initialized = True
     else:
         plan.start.append(index + 1)
-
-
-def _containers_to_reset(pod: Pod, status: PodRuntimeStatus) -> tuple[ContainerToReset, ...]:
-    """All containers in the order of their removal; the one that asked for it goes last, so that it can ask again."""
-    init_sources, init_targets = _sources_and_targets(pod.spec.init_containers, status)
-    sources, targets = _sources_and_targets(pod.spec.containers, status)
-    return (*targets, *init_targets, *sources, *init_sources)
-
-
-def _sources_and_targets(
-    containers: tuple[Container, ...], status: PodRuntimeStatus
-) -> tuple[list[ContainerToReset], list[ContainerToReset]]:
-    sources: list[ContainerToReset] = []
-    targets: list[ContainerToReset] = []
-    for container in containers:
-        for observed in status.container_statuses:
-            if observed.name != container.name:
-                continue
-            ended = observed.state is ContainerState.EXITED
-            rule = matching_restart_rule(container, observed.exit_code) if ended else None
-            asked = rule is not None and rule.action == "RestartAllContainers"
-            reset = ContainerToReset(observed.id, container.name, kill=not ended)
-            (sources if asked else targets).append(reset)
-    return sources, targets

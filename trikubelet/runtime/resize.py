@@ -208,8 +208,8 @@ class PodResizer:
             raise _ResizeError(message) from error
         if reading is not None:
             return reading.settings
-        actuated = self._resizing.actuated.of_pod(pod.metadata.uid)
-        before = pod if actuated is None else with_allocation(pod, actuated.resources)
+        actuated = self._resizing.actuated.of_pod(pod.metadata.uid).resources
+        before = pod if actuated is None else with_allocation(pod, actuated)
         return pod_settings(before, self._resizing.cgroup_options)
 
     async def _check_memory(

@@ -10,8 +10,9 @@ another one gets. The kubelet's `computePodResizeAction`, `computePodLevelResour
 `IsPodResizeInProgress`; their tables are this module's tests.
 
 Two things are not as the kubelet's. The pod's cgroup follows when a container *starts* with other resources than it
-ran with before. And a pod of which nothing is known, since who started its containers kept no record, is taken to have
-what it is allocated, where the kubelet would restart containers.
+ran with before. And of a pod without a record, since its agent was killed as it started or kept none, the runtime's
+word is taken for what its containers have, and where it says nothing, what they are allocated. The kubelet takes them
+to have nothing, tells the runtime again, and restarts those with RestartContainer.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import attrs
 
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates
 from trikubelet.api import Container, Pod, Quantity, ResourceRequirements, is_sidecar
+from trikubelet.cgroups.settings import MIN_MILLI_CPU_LIMIT, MIN_SHARES
 from trikubelet.runtime.model import ContainerID, ContainerState
 
 if TYPE_CHECKING:
-    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus, RuntimeResources
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -54,7 +56,8 @@ class Amounts:
 class ActuatedPod:
     """What the runtime was last told of a pod."""
 
-    resources: PodAllocation
+    resources: PodAllocation | None
+    """None: there is no record."""
     gates: ResizeGates = ALL_RESIZES
     group_is_behind: bool = False
     """An earlier sync started containers with other resources and could not set the pod's cgroup accordingly."""
@@ -95,16 +98,17 @@ class ResizePlanner:
     pod: Pod
     """As allocated."""
     actuated: ActuatedPod | None
-    """None: nothing is known of it, so nothing is resized."""
+    """None: nothing is resized."""
     _memory: list[ContainerToResize] = attrs.field(factory=list)
     _cpu: list[ContainerToResize] = attrs.field(factory=list)
     _group: bool = False
 
     def must_restart(self, container: Container, observed: ContainerStatus) -> bool:
         """Look at a running container that stays: whether it has to be restarted, else it is noted if it changes."""
-        if self.actuated is None or (not is_sidecar(container) and not self._is_resizable(container)):
+        if self.actuated is None or not _is_resizable(container, self.pod, self.actuated.gates):
             return False
-        wanted, current = self._wanted(container), self._current(container, self.actuated)
+        wanted = container_amounts(container.resources, self.pod.spec.resources, self.actuated.gates)
+        current = _current(container, observed, wanted, self.actuated)
         if wanted == current:
             return False
         memory = (wanted.memory_limit - current.memory_limit, wanted.memory_request - current.memory_request)
@@ -116,42 +120,64 @@ class ResizePlanner:
         for noted, changes in ((self._memory, memory), (self._cpu, cpu)):
             change = changes[0] or changes[1]
             if change:
-                noted.insert(
-                    len(noted) if change > 0 else 0, ContainerToResize(observed.id, container, wanted, current)
-                )
+                place = len(noted) if change > 0 else 0
+                noted.insert(place, ContainerToResize(observed.id, container, wanted, current))
         return False
 
     def starts(self, container: Container) -> None:
         """Note a container that starts in a pod whose cgroup is there: it may have had other resources before."""
-        if self.actuated is None or container.name not in self.actuated.resources.containers:
+        if self.actuated is None or self.actuated.resources is None:
             return
-        if self._wanted(container) != self._current(container, self.actuated):
-            self._group = True
+        recorded = self.actuated.resources.containers.get(container.name)
+        if recorded is not None:
+            pods, gates = self.actuated.resources.pod, self.actuated.gates
+            wanted = container_amounts(container.resources, self.pod.spec.resources, gates)
+            self._group = self._group or wanted != container_amounts(recorded, pods, gates)
 
     def result(self, *, initialized: bool) -> PodResize:
         """`initialized`: also look at the pod as a whole, which is not resized while init containers run."""
-        if self.actuated is None:
+        actuated = self.actuated
+        if actuated is None:
             return NO_RESIZE
         pod_level = False
-        if initialized and self.actuated.gates.pod_level:
-            pod_level = amounts(self.pod.spec.resources) != amounts(self.actuated.resources.pod)
-        group = self._group or self.actuated.group_is_behind
-        return PodResize(tuple(self._memory), tuple(self._cpu), group, pod_level)
+        if initialized and actuated.gates.pod_level and actuated.resources is not None:
+            pod_level = amounts(self.pod.spec.resources) != amounts(actuated.resources.pod)
+        return PodResize(
+            tuple(self._memory), tuple(self._cpu), group=self._group or actuated.group_is_behind, pod_level=pod_level
+        )
 
-    def _is_resizable(self, container: Container) -> bool:
-        """Ordinary init containers, while they run, only where the node does that."""
-        assert self.actuated is not None
-        is_init = any(one is container for one in self.pod.spec.init_containers)
-        return self.actuated.gates.init_containers or not is_init
 
-    def _wanted(self, container: Container) -> Amounts:
-        assert self.actuated is not None
-        return container_amounts(container.resources, self.pod.spec.resources, self.actuated.gates)
+def _is_resizable(container: Container, pod: Pod, gates: ResizeGates) -> bool:
+    """Init containers that run to completion are only where the node does that."""
+    is_init = any(one is container for one in pod.spec.init_containers)
+    return gates.init_containers or is_sidecar(container) or not is_init
 
-    def _current(self, container: Container, actuated: ActuatedPod) -> Amounts:
-        # As the kubelet, zero for a container without a record: it is told again, which changes nothing.
-        resources = actuated.resources.containers.get(container.name, _NOTHING)
-        return container_amounts(resources, actuated.resources.pod, actuated.gates)
+
+def _current(container: Container, observed: ContainerStatus, wanted: Amounts, actuated: ActuatedPod) -> Amounts:
+    """What a running container has."""
+    if actuated.resources is None:
+        return _reported(observed.resources, wanted)
+    # As the kubelet, zero for a container without a part in a record: it is told again, which changes nothing.
+    recorded = actuated.resources.containers.get(container.name, _NOTHING)
+    return container_amounts(recorded, actuated.resources.pod, actuated.gates)
+
+
+def _reported(said: RuntimeResources | None, wanted: Amounts) -> Amounts:
+    """What the runtime says, as far as it says other things than it was told if it has what is wanted.
+
+    It knows no memory request. It gives the smallest amounts of cpu for less, and the limit for a request of nothing.
+    """
+    if said is None:
+        return wanted
+    request, limit, memory = said.cpu_request or 0, said.cpu_limit or 0, said.memory_limit or 0
+    same_request = not wanted.cpu_request or request == max(wanted.cpu_request, MIN_SHARES)
+    same_limit = limit == (max(wanted.cpu_limit, MIN_MILLI_CPU_LIMIT) if wanted.cpu_limit else 0)
+    return Amounts(
+        cpu_request=wanted.cpu_request if same_request else request,
+        cpu_limit=wanted.cpu_limit if same_limit else limit,
+        memory_request=wanted.memory_request,
+        memory_limit=memory,
+    )
 
 
 def amounts(resources: ResourceRequirements | None) -> Amounts:
@@ -188,18 +214,22 @@ def is_resize_in_progress(pod: Pod, status: PodRuntimeStatus, actuated: Actuated
         return False
     if actuated.group_is_behind:
         return True
+    record, gates = actuated.resources, actuated.gates
     sidecars = (one for one in pod.spec.init_containers if is_sidecar(one))
     for container in (*sidecars, *pod.spec.containers):
         observed = status.find_container(container.name)
         if observed is None or observed.state is not ContainerState.RUNNING:
             continue
-        told = amounts(actuated.resources.containers.get(container.name))
-        if told != container_amounts(container.resources, pod.spec.resources, actuated.gates):
+        wanted = container_amounts(container.resources, pod.spec.resources, gates)
+        if record is None:
+            current = _reported(observed.resources, wanted)
+        else:
+            current = amounts(record.containers.get(container.name))
+        if current != wanted:
             return True
-    whole = actuated.resources.pod
-    if not actuated.gates.pod_level or pod.spec.resources is None or whole is None:
+    if record is None or record.pod is None or pod.spec.resources is None:
         return False
-    return amounts(whole) != amounts(pod.spec.resources)
+    return gates.pod_level and amounts(record.pod) != amounts(pod.spec.resources)
 
 
 def _restarts(container: Container, resource: str) -> bool:

@@ -28,6 +28,9 @@ class Abilities:
     supplemental_groups_policy: bool = False
     """Whether it knows the policy; then it also reports the user and groups of containers."""
 
+    container_resources: bool = True
+    """Whether it reports the resources of containers; containerd 1.6 does not."""
+
     def tell(self, reply: v1.StatusResponse) -> None:
         """Add to a reply what the runtime says of itself."""
         reply.runtime_handlers = [v1.RuntimeHandler(name, features) for name, features in self.handlers.items()]

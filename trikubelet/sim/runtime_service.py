@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trikubelet.sim.calls import CallDesk
     from trikubelet.sim.feed import EventFeed
     from trikubelet.sim.images import ImageShelf
+    from trikubelet.sim.machine import Container
 
 
 class SimulatedRuntimeService(v1.RuntimeServiceBase):
@@ -143,7 +144,7 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
             if request.verbose:
                 reply.info = listing.sandbox_info(sandbox)
             if self._feed.supported:
-                reply.containers_statuses = [listing.container_status(one) for one in sandbox.containers.values()]
+                reply.containers_statuses = [self._container_status(one) for one in sandbox.containers.values()]
                 reply.timestamp = self._machine.timestamp()
             return reply
 
@@ -231,11 +232,17 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
         async def effect() -> v1.ContainerStatusResponse:
             container = self._machine.find_container(request.container_id)
             return v1.ContainerStatusResponse(
-                status=listing.container_status(container),
+                status=self._container_status(container),
                 info=listing.container_info(container) if request.verbose else {},
             )
 
         return await self._desk.serve("ContainerStatus", (request.container_id,), effect)
+
+    def _container_status(self, container: Container) -> v1.ContainerStatus:
+        status = listing.container_status(container)
+        if not self._abilities.container_resources:
+            status.resources = v1.ContainerResources()
+        return status
 
     async def update_container_resources(
         self, update_container_resources_request: v1.UpdateContainerResourcesRequest

@@ -31,7 +31,8 @@ from trikubelet.api import (
 )
 from trikubelet.runtime import model
 from trikubelet.runtime.model import PodRuntimeStatus
-from trikubelet.runtime.plan import any_main_container_created, should_restart
+from trikubelet.runtime.plan import any_main_container_created
+from trikubelet.runtime.restart_policy import should_restart
 from trikubelet.status.actual_resources import ActualResources
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from trikubelet.api import (
     is_sidecar,
 )
 from trikubelet.pods.classify import has_ended
-from trikubelet.runtime.plan import should_restart
+from trikubelet.runtime.restart_policy import should_restart
 from trikubelet.status.conditions import (
     OWNED_CONDITIONS,
     RESIZE_CONDITIONS,

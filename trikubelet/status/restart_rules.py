@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from trikubelet.api import ALL_CONTAINERS_RESTARTING, CONDITION_TRUE
 from trikubelet.runtime.model import ContainerState
-from trikubelet.runtime.plan import matching_restart_rule
+from trikubelet.runtime.restart_policy import matching_restart_rule
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod, PodStatus
