@@ -61,6 +61,9 @@ class OneNode:
         self.cluster.create("Pod", name, spec=spec)
         self.until(lambda: _is_ready(self.pod(name)), f"{name} is ready")
 
+    def start_agent(self) -> None:
+        self.node.start(f"--kubeconfig={self.node.folder / 'kubeconfig'}", "--drain-on-exit")
+
     def pod(self, name: str) -> Document:
         return self.cluster.find("pods", name) or {}
 
@@ -165,13 +168,14 @@ def one_node(node: RealNode, cluster: ServedCluster) -> Iterator[OneNode]:
     certificate = _secret(node.folder / "admin.pem", (admin.cert_pem + admin.key_pem).decode())
     (node.folder / "home").mkdir()
     _secret(node.folder / "home" / "config", cluster.do(lambda server: server.kubeconfig(admin, cluster.url)))
-    kubeconfig = _secret(node.folder / "kubeconfig", cluster.kubeconfig(NODE_NAME))
+    _secret(node.folder / "kubeconfig", cluster.kubeconfig(NODE_NAME))
     cluster.do(MetricsServer)
     try:
-        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit")
+        joined = OneNode(node, cluster, ("", port), certificate)
+        joined.start_agent()
         node.until(lambda: _address(cluster.find("nodes", NODE_NAME)), "the node has an address", PATIENCE)
-        host = _address(cluster.find("nodes", NODE_NAME))
-        yield OneNode(node, cluster, (host, port), certificate)
+        joined.address = (_address(cluster.find("nodes", NODE_NAME)), port)
+        yield joined
         assert node.stop() == 0, node.told()
         node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}", within=5)
     finally:
