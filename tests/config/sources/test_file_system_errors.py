@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,15 +181,19 @@ except ConfigurationError as error:
 
 
 @pytest.mark.root
-def test_another_user_survives_folders_that_it_may_not_enter(tmp_path: Path) -> None:
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
-            parent.chmod(0o755)
-    listed = tmp_path / "listed"
+def test_another_user_survives_folders_that_it_may_not_enter() -> None:
+    # Not pytest's folder: any other test session that begins closes that to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        _look_as_nobody(Path(folder))
+
+
+def _look_as_nobody(folder: Path) -> None:
+    listed = folder / "listed"
     listed.mkdir(mode=0o755)
     put(listed / "a.yaml", manifest("a"), age=60)
     listed.chmod(0o744)
-    closed = tmp_path / "closed"
+    closed = folder / "closed"
     (closed / "inner").mkdir(parents=True)
     put(closed / "inner" / "a.yaml", manifest("a"))
     closed.chmod(0o700)
