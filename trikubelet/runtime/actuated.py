@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 log = get_logger("runtime")
 
+WRITE_AFTER: Final = 0.5
+"""Seconds until what nobody waits for is written."""
 _ZERO: Final = Quantity()
 
 
@@ -110,10 +112,11 @@ class ActuatedResources:
         await self._store.flush()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write what was set, early, so that those who need it on the disk wait less. Until cancelled."""
+        """Write what was set, pods that start together at once. Until cancelled."""
         task_status.started()
         while True:
             await self._to_write.wait()
+            await trio.sleep(WRITE_AFTER)
             self._to_write = trio.Event()
             try:
                 await self._store.flush()
