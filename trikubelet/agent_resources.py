@@ -230,15 +230,13 @@ def cgroup_options(configuration: KubeletConfiguration, hierarchies: Hierarchies
 
 
 def _driver(kind: DriverKind, hierarchies: Hierarchies) -> CgroupDriver:
-    """Raises CgroupStartError."""
     match kind:
         case "cgroupfs":
             return file_driver(hierarchies)
         case "systemd":
-            raise CgroupStartError(
-                "the runtime uses the cgroup driver systemd, which this agent does not have yet: let the runtime use "
-                "cgroupfs (containerd: SystemdCgroup = false), or set cgroupsPerQOS: false, enforceNodeAllocatable: []"
-            )
+            from trikubelet.cgroups.systemd import systemd_driver  # and with it all of D-Bus
+
+            return systemd_driver(hierarchies)
         case _:
             assert_never(kind)
 

@@ -8,15 +8,19 @@ import pytest
 import trio
 
 from tests.cgroups.fake_v2 import FakeKernel
-from tests.cgroups.pods import MI
+from tests.cgroups.pods import MI, burstable, guaranteed
 from tests.cgroups.systemd1 import systemd1
 from tests.private_bus import PrivateBus, bus
+from trikubelet.agent_resources import _driver
+from trikubelet.api import Quantity
 from trikubelet.cgroups import systemd
 from trikubelet.cgroups.errors import CgroupError, CgroupNameError, MemoryInUseError
 from trikubelet.cgroups.files_v2 import V2Files
 from trikubelet.cgroups.hierarchy import Hierarchies
 from trikubelet.cgroups.names import SYSTEMD
-from trikubelet.cgroups.settings import CgroupReading, CgroupSettings
+from trikubelet.cgroups.node import NodeCgroupOptions, NodeCgroups, open_pod_cgroups
+from trikubelet.cgroups.pods import PodCgroupKeeper
+from trikubelet.cgroups.settings import CgroupOptions, CgroupReading, CgroupSettings
 from trikubelet.cgroups.systemd import SystemdSlices
 from trikubelet.cgroups.systemd_properties import (
     INFINITY,
@@ -25,6 +29,8 @@ from trikubelet.cgroups.systemd_properties import (
     slice_properties,
     systemd_version,
 )
+from trikubelet.clock import TrioClock
+from trikubelet.events import EventRecorder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,6 +203,40 @@ async def test_what_others_left_in_a_slice_is_deleted_with_it(bus: PrivateBus, t
         assert await tree.driver.children(POD) == [], "a scope is no group of ours"
         await tree.driver.remove(POD)
         assert not (tree.root / FOLDER).exists()
+
+
+async def test_pods_live_in_slices(bus: PrivateBus, tree: Tree) -> None:
+    options = NodeCgroupOptions(capacity={"cpu": Quantity("4"), "memory": Quantity("1Gi")}, cpus="0-3")
+    node = NodeCgroups(tree.driver, options, EventRecorder(TrioClock()))
+    pods = [burstable("12-34"), guaranteed("g")]
+    keeper = PodCgroupKeeper(tree.driver, options.pods_root, CgroupOptions(), active_pods=lambda: pods)
+    async with systemd1(bus.address, tree.root, tree.kernel) as theirs:
+        assert await open_pod_cgroups(node, keeper, required=True) is keeper
+        async with trio.open_nursery() as nursery:
+            await nursery.start(node.run)
+        assert theirs.units["kubepods.slice"]["MemoryMax"] == 1024 * MI
+        assert theirs.units["kubepods.slice"]["AllowedCPUs"] == b"\x0f"
+        for pod in pods:
+            assert await keeper.ensure(pod)
+        assert keeper.parent_of(pods[0]) == f"/{FOLDER}"
+        assert set(theirs.units) == {
+            "kubepods.slice",
+            "kubepods-burstable.slice",
+            "kubepods-besteffort.slice",
+            "kubepods-podg.slice",
+            UNIT,
+        }
+        assert await keeper.found() == {"12-34": POD, "g": ("kubepods", "podg")}
+        for pod in pods:
+            await keeper.release(pod.metadata.uid)
+        assert set(theirs.units) == {"kubepods.slice", "kubepods-burstable.slice", "kubepods-besteffort.slice"}
+        assert await keeper.found() == {}
+
+
+def test_the_driver_that_the_runtime_uses_is_the_one_that_is_made() -> None:
+    hierarchies = Hierarchies(2, {}, None, ())
+    assert isinstance(_driver("systemd", hierarchies), SystemdSlices)
+    assert isinstance(_driver("cgroupfs", hierarchies), V2Files)
 
 
 async def test_many_slices_at_once(bus: PrivateBus, tree: Tree) -> None:
