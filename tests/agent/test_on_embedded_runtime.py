@@ -61,7 +61,9 @@ def test_an_image_is_missing_until_it_is_imported(embedded_node: RealNode, archi
 
 @pytest.mark.root
 def test_an_agent_without_any_rights_runs_pods(unprivileged_node: RealNode) -> None:
+    """It says once that it cannot have the cgroups that are asked for."""
     node = unprivileged_node
+    node.configure(cgroupsPerQOS=True, enforceNodeAllocatable=["pods"])
     mount = [{"name": "work", "mountPath": "/work"}]
     node.run(
         "small",
@@ -78,6 +80,7 @@ def test_an_agent_without_any_rights_runs_pods(unprivileged_node: RealNode) -> N
     assert node.lines("small") == ["hello"]
     report = "unreadable.json: cannot be read: Permission denied"
     node.until(lambda: report in node.told(), "the unreadable file is reported")
+    assert sum("without cgroups" in line["event"] for line in node.log()) == 1
     node.delete("small")
     node.until_gone("small")
 

@@ -15,8 +15,10 @@ from trikubelet.pods.cleanup import (
     DeleteMirrorPod,
     FinishRejectedPod,
     KillOrphan,
+    RemovePodCgroup,
     RemovePodDirectory,
     RestartPod,
+    ThrottlePodCgroup,
     is_inactive,
     plan_cleanup,
 )
@@ -240,3 +242,24 @@ def test_a_pod_that_waits_for_admission_is_neither_started_nor_killed() -> None:
     plan = plan_for(waits, other, running=[running("waits")], held={"waits"})
     assert plan.actions == (RestartPod(other, None),)
     assert "waits" in plan.statuses_to_keep
+
+
+def test_cgroups_go_when_nobody_knows_their_pods_and_stay_throttled_while_volumes_are_left() -> None:
+    """Facts of `cleanupOrphanedPodCgroups`."""
+    wanted, held, rejected = make_pod("wanted"), make_pod("held"), make_pod("rejected")
+    plan = plan_for(
+        wanted,
+        held,
+        rejected,
+        workers={"ending": WorkerSummary(TERMINATING, orphan=True, has_config=True)},
+        held=("held",),
+        reported_phases={"rejected": "Failed"},
+        running=[running("alive")],
+        pod_directories=("volumes", "rejected"),
+        pod_cgroups=("wanted", "held", "ending", "alive", "volumes", "nobody", "rejected"),
+    )
+    assert [one for one in plan.actions if isinstance(one, RemovePodCgroup | ThrottlePodCgroup)] == [
+        ThrottlePodCgroup("volumes"),
+        RemovePodCgroup("nobody"),
+        ThrottlePodCgroup("rejected"),
+    ]

@@ -1,0 +1,223 @@
+"""Which cgroups an agent gets from a configuration and a machine, and what keeps it from starting."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+from grpclib.const import Status
+
+from tests.cgroups.fake_driver import FakeDriver
+from tests.cgroups.pods import burstable
+from trikubelet import agent_resources
+from trikubelet.agent_node import node_settings
+from trikubelet.agent_options import AgentOptions
+from trikubelet.agent_resources import CgroupStartError, ResourceParts
+from trikubelet.cgroups.errors import CgroupError, CgroupNotAllowedError
+from trikubelet.cgroups.hierarchy import V1_REQUIRED, Hierarchies
+from trikubelet.cgroups.lock import hold_root
+from trikubelet.cgroups.settings import MEMORY
+from trikubelet.clock import TrioClock
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.cri import v1
+from trikubelet.cri.errors import CRIError
+from trikubelet.events import EventRecorder
+from trikubelet.node.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+KUBEPODS = ("kubepods",)
+V1 = Hierarchies(1, {name: Path("/sys/fs/cgroup") / name for name in V1_REQUIRED})
+V2 = Hierarchies(2, {}, Path("/nowhere"))
+GI = 2**30
+
+
+class Runtime:
+    """Says which driver it uses."""
+
+    def __init__(self, driver: v1.CgroupDriver | None = v1.CgroupDriver.CGROUPFS) -> None:
+        self.driver = driver
+
+    async def runtime_config(self) -> v1.RuntimeConfigResponse:
+        await trio.lowlevel.checkpoint()
+        if self.driver is None:
+            raise CRIError("RuntimeConfig", Status.UNAVAILABLE, "not now")
+        return v1.RuntimeConfigResponse(linux=v1.LinuxRuntimeConfiguration(cgroup_driver=self.driver))
+
+
+@attrs.define
+class Stage:
+    """A machine and what an agent on it would be told."""
+
+    locks: Path
+    driver: FakeDriver = attrs.field(factory=FakeDriver)
+    runtime: Runtime = attrs.field(factory=Runtime)
+    recorder: EventRecorder = attrs.field(factory=lambda: EventRecorder(TrioClock()))
+    hierarchies: Hierarchies = V1
+    fields: dict[str, Any] = attrs.field(factory=lambda: {"fail_cgroup_v1": False})
+    configured: bool = True
+
+    def parts(self, **fields: Any) -> ResourceParts:
+        options = AgentOptions(
+            configuration=attrs.evolve(KubeletConfiguration(), **{**self.fields, **fields}),
+            configured=self.configured,
+            root_dir=self.locks,
+            node_name="n",
+        )
+        return ResourceParts(
+            options,
+            node_settings(options),
+            self.runtime,
+            self.recorder,
+            machine=lambda: Machine(cpus=4, memory=8 * GI),
+            active_pods=tuple,
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self, **fields: Any) -> AsyncIterator[ResourceParts]:
+        parts = self.parts(**fields)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(parts.run)
+            yield parts
+            nursery.cancel_scope.cancel()
+
+    async def refusal(self, **fields: Any) -> str:
+        """Why an agent does not start."""
+        problems: list[BaseException] = []
+        try:
+            async with self.running(**fields):
+                pass
+        except* CgroupStartError as group:
+            problems += group.exceptions
+        assert len(problems) == 1
+        return str(problems[0])
+
+    def told(self) -> list[str]:
+        return [event.reason for event in self.recorder.node_events()]
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, autojump_clock: MockClock) -> Stage:
+    stage = Stage(tmp_path)
+    monkeypatch.setattr(agent_resources, "read_hierarchies", lambda: stage.hierarchies)
+    monkeypatch.setattr(agent_resources, "file_driver", lambda hierarchies: stage.driver)
+    monkeypatch.setattr(agent_resources, "hold_root", partial(hold_root, folder=tmp_path))
+    return stage
+
+
+async def test_the_groups_of_pods_are_there_when_pods_may_come(stage: Stage) -> None:
+    pod = burstable("u-1")
+    async with stage.running(system_reserved={"memory": "1Gi"}) as parts:
+        assert set(stage.driver.groups) == {KUBEPODS, (*KUBEPODS, "burstable"), (*KUBEPODS, "besteffort")}
+        assert await parts.cgroups.ensure(pod)
+        assert parts.cgroups.parent_of(pod) == "/kubepods/burstable/podu-1"
+        await trio.sleep(1)
+        assert stage.driver.groups[KUBEPODS].memory == 7 * GI
+        assert stage.told() == ["CgroupV1", "NodeAllocatableEnforced"]
+
+
+async def test_version_1_is_refused_as_by_the_kubelet(stage: Stage) -> None:
+    assert "cgroup v1 support is unsupported" in await stage.refusal(fail_cgroup_v1=True)
+    assert "failCgroupV1: false" in await stage.refusal(fail_cgroup_v1=True, cgroups_per_qos=False)
+
+
+async def test_without_a_file_version_1_is_used_with_one_warning(stage: Stage) -> None:
+    stage.configured, stage.fields = False, {}
+    async with stage.running() as parts:
+        assert parts.cgroups.parent_of(burstable("u-1")) != ""
+        assert stage.told().count("CgroupV1") == 1
+
+
+async def test_no_groups_are_made_where_none_are_asked_for(stage: Stage) -> None:
+    async with stage.running(cgroups_per_qos=False) as parts:
+        assert stage.driver.groups == {}
+        assert parts.cgroups.parent_of(burstable("u-1")) == ""
+        assert await parts.cgroups.exists(burstable("u-1"))
+
+
+async def test_without_rights_pods_run_without_groups(stage: Stage) -> None:
+    stage.driver.fail("create", KUBEPODS, [CgroupNotAllowedError("/kubepods", "Read-only file system", number=30)])
+    async with stage.running() as parts:
+        assert parts.cgroups.parent_of(burstable("u-1")) == ""
+        assert not await parts.cgroups.ensure(burstable("u-1"))
+
+
+@pytest.mark.parametrize("configured", [True, False])
+async def test_what_cannot_be_had_keeps_only_a_configured_agent_from_starting(stage: Stage, configured: bool) -> None:
+    stage.configured = configured
+    problems = (
+        {"cgroup_root": "/missing"},
+        {"enforce_node_allocatable": ("pods", "kube-reserved"), "kube_reserved_cgroup": "/kube"},
+    )
+    for fields in problems:
+        if configured:
+            assert "has to exist" in await stage.refusal(**fields)
+        else:
+            async with stage.running(**fields) as parts:
+                assert parts.cgroups.parent_of(burstable("u-1")) == ""
+    stage.driver.groups.clear()
+    stage.driver.fail("create", (*KUBEPODS, "burstable"), [CgroupError("/kubepods/burstable", "broken")] * 2)
+    if configured:
+        assert "broken" in await stage.refusal()
+
+
+async def test_two_agents_on_one_tree_would_end_each_others_pods(stage: Stage) -> None:
+    with hold_root("/kubepods", stage.locks):
+        assert "another agent keeps its pods there" in await stage.refusal()
+        stage.configured = False
+        async with stage.running() as parts:
+            assert parts.cgroups.parent_of(burstable("u-1")) == ""
+    stage.configured = True
+    async with stage.running() as parts:
+        assert parts.cgroups.parent_of(burstable("u-1")) != ""
+
+
+async def test_an_agent_without_a_file_does_not_take_a_kubelets_pods_for_its_own(stage: Stage) -> None:
+    strange = (*KUBEPODS, "podabc-1")
+    stage.driver = FakeDriver(KUBEPODS, strange)
+    stage.configured = False
+    async with stage.running() as parts:
+        assert parts.cgroups.parent_of(burstable("u-1")) == ""
+        assert await parts.cgroups.found() == {}
+    stage.configured = True
+    async with stage.running() as parts:  # which is to be this node's agent: the pods are its own now
+        assert await parts.cgroups.found() == {"abc-1": strange}
+    stage.configured = False
+    async with stage.running() as parts:
+        assert await parts.cgroups.found() == {"abc-1": strange}
+
+
+async def test_a_runtime_that_does_not_say_its_driver_keeps_the_agent_from_starting(stage: Stage) -> None:
+    stage.runtime.driver = None
+    assert "which cgroup driver it uses" in await stage.refusal()
+
+
+async def test_the_runtimes_driver_names_the_groups(stage: Stage) -> None:
+    made: list[Hierarchies] = []
+
+    def systemd(hierarchies: Hierarchies) -> FakeDriver:
+        made.append(hierarchies)
+        return stage.driver
+
+    stage.runtime.driver = v1.CgroupDriver.SYSTEMD
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trikubelet.cgroups.systemd.systemd_driver", systemd)
+        async with stage.running():
+            assert made == [V1]
+
+
+async def test_memory_of_classes_is_kept_with_the_gate_only(stage: Stage) -> None:
+    fields = {"qos_reserved": {MEMORY: "50%"}}
+    assert stage.parts(**fields).options.qos_reserved_memory is None
+    assert stage.parts(**fields, feature_gates={"QOSReserved": True}).options.qos_reserved_memory == 50
+    stage.hierarchies = V2
+    assert stage.parts(feature_gates={"MemoryQoS": True}).options.memory_qos
+    assert not stage.parts().options.memory_qos
