@@ -143,7 +143,12 @@ def agent_process(folder: Path, node: Runtime, manifests: ManifestFolder) -> Ite
 async def agent_inside(folder: Path, node: Runtime, manifests: ManifestFolder) -> AsyncIterator[Any]:
     """An agent of this process: its channel and its runtime client."""
     options = AgentOptions(
-        configuration=KubeletConfiguration(pod_logs_dir=str(folder / "logs")),
+        configuration=KubeletConfiguration(
+            pod_logs_dir=str(folder / "logs"),
+            cgroups_per_qos=False,
+            enforce_node_allocatable=(),
+            fail_cgroup_v1=False,
+        ),
         root_dir=folder / "root",
         node_name=NODE_NAME,
         runtime_endpoint=node.endpoint,

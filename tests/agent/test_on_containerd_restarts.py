@@ -127,7 +127,12 @@ class Stage:
 async def agent_on(containerd: ContainerdNode, folder: Path) -> AsyncIterator[Stage]:
     node = RealNode(folder / "node", TEST_IMAGE, containerd)
     options = AgentOptions(
-        configuration=KubeletConfiguration(pod_logs_dir=str(node.folder / "logs")),
+        configuration=KubeletConfiguration(
+            pod_logs_dir=str(node.folder / "logs"),
+            cgroups_per_qos=False,
+            enforce_node_allocatable=(),
+            fail_cgroup_v1=False,
+        ),
         root_dir=node.root,
         node_name=NODE_NAME,
         runtime_endpoint=containerd.endpoint,
