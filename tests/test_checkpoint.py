@@ -15,6 +15,7 @@ from tests.killed_writer import kill_at_every_step
 from trikubelet.checkpoint import (
     BrokenCheckpointError,
     CheckpointError,
+    GrowingChecksum,
     checksum,
     read_checkpoint,
     write_atomically,
@@ -161,3 +162,16 @@ def test_the_first_writer_that_is_killed_leaves_nothing_or_the_new_content(tmp_p
 
 def test_the_checksum_is_the_kubelets() -> None:
     assert checksum(json.loads(OF_A_KUBELET)["data"]) == 1178570812
+
+
+@given(
+    versions=st.lists(
+        st.tuples(st.integers(0, 5000), st.text(max_size=20), st.integers(0, 3000)).map(
+            lambda parts: "x" * parts[0] + parts[1].encode(errors="ignore").decode() + "y" * parts[2]
+        ),
+        max_size=6,
+    )
+)
+def test_a_text_that_begins_as_before_has_the_checksum_that_it_would_have_alone(versions: list[str]) -> None:
+    summed = GrowingChecksum()
+    assert [summed(version) for version in versions] == [checksum(version) for version in versions]

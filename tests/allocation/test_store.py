@@ -60,8 +60,8 @@ async def test_every_amount_comes_back_as_it_was(path: Path, factor: str) -> Non
 
 async def test_the_file_is_as_a_kubelet_writes_it(path: Path) -> None:
     store = AllocationStore.open(path)
-    store.set("b", LARGE)
     store.set("a", SMALL)
+    store.set("b", LARGE)
     await store.flush()
     assert read_checkpoint(path) == (
         '{"entries":{"a":{"ContainerResources":{"main":{"requests":{"cpu":"1","memory":"1Gi"}}},'
@@ -177,9 +177,9 @@ async def test_the_last_pod_leaves_a_file_without_entries(path: Path) -> None:
 async def test_all_that_wait_at_one_time_share_a_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[str] = []
 
-    def write(path: Path, data: str) -> None:
+    def write(path: Path, data: str, *summed: Any) -> None:
         writes.append(data)
-        write_checkpoint(path, data)
+        write_checkpoint(path, data, *summed)
 
     monkeypatch.setattr(store_module, "write_checkpoint", write)
     store = AllocationStore.open(path)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.allocation.model import PodAllocation, from_wire, to_wire
-from trikubelet.checkpoint import BrokenCheckpointError, read_checkpoint, write_checkpoint
+from trikubelet.checkpoint import BrokenCheckpointError, GrowingChecksum, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -42,7 +42,8 @@ class AllocationStore:
         """Use `open`. `write` replaces what the file says, and raises CheckpointError; `written`: what it says."""
         self._write_out = write
         self._entries: dict[str, PodAllocation] = dict(entries)
-        self._texts = {uid: _text(allocation) for uid, allocation in entries.items()}
+        self._texts = {uid: f"{json.dumps(uid)}:{_text(allocation)}" for uid, allocation in entries.items()}
+        """What changed last comes last: all that is before has been summed already."""
         self._written = written
         self._changes = 0
         """How many changes there were that have to be written."""
@@ -53,10 +54,10 @@ class AllocationStore:
     def open(cls, path: Path) -> AllocationStore:
         """Read the file, if there is one. Blocks on the disk. Raises CheckpointError, and OSError for its folder."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        one_at_a_time = trio.CapacityLimiter(1)
+        one_at_a_time, summed = trio.CapacityLimiter(1), GrowingChecksum()
 
         async def write(data: str) -> None:
-            await trio.to_thread.run_sync(write_checkpoint, path, data, limiter=one_at_a_time)
+            await trio.to_thread.run_sync(write_checkpoint, path, data, summed, limiter=one_at_a_time)
 
         return cls.of(path, lambda: read_checkpoint(path), write)
 
@@ -80,7 +81,8 @@ class AllocationStore:
         """From now on `get` answers with this one. It is on the disk after the next `flush`."""
         if self._entries.get(uid) != allocation:
             self._entries[uid] = allocation
-            self._texts[uid] = _text(allocation)
+            self._texts.pop(uid, None)
+            self._texts[uid] = f"{json.dumps(uid)}:{_text(allocation)}"
             self._changes += 1
 
     def forget(self, uid: str) -> None:
@@ -126,8 +128,7 @@ class AllocationStore:
     def _data(self) -> str:
         if not self._texts:
             return "{}"
-        entries = ",".join(f"{json.dumps(uid)}:{self._texts[uid]}" for uid in sorted(self._texts))
-        return f'{{"{_ENTRIES}":{{{entries}}}}}'
+        return f'{{"{_ENTRIES}":{{{",".join(self._texts.values())}}}}}'
 
 
 def _text(allocation: PodAllocation) -> str:

@@ -31,9 +31,8 @@ _GO_ESCAPES: Final = {
 _ALSO_ESCAPED: Final = frozenset("<>&\u2028\u2029")
 
 
-def fnv1a_32(data: bytes) -> int:
-    """FNV-1a with 32 bits."""
-    value = _FNV32_OFFSET
+def fnv1a_32(data: bytes, value: int = _FNV32_OFFSET) -> int:
+    """FNV-1a with 32 bits. `value`: the hash of what comes before."""
     for byte in data:
         value = ((value ^ byte) * _FNV32_PRIME) & 0xFFFFFFFF
     return value
