@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from trikubelet.sd_notify import READY, notify, watchdog, watchdog_period
+from trikubelet.sd_notify import READY, forget, keep, kept, notify, watchdog, watchdog_period
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -75,3 +77,45 @@ async def test_the_watchdog_speaks_twice_a_period_while_healthy(
 
 async def test_without_a_watchdog_nothing_is_waited_for() -> None:
     await watchdog(environ={})
+
+
+def test_a_descriptor_is_given_away_to_be_kept(manager: tuple[socket.socket, dict[str, str]]) -> None:
+    receiver, environ = manager
+    ours, theirs = os.pipe()
+    keep("inhibitor", theirs, environ=environ)
+    os.close(theirs)
+    message, (held,), *_ = socket.recv_fds(receiver, 100, 1)
+    assert message == b"FDSTORE=1\nFDNAME=inhibitor"
+    os.write(held, b"still there")
+    os.close(held)
+    assert os.read(ours, 100) == b"still there"
+    os.close(ours)
+    forget("inhibitor", environ=environ)
+    assert receiver.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=inhibitor"
+
+
+def test_what_was_kept_is_found_again() -> None:
+    """Of three descriptors the second is of another name, and the third is not there."""
+    asks = "import os; from trikubelet.sd_notify import kept; found = kept('inhibitor'); "
+    asks += "print(found, *map(os.get_inheritable, found))"
+    settings = "LISTEN_PID=$$ LISTEN_FDS=3 LISTEN_FDNAMES=inhibitor:other:inhibitor"
+    script = f'exec 3</dev/null 4</dev/null 5<&-; export {settings}; exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable, asks], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert done.stdout.splitlines()[-1] == "[3] False"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "inhibitor"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "other"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "0", "LISTEN_FDNAMES": "inhibitor"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many", "LISTEN_FDNAMES": "inhibitor"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"},
+    ],
+)
+def test_what_was_not_kept_is_not_found(environ: dict[str, str]) -> None:
+    assert kept("inhibitor", environ=environ) == []

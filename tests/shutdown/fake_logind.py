@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 class FakeInhibitor:
     logind: FakeLogind
 
+    def keep(self) -> None:
+        if self.logind.keeps:
+            assert self.logind.kept is None, "there is place for one"
+            self.logind.kept = self
+
+    def leave(self) -> None:
+        if self.logind.kept is not self:
+            self.logind.inhibitors.discard(self)
+
     def release(self) -> None:
+        if self.logind.kept is self:
+            self.logind.kept = None
         self.logind.inhibitors.discard(self)
 
 
@@ -80,7 +91,13 @@ class FakeLogind:
     """Inhibitors since the beginning."""
     overrides: list[int] = attrs.field(factory=list)
     sessions: int = 0
+    keeps: bool = False
+    """Whether the agent's service manager keeps an inhibitor."""
+    kept: FakeInhibitor | None = None
     _listeners: set[trio.MemorySendChannel[bool]] = attrs.field(factory=set)
+
+    def inherited(self) -> FakeInhibitor | None:
+        return self.kept
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[FakeSession]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,27 @@ async def test_logind_is_told_by_its_own_configuration_to_wait_longer(bus: Priva
         async with hindered.session() as other:
             with pytest.raises(LogindError, match=r"set InhibitDelayMaxSec=40 in /etc/systemd/logind\.conf"):
                 await other.allow_delay(40)
+
+
+async def test_an_inhibitor_outlives_its_agent_where_the_service_manager_keeps_it(
+    bus: PrivateBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        async with login1(bus.address) as theirs:
+            async with watching(logind_on(bus, tmp_path), FakeNode([])):
+                await until(lambda: theirs.inhibitors == 1)
+            message, (held,), *_ = socket.recv_fds(systemd, 100, 1)
+            assert message == b"FDSTORE=1\nFDNAME=shutdown-inhibitor"
+            await trio.sleep(0.1)
+            assert theirs.inhibitors == 1
+            monkeypatch.setattr("trikubelet.sd_notify.kept", lambda name: [held])
+            inherited = logind_on(bus, tmp_path).inherited()
+            assert inherited is not None
+            inherited.release()
+            assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=shutdown-inhibitor"
+            await until(lambda: theirs.inhibitors == 0)
 
 
 async def test_no_bus_and_no_logind(bus: PrivateBus, tmp_path: Path) -> None:

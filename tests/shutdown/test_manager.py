@@ -288,6 +288,28 @@ async def test_an_agent_that_starts_in_the_middle_goes_on_in_what_is_left_of_the
         assert later.times.ended is not None
 
 
+async def test_what_the_service_manager_keeps_delays_the_machine_while_no_agent_does(
+    autojump_clock: MockClock,
+) -> None:
+    logind, node = FakeLogind(keeps=True), normal_and_critical()
+    node.takes = {"normal": 100.0, "critical": 1.0}
+    async with watching(logind, node):
+        logind.lose_connections()
+        await trio.sleep(1)
+        assert logind.inhibitors == {logind.kept}, "the newest"
+        logind.shut_down()
+        await trio.sleep(1)
+    assert len(logind.inhibitors) == 1
+    async with watching(logind, node):
+        await trio.sleep(15)
+        assert len(logind.inhibitors) == 1
+        await trio.sleep(20)
+        assert not logind.inhibitors
+        assert logind.kept is None
+    async with watching(FakeLogind(keeps=True), node):
+        pass
+
+
 @pytest.mark.parametrize(
     "times", [ShutdownTimes(BEGINNING), ShutdownTimes(BEGINNING, BEGINNING + timedelta(seconds=1))]
 )

@@ -13,10 +13,18 @@ class LogindError(Exception):
 
 
 class Inhibitor(Protocol):
-    """Delays a shutdown for as long as it is held."""
+    """Delays a shutdown for as long as somebody holds it."""
+
+    def keep(self) -> None:
+        """Have the service manager hold it too, if it does such things: it outlives this process then."""
+        ...
+
+    def leave(self) -> None:
+        """This process does not hold it any more."""
+        ...
 
     def release(self) -> None:
-        """Let the shutdown go on. Fine when it has been released before."""
+        """Nobody holds it any more. Fine when it has been left before."""
         ...
 
 
@@ -45,6 +53,10 @@ class LogindSession(Protocol):
 
 
 class Logind(Protocol):
+    def inherited(self) -> Inhibitor | None:
+        """The one that an earlier agent had kept. To be asked once."""
+        ...
+
     def session(self) -> AbstractAsyncContextManager[LogindSession]:
         """Find logind. Entering raises LogindError when it is not there."""
         ...

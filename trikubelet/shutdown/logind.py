@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from trikubelet import sd_notify
 from trikubelet.dbus import SYSTEM_BUS, Bus, BusError, Interface, open_bus
 from trikubelet.shutdown.interface import LogindError
 
@@ -22,6 +23,8 @@ SYSTEMD: Final = Interface("org.freedesktop.systemd1", "/org/freedesktop/systemd
 WHAT: Final = ("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")
 """What is inhibited, by whom, why and how."""
 OVERRIDE: Final = Path("/etc/systemd/logind.conf.d/99-kubelet.conf")
+KEPT_AS: Final = "shutdown-inhibitor"
+"""The service manager's name for the inhibitor."""
 _SIGHUP: Final = 1
 
 
@@ -32,6 +35,12 @@ class SystemLogind:
     bus: str = SYSTEM_BUS
     override: Path = OVERRIDE
     """The file that tells logind of a longer delay."""
+
+    def inherited(self) -> FileInhibitor | None:
+        descriptors = sd_notify.kept(KEPT_AS)
+        for descriptor in descriptors[1:]:
+            os.close(descriptor)
+        return FileInhibitor(descriptors[0], is_kept=True) if descriptors else None
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
@@ -93,15 +102,28 @@ class Session:
 
 
 class FileInhibitor:
-    """An inhibitor is held by a file descriptor, and so ends with the process at the latest."""
+    """An inhibitor is held by a file descriptor, and so ends with its processes at the latest."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, is_kept: bool = False) -> None:
+        """`is_kept`: the service manager has it too."""
         self._descriptor: int | None = descriptor
+        self._is_kept = is_kept
 
-    def release(self) -> None:
+    def keep(self) -> None:
+        if self._descriptor is not None:
+            sd_notify.keep(KEPT_AS, self._descriptor)
+            self._is_kept = True
+
+    def leave(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+    def release(self) -> None:
+        if self._is_kept:
+            sd_notify.forget(KEPT_AS)
+            self._is_kept = False
+        self.leave()
 
 
 @contextlib.contextmanager

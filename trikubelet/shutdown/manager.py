@@ -5,8 +5,9 @@ a shutdown: then the watcher finds logind again and asks it anew how things are.
 and lets go of it only for a newer one, or when the pods have ended. The shutdown itself is another task, which needs
 nobody but the pods: what happens to the bus does not concern it.
 
-Logind refuses new inhibitors once a shutdown has begun. An agent that is started in the middle of one ends the pods
-nevertheless, in what is left of their time.
+Logind refuses new inhibitors once a shutdown has begun. An agent that is started in the middle of one has the inhibitor
+of the one before it where the service manager has kept that; in any case it ends the pods, in what is left of their
+time.
 
 Unlike the kubelet, which has no inhibitor at all when logind cannot be made to wait as long as is asked for, this has
 one then, and says how long the pods have. And a shutdown that is called off while pods end spares those whose turn has
@@ -133,8 +134,9 @@ class ShutdownManager:
         return PROBLEM if self.shutting_down else None
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Watch until cancelled, which lets a shutdown go on. Started when it is known whether the node shuts down just
-        now, or logind has not told soon."""
+        """Watch until cancelled, which lets a shutdown go on unless the inhibitor is kept. Started when it is known
+        whether the node shuts down just now, or logind has not told soon."""
+        self._inhibitor = self._logind.inherited()
         await self.record.load()
         looked = trio.Event()
         try:
@@ -145,7 +147,8 @@ class ShutdownManager:
                 task_status.started()
         finally:
             self._nursery = None
-            self._release()
+            if self._inhibitor is not None:
+                self._inhibitor.leave()
 
     # --- Logind ------------------------------------------------------------------------------------------------------
 
@@ -201,6 +204,7 @@ class ShutdownManager:
         newer = await session.inhibit()
         self._release()
         self._inhibitor = newer
+        newer.keep()
 
     def _release(self) -> None:
         inhibitor, self._inhibitor = self._inhibitor, None
