@@ -69,6 +69,7 @@ def write_configuration(folder: Path, **settings: Any) -> Path:
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "failSwapOn": False,
+        "evictionHard": {"memory.available": "0%"},  # a full disk must not end what is measured
         "podLogsDir": str(folder / "logs"),
         **WITHOUT_CGROUPS,
         **settings,

@@ -5,18 +5,24 @@ In a cluster, since a node does not do without its static pods.
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Any, Final
+
+import pytest
 
 from tests.agent.real_node import NODE_NAME, PATIENCE
 from tests.volumes.real.served_cluster import served_cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.agent.real_node import RealNode
     from tests.apiserver.documents import Document
     from tests.volumes.real.served_cluster import ServedCluster
 
 MIB: Final = 2**20
 FOREVER: Final = "trap 'exit 7' TERM; while :; do sleep 0.1; done"
+ENOUGH_DISK: Final = {"nodefs.available": "32Mi"}
 NEVER_ENOUGH: Final = {"memory.available": "99%"}
 """Of no machine is so much memory free. Pods that request none are offered what remains."""
 
@@ -30,6 +36,17 @@ def create(cluster: ServedCluster, node: RealNode, name: str, script: str, **spe
 
 def status(cluster: ServedCluster, name: str) -> Document:
     return dict((cluster.find("pods", name) or {}).get("status", {}))
+
+
+def uid(cluster: ServedCluster, name: str) -> str:
+    return str((cluster.find("pods", name) or {})["metadata"]["uid"])
+
+
+def pressure(cluster: ServedCluster, type_: str) -> tuple[str, str]:
+    """Status and reason of a condition of the node."""
+    node = cluster.find("nodes", NODE_NAME) or {}
+    (found,) = (one for one in node["status"]["conditions"] if one["type"] == type_)
+    return found["status"], found["reason"]
 
 
 def until(node: RealNode, cluster: ServedCluster, phase: str, *names: str) -> None:
@@ -56,24 +73,46 @@ def ended_for(node: RealNode, cluster: ServedCluster, name: str, message: str) -
         assert container["state"]["terminated"]["exitCode"] in (7, 137), told
 
 
-def test_who_fills_its_volume_goes_and_who_is_chosen_goes_for_the_nodes_memory(node: RealNode) -> None:
+@pytest.fixture
+def small_disk(node: RealNode) -> Iterator[None]:
+    """For the agent's folder."""
+    node.root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "small-disk", str(node.root)], check=True)
+    yield
+    if node.agent is not None:
+        node.stop()
+    node.until(lambda: subprocess.run(["umount", str(node.root)], check=False).returncode == 0, "its disk is free", 5)
+
+
+def test_who_fills_a_disk_or_a_volume_goes_and_who_is_chosen_goes_for_memory(node: RealNode, small_disk: None) -> None:
     with served_cluster() as cluster:
         kubeconfig = node.folder / "kubeconfig"
         kubeconfig.touch(mode=0o600)
         kubeconfig.write_text(cluster.kubeconfig(NODE_NAME))
-        node.configure(volumeStatsAggPeriod="1s", nodeStatusUpdateFrequency="1s")
+        node.configure(evictionHard=ENOUGH_DISK, volumeStatsAggPeriod="1s")
         node.start(f"--kubeconfig={kubeconfig}", "--no-drain-on-exit")
-        mounts = {"volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}
-        for name, size in (("keeps", 1), ("fills", 3)):
-            volume = {"name": "cache", "emptyDir": {"sizeLimit": "2Mi"}}
-            script = f"head -c {size * MIB} /dev/zero > /cache/file"
-            create(cluster, node, name, script, volumes=[volume], container=mounts, priority=10)
-        create(cluster, node, "less", "", priority=-5)
+        mounts: dict[str, Any] = {"volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}
+        limited: dict[str, Any] = {
+            "volumes": [{"name": "cache", "emptyDir": {"sizeLimit": "2Mi"}}],
+            "container": mounts,
+        }
+        unlimited = {"volumes": [{"name": "cache", "emptyDir": {}}], "container": mounts}
+        requests = {"resources": {"requests": {"ephemeral-storage": "2Mi"}}}
+        keeps = {**limited, "container": {**mounts, **requests}}
+        create(cluster, node, "keeps", f"head -c {MIB} /dev/zero > /cache/file", priority=10, **keeps)
+        create(cluster, node, "fills", "", priority=20, **limited)
+        create(cluster, node, "grows", f"head -c {50 * MIB} /dev/zero > /cache/file", **unlimited)
+        create(cluster, node, "less", "", priority=5)
         create(cluster, node, "critical", "", priority=2_000_001_000)
-        until(node, cluster, "Running", "keeps", "less", "critical")
+        until(node, cluster, "Failed", "grows")
+        ended_for(node, cluster, "grows", "The node was low on resource: ephemeral-storage. Threshold quantity: 32Mi, ")
+        node.until(lambda: pressure(cluster, "DiskPressure") == ("True", "KubeletHasDiskPressure"), "it is told")
+        until(node, cluster, "Running", "keeps", "fills", "less", "critical")
+        volume = node.root / "pods" / uid(cluster, "fills") / "volumes/kubernetes.io~empty-dir/cache"
+        (volume / "file").write_bytes(bytes(3 * MIB))
         until(node, cluster, "Failed", "fills")
         ended_for(node, cluster, "fills", 'Usage of EmptyDir volume "cache" exceeds the limit "2Mi". ')
-        assert evicted(cluster) == ["fills"]
+        assert evicted(cluster) == ["grows", "fills"]
 
         assert node.stop() == 0
         node.configure(evictionHard=NEVER_ENOUGH)
@@ -82,12 +121,11 @@ def test_who_fills_its_volume_goes_and_who_is_chosen_goes_for_the_nodes_memory(n
         for name in ("less", "keeps"):
             ended_for(node, cluster, name, "The node was low on resource: memory. Threshold quantity: ")
         ended_for(node, cluster, "fills", "Usage of")
-        assert evicted(cluster) == ["fills", "less", "keeps"], "one after the other, the less important first"
+        assert evicted(cluster) == ["grows", "fills", "less", "keeps"], "one after the other, the less important first"
         create(cluster, node, "late", "")
         until(node, cluster, "Failed", "late")
         assert status(cluster, "late")["message"].endswith("The node had condition: [MemoryPressure]. ")
         assert status(cluster, "critical")["phase"] == "Running"
-        found = cluster.find("nodes", NODE_NAME) or {}
-        (condition,) = (one for one in found["status"]["conditions"] if one["type"] == "MemoryPressure")
-        assert (condition["status"], condition["reason"]) == ("True", "KubeletHasInsufficientMemory")
+        told = ("True", "KubeletHasInsufficientMemory")
+        node.until(lambda: pressure(cluster, "MemoryPressure") == told, "it is told")
         assert node.stop() == 0, node.told()

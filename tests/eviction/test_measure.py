@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from tests.eviction.situations import amounts, make_pod
+from tests.stats.fake_runtime import stats_of
 from tests.stats.node_files import NodeFiles
 from tests.stats.stage import Stage
 from trikubelet.cri import v1
@@ -21,6 +22,7 @@ from trikubelet.stats.model import NodeStats, Summary, VolumeStats
 from trikubelet.stats.provider import FRESH_FOR, Collection, StatsTimeoutError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -82,6 +84,8 @@ class FakeStatistics:
     answers: list[Collection | None] = attrs.field(factory=list)
     asked: list[tuple[float, bool]] = attrs.field(factory=list)
 
+    looked_at: list[list[str]] = attrs.field(factory=list)
+
     async def collect(self, *, full: bool) -> Collection:
         self.asked.append((trio.current_time(), full))
         answer = self.answers.pop(0)
@@ -89,7 +93,8 @@ class FakeStatistics:
             raise StatsTimeoutError(10)
         return answer
 
-    async def collect_node(self) -> Collection:
+    async def collect_node(self, uids: Sequence[str] = ()) -> Collection:
+        self.looked_at.append(list(uids))
         return await self.collect(full=False)
 
     async def volumes_of(self, pod: Pod) -> tuple[VolumeStats, ...]:
@@ -157,17 +162,25 @@ async def test_a_look_is_at_the_node_and_at_what_is_known_of_volumes(stage: Stag
         assert observed.capacity == complete.observations[signal].capacity
     statistics = FakeStatistics([collection()])
     measured = await StatsUsageSource(lambda: statistics).look([make_pod("p")])
-    assert [asked[1] for asked in statistics.asked] == [False], "the node only"
+    assert statistics.looked_at == [[]], "the node only"
     assert measured.pods == {"p": PodUsage(volumes={"volume of p": FsUsage(bytes=7)})}
 
 
-async def test_layers_and_logs_are_looked_at_only_of_pods_with_limits_of_storage(stage: Stage) -> None:
-    now = trio.current_time()
-    statistics = FakeStatistics([attrs.evolve(collection(), made_at=now + 1)])
-    limited = make_pod("p", limits=amounts(disk="1Gi"))
-    measured = await StatsUsageSource(lambda: statistics).look([limited])
-    assert [asked[1] for asked in statistics.asked] == [True]
-    assert measured.complete
+async def test_layers_and_logs_are_looked_at_only_of_pods_with_limits_of_storage(stage: Stage, tmp_path: Path) -> None:
+    stage.pod("other", "main")
+    web = stage.runtime.containers[0]
+    stage.runtime.stats = [stats_of(container.id) for container in stage.runtime.containers]
+    stage.files.write("logs/ns_web_web-uid/main/0.log", "x" * 5000)
+    provider = stage.provider()
+    limited = make_pod("web-uid", limits=amounts(disk="1Gi"))
+    measured = await StatsUsageSource(lambda: provider).look([limited, make_pod("other-uid")])
+    assert web.metadata.name == "main"
+    assert measured.pods["other-uid"] == PodUsage()
+    found = measured.pods["web-uid"]
+    assert found.containers["main"].rootfs == FsUsage(bytes=8192, inodes=3)
+    assert found.containers["main"].logs == FsUsage(bytes=8192, inodes=1)
+    assert found.ephemeral == 8192 * 3
+    assert not measured.complete
 
 
 async def test_where_images_are_is_asked_now_and_then(stage: Stage, mock_clock: MockClock) -> None:

@@ -26,8 +26,9 @@ class Statistics(Protocol):
         """Perhaps one that was made shortly before, for somebody else. Raises StatsTimeoutError."""
         ...
 
-    async def collect_node(self) -> Collection:
-        """One without pods that is made now. Raises StatsTimeoutError."""
+    async def collect_node(self, uids: Sequence[str] = ()) -> Collection:
+        """One that is made now, of the node, and of what the pods with these UIDs have on its disk. Raises
+        StatsTimeoutError."""
         ...
 
     async def volumes_of(self, pod: Pod) -> tuple[VolumeStats, ...]:
@@ -47,16 +48,18 @@ class StatsUsageSource:
     async def look(self, limited: Sequence[Pod]) -> Measurement:
         """As the protocol says. What is wrong with parts of it, the statistics have logged.
 
-        What pods have in volumes is known already; all else takes a collection.
+        What pods have in volumes is known already; layers and logs have to be measured.
         """
-        beyond_volumes = [pod for pod in limited if limits_storage(pod)]
-        found = await (self._collect(full=True) if beyond_volumes else self._collect_node())
+        try:
+            found = await self._statistics().collect_node([pod.metadata.uid for pod in limited if limits_storage(pod)])
+        except StatsTimeoutError as error:
+            raise UsageError(str(error)) from error
         of_pods = usage_by_pod(found.summary)
         for pod in limited:
             if pod.metadata.uid not in of_pods:
                 volumes = await self._statistics().volumes_of(pod)
                 of_pods[pod.metadata.uid] = PodUsage(volumes=usage_of_volumes(volumes))
-        return self._measurement(found, of_pods, complete=bool(beyond_volumes))
+        return self._measurement(found, of_pods, complete=False)
 
     async def measure(self, pods: Sequence[Pod]) -> Measurement:
         """As the protocol says, with all other pods too."""
@@ -88,12 +91,6 @@ class StatsUsageSource:
             if found.made_at >= asked_at:
                 return found
             await trio.sleep_until(found.made_at + FRESH_FOR)
-
-    async def _collect_node(self) -> Collection:
-        try:
-            return await self._statistics().collect_node()
-        except StatsTimeoutError as error:
-            raise UsageError(str(error)) from error
 
 
 def layout_of(found: Collection) -> Layout | None:

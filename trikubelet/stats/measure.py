@@ -120,10 +120,11 @@ class Meter:
         )
         return self._rest(measured, pods, now, disks) if full else measured
 
-    def measure_node(self, at: int, disks: Iterable[str] = ()) -> Measured:
-        """What a node may run out of, without any of its pods: memory, also that of all pods, disks and processes."""
+    def measure_node(self, at: int, disks: Iterable[str] = (), pods: Iterable[MeasuredPod] = ()) -> Measured:
+        """What a node may run out of: memory, also that of all pods, disks and processes; and these pods' files."""
         paths, of_pods = self._paths, self._pods_place()
         file_systems, devices = self._disks(disks, at)
+        logs, files = self._files(tuple(pods), at)
         return Measured(
             at=at,
             machine=read_machine(paths.proc, self._places, at, full=False),
@@ -132,6 +133,8 @@ class Meter:
             rlimit=read_rlimit(paths.proc, at),
             node_fs=read_node_file_system(paths.root_dir, at),
             node_fs_device=self._device(device_of(paths.root_dir)),
+            container_logs=logs,
+            pod_files=files,
             file_systems=file_systems,
             devices=devices,
         )

@@ -22,31 +22,34 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import attrs
 import trio
 
-from trikubelet.cri import v1
 from trikubelet.cri.errors import CRIError
 from trikubelet.logs import get_logger
 from trikubelet.stats.cadvisor_metrics import cadvisor_families
 from trikubelet.stats.choice import MeasuredPod, measured_pods
-from trikubelet.stats.compose import Facts, ImageFileSystem, compose
+from trikubelet.stats.compose import Facts, ImageFileSystem
 from trikubelet.stats.exposition import text_of
 from trikubelet.stats.log_metrics import log_families
 from trikubelet.stats.machine_info import MachineInfo
 from trikubelet.stats.measure import Measured
 from trikubelet.stats.model import Summary, VolumeStats
-from trikubelet.stats.rates import FORGET, RateBook
+from trikubelet.stats.rates import RateBook
+from trikubelet.stats.reading import Answers, read_all, read_node
 from trikubelet.stats.resource_metrics import resource_families
-from trikubelet.stats.runtime_replies import read_container_stats, read_sandbox_stats
-from trikubelet.stats.storage import PodVolumeStats, pod_volume_stats
+from trikubelet.stats.storage import pod_volume_stats
 from trikubelet.stats.wire import summary_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Collection as AnyOf
 
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
+    from trikubelet.cri import v1
     from trikubelet.stats.exposition import Family
     from trikubelet.stats.measure import Meter
     from trikubelet.volumes.model import VolumeUsage
+
+    _Reader = Callable[["Answers", Facts, Meter, RateBook, int], tuple[Facts, Measured, Summary]]
 
 T = TypeVar("T")
 
@@ -120,18 +123,6 @@ class Collection:
     full: bool
     made_at: float
     """Trio time of its begin."""
-
-
-@attrs.define
-class _Answers:
-    """What the runtime and the volume manager said."""
-
-    pods: tuple[MeasuredPod, ...] = ()
-    container_stats: bytes = b""
-    sandbox_stats: bytes = b""
-    images: v1.ImageFsInfoResponse | None = None
-    volumes: dict[str, PodVolumeStats] = attrs.field(factory=dict)
-    problems: list[str] = attrs.field(factory=list)
 
 
 class StatsProvider:
@@ -220,19 +211,23 @@ class StatsProvider:
             log.warning("statistics are incomplete", problems=collection.summary.problems)
         return collection
 
-    async def collect_node(self) -> Collection:
-        """The node without its pods, and of it what it may run out of, as it is now: a few files, for who looks often.
+    async def collect_node(self, uids: AnyOf[str] = ()) -> Collection:
+        """The node, and of it what it may run out of, as it is now: a few files, for who looks often. Of the pods with
+        these UIDs what they have on its disk.
 
         A runtime that does not answer has not moved its images.
         """
-        made_at, answers, known = trio.current_time(), _Answers(), self._image_places
+        made_at, answers, known = trio.current_time(), Answers(), self._image_places
+        questions: dict[str, Callable[[Answers], Awaitable[None]]] = {}
         if known is None or made_at - known[0] >= IMAGE_PLACES_KEPT:
-            await self._ask_all(answers, {"image file system": self._ask_images})
-            known = self._image_places
-        answers.images = None if known is None else known[1]
-        job = partial(_read_node, self._facts(answers), self._meter, self._rates, self._now())
-        facts, measured, summary = await self._in_thread(job)
-        return Collection(summary=summary, facts=facts, measured=measured, full=False, made_at=made_at)
+            questions["image file system"] = self._ask_images
+        if uids:
+            volumes = partial(self._ask_volumes, uids=uids)
+            questions |= {"lists": self._ask_lists, "statistics": self._ask_stats, "volumes": volumes}
+        await self._ask_all(answers, questions)
+        answers.pods = tuple(pod for pod in self._listed(answers) if pod.uid in uids)
+        answers.images = None if self._image_places is None else self._image_places[1]
+        return await self._read(answers, read_node, full=False, made_at=made_at)
 
     async def volumes_of(self, pod: Pod) -> tuple[VolumeStats, ...]:
         """What a pod's volumes hold, as last measured."""
@@ -246,35 +241,41 @@ class StatsProvider:
     async def _collect(self, *, full: bool) -> Collection:
         made_at = trio.current_time()
         answers = await self._ask(full=full)
-        found = await self._read(answers, full=full, made_at=made_at)
+        read = partial(read_all, full=full)
+        found = await self._read(answers, read, full=full, made_at=made_at)
         if self._runtime_needed or not self._without_group(found):
             self._runtime_needed = self._prefer_runtime or self._without_group(found)
             return found
         self._runtime_needed = True
         await self._ask_all(answers, {"statistics": self._ask_stats})
-        return await self._read(answers, full=full, made_at=made_at)
+        return await self._read(answers, read, full=full, made_at=made_at)
 
     def _without_group(self, found: Collection) -> bool:
         """Whether some container can only be measured by the runtime."""
         groups = found.measured.groups
         return any(container.id not in groups for pod in found.facts.pods for container in pod.containers)
 
-    async def _ask(self, *, full: bool) -> _Answers:
-        answers = _Answers()
-        questions: dict[str, Callable[[_Answers], Awaitable[None]]] = {"lists": self._ask_lists}
+    async def _ask(self, *, full: bool) -> Answers:
+        answers = Answers()
+        questions: dict[str, Callable[[Answers], Awaitable[None]]] = {"lists": self._ask_lists}
         if full or self._runtime_needed:
             questions["statistics"] = self._ask_stats
         if full:
             questions |= {"image file system": self._ask_images, "volumes": self._ask_volumes}
         await self._ask_all(answers, questions)
-        if not answers.pods and self._lists is not None and trio.current_time() - self._lists[0] < LISTS_KEPT:
-            answers.pods = self._lists[1]
+        answers.pods = self._listed(answers)
         return answers
 
-    async def _ask_all(self, answers: _Answers, questions: Mapping[str, Callable[[_Answers], Awaitable[None]]]) -> None:
+    def _listed(self, answers: Answers) -> tuple[MeasuredPod, ...]:
+        """Those that the runtime has listed now, or else lately."""
+        if not answers.pods and self._lists is not None and trio.current_time() - self._lists[0] < LISTS_KEPT:
+            return self._lists[1]
+        return answers.pods
+
+    async def _ask_all(self, answers: Answers, questions: Mapping[str, Callable[[Answers], Awaitable[None]]]) -> None:
         """At the same time. What fails is a problem, and nothing more."""
 
-        async def ask(what: str, question: Callable[[_Answers], Awaitable[None]]) -> None:
+        async def ask(what: str, question: Callable[[Answers], Awaitable[None]]) -> None:
             try:
                 with trio.fail_after(RUNTIME_PATIENCE):
                     await question(answers)
@@ -287,12 +288,12 @@ class StatsProvider:
             for what, question in questions.items():
                 nursery.start_soon(ask, what, question)
 
-    async def _ask_lists(self, answers: _Answers) -> None:
+    async def _ask_lists(self, answers: Answers) -> None:
         sandboxes = await self._runtime.list_pod_sandboxes()
         answers.pods = measured_pods(sandboxes, await self._runtime.list_containers())
         self._lists = (trio.current_time(), answers.pods)
 
-    async def _ask_stats(self, answers: _Answers) -> None:
+    async def _ask_stats(self, answers: Answers) -> None:
         """Sandboxes' statistics have containers' in them, and those of pods; older runtimes (containerd before 1.7)
         know containers' only. Where there are cgroups those of containers are enough."""
         if self._runtime_needed and self._sandbox_stats_known:
@@ -306,22 +307,24 @@ class StatsProvider:
                 return
         answers.container_stats = await self._runtime.list_container_stats_data()
 
-    async def _ask_images(self, answers: _Answers) -> None:
+    async def _ask_images(self, answers: Answers) -> None:
         answers.images = await self._images.image_fs_info()
         self._image_places = trio.current_time(), answers.images
 
-    async def _ask_volumes(self, answers: _Answers) -> None:
+    async def _ask_volumes(self, answers: Answers, uids: AnyOf[str] | None = None) -> None:
         for pod in self._view.pods():
+            if uids is not None and pod.metadata.uid not in uids:
+                continue
             usage = await self._view.volume_usage(pod.metadata.uid)
             if usage:
                 answers.volumes[pod.metadata.uid] = pod_volume_stats(pod, usage)
 
-    async def _read(self, answers: _Answers, *, full: bool, made_at: float) -> Collection:
-        job = partial(_read_all, answers, self._facts(answers), self._meter, self._rates, self._now(), full=full)
+    async def _read(self, answers: Answers, read: _Reader, *, full: bool, made_at: float) -> Collection:
+        job = partial(read, answers, self._facts(answers), self._meter, self._rates, self._now())
         facts, measured, summary = await self._in_thread(job)
         return Collection(summary=summary, facts=facts, measured=measured, full=full, made_at=made_at)
 
-    def _facts(self, answers: _Answers) -> Facts:
+    def _facts(self, answers: Answers) -> Facts:
         images = answers.images
         return Facts(
             node_name=self._view.node_name,
@@ -347,34 +350,6 @@ class StatsProvider:
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1_000_000) * 1000
-
-
-def _read_all(
-    answers: _Answers, facts: Facts, meter: Meter, rates: RateBook, at: int, *, full: bool
-) -> tuple[Facts, Measured, Summary]:
-    """Everything that is done on the thread."""
-    problems = list(facts.problems)
-    try:
-        sandboxes = read_sandbox_stats(answers.sandbox_stats)
-        containers = read_container_stats(answers.container_stats)
-    except ValueError as error:
-        sandboxes, containers = {}, {}
-        problems.append(f"statistics: {error}")
-    for sandbox in sandboxes.values():
-        containers.update({container.id: container for container in sandbox.containers})
-    facts = attrs.evolve(facts, containers=containers, sandboxes=sandboxes, problems=tuple(problems))
-    disks = {told.layer_path for told in containers.values() if told.layer_path}
-    disks |= {told.path for told in (facts.image_fs, facts.container_fs) if told is not None}
-    measured = meter.measure(facts.pods, at, full=full, disks=sorted(disks))
-    summary = compose(facts, measured, rates, full=full)
-    rates.forget_before(at - FORGET)
-    return facts, measured, summary
-
-
-def _read_node(facts: Facts, meter: Meter, rates: RateBook, at: int) -> tuple[Facts, Measured, Summary]:
-    disks = sorted({told.path for told in (facts.image_fs, facts.container_fs) if told is not None})
-    measured = meter.measure_node(at, disks)
-    return facts, measured, compose(facts, measured, rates, full=True)
 
 
 def _image_fs(told: Sequence[v1.FilesystemUsage]) -> ImageFileSystem | None:
