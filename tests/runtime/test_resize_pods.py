@@ -9,7 +9,7 @@ import trio
 
 from tests.runtime.conftest import Node, make_pod
 from tests.runtime.resize_stage import MIB, Stage, sized
-from trikubelet.api import ContainerResizePolicy, Quantity, to_dict
+from trikubelet.api import ContainerResizePolicy, Quantity, ResourceRequirements, to_dict
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.settings import (
     CgroupSettings,
@@ -83,6 +83,17 @@ async def test_a_container_is_restarted_where_its_policy_says_so(autojump_clock:
     assert (len(node.sim.started("main")), len(node.sim.started("other"))) == (2, 1)
     assert ("Killing", "Container main resize requires restart") in node.said(big)
     assert (await stage.sync(big)).results == []
+
+
+async def test_a_pod_that_loses_its_own_resources_is_resized_once(autojump_clock: MockClock, node: Node) -> None:
+    whole = ResourceRequirements(limits={"cpu": Quantity("1"), "memory": Quantity("300Mi")})
+    container = sized("main", "100m", "100Mi")
+    before, after = make_pod(container, resources=whole), make_pod(container)
+    stage = Stage.on(node, before)
+    await stage.sync(before)
+    assert (await stage.sync(after)).error is None
+    assert stage.cgroups.settings.memory == 100 * MIB
+    assert (await stage.sync(after)).results == []
 
 
 async def test_a_group_that_could_not_follow_a_restart_follows_later(autojump_clock: MockClock, node: Node) -> None:

@@ -77,9 +77,7 @@ class ActuatedResources:
 
     def pod_updated(self, pod: Pod, resource: str) -> None:
         """The pod's cgroup was set to the cpu, or the memory, that the pod as a whole is allocated."""
-        wanted = pod.spec.resources
-        if wanted is None:
-            return
+        wanted = pod.spec.resources or ResourceRequirements()
         record = self._store.get(pod.metadata.uid) or self._as_allocated(pod)
         told = record.pod or ResourceRequirements()
         changed = attrs.evolve(
