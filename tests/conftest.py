@@ -5,6 +5,7 @@ And the profile for nights (`python -m tests.nightly`), chosen like Hypothesis' 
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 import hypothesis
 import pytest
 
-from tests.containerd_node import ContainerdNode
 from trikubelet.logs import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.containerd_node import ContainerdNode
 
 PROFILE: Final = "HYPOTHESIS_PROFILE"
 EXAMPLES: Final = "HYPOTHESIS_EXAMPLES"
@@ -34,6 +36,18 @@ hypothesis.settings.register_profile(
 )
 if PROFILE in os.environ:
     hypothesis.settings.load_profile(os.environ[PROFILE])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where Python shall leave no compiled modules behind, they go where pytest keeps what it knows of earlier runs.
+
+    Else every run, in each of its processes, prepares the assertions of every test module anew, and every agent and
+    command that a test starts compiles all of its modules, which is a third of what it costs to start one.
+    """
+    if sys.dont_write_bytecode and config.cache is not None:
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(config.cache.mkdir("compiled"))
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
 
 
 def _missing(item: pytest.Item) -> str | None:
@@ -62,9 +76,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_collection_finish() -> None:
+    """What there is of ten thousand tests stays: let collections of garbage not look at it each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerdNode]:
     """A containerd of this test session with the sandbox image and `localhost/test:1`."""
+    from tests.containerd_node import ContainerdNode
+
     node = ContainerdNode(root=tmp_path_factory.mktemp("containerd"), bridge=f"br-test{os.getpid() % 10000}")
     try:
         node.start()
@@ -72,19 +94,6 @@ def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerdN
         yield node
     finally:
         node.stop()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Where Python shall leave no compiled modules behind, let the processes that tests start share some meanwhile.
-
-    Else every agent and every command compiles all of its modules anew, which is a third of what it costs to start one.
-    """
-    with pytest.MonkeyPatch.context() as environment:
-        if sys.dont_write_bytecode:
-            environment.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-            environment.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
-        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
