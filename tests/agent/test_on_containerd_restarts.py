@@ -137,6 +137,7 @@ async def agent_on(containerd: ContainerdNode, folder: Path) -> AsyncIterator[St
             cgroups_per_qos=False,
             enforce_node_allocatable=(),
             fail_cgroup_v1=False,
+            eviction_hard={"memory.available": "0%"},
         ),
         root_dir=node.root,
         node_name=NODE_NAME,
