@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.conftest import RUNTIMES
+from tests.agent.private_cgroups import private_cgroups
 from tests.agent.real_node import RealNode
 from tests.kubectl.one_node import UNTIL_TERM, free_port, one_node
 from tests.volumes.real.served_cluster import served_cluster
@@ -27,16 +28,20 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         node = RealNode(folder, "localhost/host")
     else:
         node = RealNode(folder, "localhost/test:1", request.getfixturevalue("containerd"))
-    with served_cluster() as cluster, one_node(node, cluster) as joined:
-        port = free_port()
-        joined.web_port = port
-        joined.start(
-            "web",
-            joined.container(
-                "main", f"for i in $(seq -w 100); do echo line $i; done; echo complaint >&2; {UNTIL_TERM}"
-            ),
-            joined.container("reads", "while read line; do echo got $line; done; exec sleep 1000", stdin=True),
-            joined.container("tty", "exec sh", stdin=True, tty=True),
-            joined.container("www", f"mkdir -p /tmp/www; exec busybox httpd -f -p {port} -h /tmp/www"),
-        )
-        yield joined
+    with private_cgroups() as cgroups, served_cluster() as cluster:
+        node.configure(**cgroups.fields)
+        with one_node(node, cluster, cgroups) as joined:
+            yield _with_web(joined)
+
+
+def _with_web(joined: OneNode) -> OneNode:
+    port = free_port()
+    joined.web_port = port
+    joined.start(
+        "web",
+        joined.container("main", f"for i in $(seq -w 100); do echo line $i; done; echo complaint >&2; {UNTIL_TERM}"),
+        joined.container("reads", "while read line; do echo got $line; done; exec sleep 1000", stdin=True),
+        joined.container("tty", "exec sh", stdin=True, tty=True),
+        joined.container("www", f"mkdir -p /tmp/www; exec busybox httpd -f -p {port} -h /tmp/www"),
+    )
+    return joined

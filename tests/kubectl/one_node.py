@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from tests.agent.private_cgroups import PrivateCgroups
 from tests.agent.real_node import NODE_NAME, RealNode
 from tests.apiserver.documents import Document, dig, items
 from tests.apiserver.metrics_server import MetricsServer
@@ -41,6 +42,8 @@ class OneNode:
     """Of the node's port."""
     certificate: Path
     """PEM of an administrator, with the key."""
+    cgroups: PrivateCgroups
+    """Below which its pods have theirs."""
     web_port: int = 0
     """Of the pod's web server."""
 
@@ -153,7 +156,7 @@ class OneNode:
 
 
 @contextlib.contextmanager
-def one_node(node: RealNode, cluster: ServedCluster) -> Iterator[OneNode]:
+def one_node(node: RealNode, cluster: ServedCluster, cgroups: PrivateCgroups) -> Iterator[OneNode]:
     """An agent that has joined, drained at the end: nothing is left of it."""
     authority = node.folder / "clients.pem"
     authority.write_bytes(cluster.do(lambda server: server.ca_pem))
@@ -171,7 +174,7 @@ def one_node(node: RealNode, cluster: ServedCluster) -> Iterator[OneNode]:
     _secret(node.folder / "kubeconfig", cluster.kubeconfig(NODE_NAME))
     cluster.do(MetricsServer)
     try:
-        joined = OneNode(node, cluster, ("", port), certificate)
+        joined = OneNode(node, cluster, ("", port), certificate, cgroups)
         joined.start_agent()
         node.until(lambda: _address(cluster.find("nodes", NODE_NAME)), "the node has an address", PATIENCE)
         joined.address = (_address(cluster.find("nodes", NODE_NAME)), port)

@@ -71,6 +71,12 @@ class Grows:
     def until_sees(self, memory: int, quota: int, name: str = "stays") -> None:
         self.node.until(lambda: self.sees(name) == (memory, quota), f"{name} sees {memory} and {quota}")
 
+    def group(self) -> tuple[int | None, int | None]:
+        """The same of the pod's cgroup; the second container has no limit of the processors, so the pod has none."""
+        uid = self.node.pod(POD)["metadata"]["uid"]
+        found = self.node.cgroups.read(f"kubepods/burstable/pod{uid}")
+        return found.memory_limit, found.cpu_shares
+
     def conditions(self) -> dict[str, str]:
         """The reasons of those about a resize, by type."""
         listed = items(self.node.pod(POD), "status", "conditions")
@@ -126,13 +132,16 @@ def grows(node: OneNode) -> Iterator[Grows]:
 def test_a_pod_is_resized_while_it_runs(grows: Grows) -> None:
     node, before = grows.node, grows.life()
     assert grows.sees() == (64 * MI, 50_000)
+    assert grows.group() == (128 * MI, 204)
 
     grows.resize(cpu="200m", memory="128Mi", limit="1")
     grows.until_sees(128 * MI, 100_000)
     grows.until_done(cpu="200m", memory="128Mi")
+    assert grows.group() == (192 * MI, 307)
     grows.resize(cpu="50m", memory="32Mi", limit="250m")
     grows.until_sees(32 * MI, 25_000)
     grows.until_done(cpu="50m", memory="32Mi")
+    assert grows.group() == (96 * MI, 153)
     assert grows.told() == ["ResizeStarted", "ResizeCompleted"] * 2
 
     others = grows.life("restarts")
