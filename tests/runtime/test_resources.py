@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, Quantity, ResourceRequirements
-from trikubelet.cgroups.settings import cpu_quota, cpu_shares
+from trikubelet.cgroups.settings import CgroupOptions, cpu_quota, cpu_shares, pod_settings
 from trikubelet.cri import v1
 from trikubelet.runtime.options import MachineFacts, RuntimeOptions, hugepage_unit
 from trikubelet.runtime.resources import (
@@ -122,6 +122,15 @@ def test_the_sandbox_gets_the_pods_sum_and_its_overhead() -> None:
     assert overhead_resources(situation, V1) == v1.LinuxContainerResources(
         memory_limit_in_bytes=134_217_728, cpu_period=100_000, cpu_quota=100_000, cpu_shares=1024
     )
+
+
+def test_limits_beyond_all_machines_are_the_most_that_the_kernel_takes() -> None:
+    boundless = pod(container(requests="1m/1Mi", limits="1e18/1e30"))
+    made = container_resources(boundless, boundless.spec.containers[0], V2)
+    assert (made.cpu_quota, made.memory_limit_in_bytes) == (2**44 - 1, 2**63 - 1)
+    group = pod_settings(boundless, CgroupOptions())
+    assert (group.cpu_quota, group.memory) == (2**44 - 1, 2**63 - 1)
+    assert v1.LinuxContainerResources().parse(bytes(made)) == made
 
 
 def test_a_pod_without_overhead_or_cpu_gets_the_least_shares() -> None:

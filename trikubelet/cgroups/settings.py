@@ -44,6 +44,10 @@ MAX_SHARES: Final = 262_144
 DEFAULT_PERIOD: Final = 100_000
 """Microseconds."""
 MIN_QUOTA: Final = 1000
+MAX_QUOTA: Final = 2**44 - 1
+"""Microseconds: the kernel refuses more."""
+MAX_BYTES: Final = 2**63 - 1
+"""What fits into CRI's messages, and the most that a quantity of the kubelet can be."""
 MIN_MILLI_CPU_LIMIT: Final = 10
 """Limits of less are all the same quota (kubelet: `MinMilliCPULimit`)."""
 UNBOUNDED_HUGEPAGES: Final = 1 << 62
@@ -126,7 +130,7 @@ def pod_settings(pod: Pod, options: CgroupOptions) -> CgroupSettings:
             quota = cpu_quota(limits.get(CPU, _ZERO).milli_value(), options.cpu_cfs_quota_period)
             quota = quota if options.cpu_cfs_quota else NO_QUOTA
         if quality == QOS_GUARANTEED or _limited(pod, MEMORY):
-            memory = limits.get(MEMORY, _ZERO).value()
+            memory = memory_limit(limits.get(MEMORY, _ZERO))
     unified: dict[str, str] = {}
     requested = requests.get(MEMORY, _ZERO).value()
     if options.memory_qos and options.tiered_reservation and requested > 0:
@@ -290,7 +294,12 @@ def milli_of_shares(shares: int) -> int:
 
 def cpu_quota(milli_cpu: int, period: int) -> int:
     """Microseconds of CPU time per period; 0 for 0, which leaves a quota as it is (kubelet: `MilliCPUToQuota`)."""
-    return max(milli_cpu * period // 1000, MIN_QUOTA) if milli_cpu else 0
+    return min(max(milli_cpu * period // 1000, MIN_QUOTA), MAX_QUOTA) if milli_cpu else 0
+
+
+def memory_limit(amount: Quantity) -> int:
+    """Bytes; 0 for 0, which leaves a limit as it is."""
+    return min(amount.value(), MAX_BYTES)
 
 
 def milli_of_quota(quota: int, period: int) -> int:

@@ -21,7 +21,7 @@ from trikubelet.api import (
     pod_requests,
     qos_class,
 )
-from trikubelet.cgroups.settings import CPU, HUGEPAGES_PREFIX, MEMORY, cpu_quota, cpu_shares
+from trikubelet.cgroups.settings import CPU, HUGEPAGES_PREFIX, MEMORY, cpu_quota, cpu_shares, memory_limit
 from trikubelet.cri import v1
 from trikubelet.runtime.memory_qos import set_memory_protection
 from trikubelet.runtime.options import hugepage_unit
@@ -68,12 +68,12 @@ def overhead_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerRe
 
 
 def linux_resources(
-    cpu_request: Quantity | None, cpu_limit: Quantity, memory_limit: Quantity, options: RuntimeOptions
+    cpu_request: Quantity | None, cpu_limit: Quantity, memory: Quantity, options: RuntimeOptions
 ) -> v1.LinuxContainerResources:
-    """Quantities as cgroup settings; without a CPU request its limit counts (kubelet: `calculateLinuxResources`)."""
+    """Amounts as cgroup settings; without a CPU request its limit counts (kubelet: `calculateLinuxResources`)."""
     request = cpu_limit if cpu_request is None else cpu_request
     resources = v1.LinuxContainerResources(
-        cpu_shares=cpu_shares(request.milli_value()), memory_limit_in_bytes=memory_limit.value()
+        cpu_shares=cpu_shares(request.milli_value()), memory_limit_in_bytes=memory_limit(memory)
     )
     if options.cpu_cfs_quota:
         resources.cpu_period = options.cpu_cfs_quota_period
