@@ -18,6 +18,7 @@ import attrs
 
 _HUGE_PAGES: Final = re.compile(r"hugepages-(\d+)kB")
 _PRETTY_NAME: Final = re.compile(r"""^PRETTY_NAME=["']?(.*?)["']?\s*$""", re.MULTILINE)
+_PROCESSORS: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 _MEMORY_LINE: Final = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 _MACHINE_IDS: Final = ("etc/machine-id", "var/lib/dbus/machine-id")
 _SYSTEM_UUIDS: Final = (
@@ -109,11 +110,10 @@ def processors_in(text: str) -> int:
     """How many processors a list such as `0-3,6` names. Raises ValueError for a text that is none."""
     processors: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
-        first, _, last = part.partition("-")
-        low, high = int(first), int(last or first)
-        if low > high:
-            raise ValueError(f'expected a list of processors such as "0-3,6", got {text!r}')
-        processors.update(range(low, high + 1))
+        numbers = _PROCESSORS.fullmatch(part)
+        if numbers is None or int(numbers[1]) > int(numbers[2] or numbers[1]):
+            raise ValueError(f'expected a list of processors such as "0-3,6", got "{text}"')
+        processors.update(range(int(numbers[1]), int(numbers[2] or numbers[1]) + 1))
     return len(processors)
 
 
