@@ -81,7 +81,7 @@ def small_disk(node: RealNode) -> Iterator[None]:
     yield
     if node.agent is not None:
         node.stop()
-    node.until(lambda: subprocess.run(["umount", str(node.root)], check=False).returncode == 0, "its disk is free", 5)
+    node.until(lambda: subprocess.run(["umount", str(node.root)], check=False).returncode == 0, "its disk is free")
 
 
 def test_who_fills_a_disk_or_a_volume_goes_and_who_is_chosen_goes_for_memory(node: RealNode, small_disk: None) -> None:
