@@ -1,7 +1,8 @@
 """`python -m tests.nightly [EXAMPLES]`: many new examples of both state machines, 10,000 each, on all cores.
 
 Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it. After that,
-volumes and ports are attacked for longer, agents killed at more steps, and a longer log followed, than by day.
+volumes and ports are attacked for longer, agents killed at more steps, more pods begun and ended, and a longer log
+followed, than by day.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ ATTACKS: Final = (
     "tests/volumes/test_subpath_attack.py",
     "tests/volumes/test_killed_mount.py",
     "tests/agent/test_senseless_clients.py",
+    "tests/agent/test_cgroups.py",
 )
 LOGS: Final = "tests/server/test_followed_logs.py"
 LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.agent.private_cgroups import PrivateCgroups, private_cgroups
 from tests.agent.real_node import RealNode
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ def unprivileged_node() -> Iterator[RealNode]:
         for path in (node.folder, *node.folder.rglob("*")):
             os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
         yield from _until_clean(node)
+
+
+@pytest.fixture
+def cgroups() -> Iterator[PrivateCgroups]:
+    """A cgroup root that belongs to this test."""
+    with private_cgroups() as made:
+        yield made
 
 
 def _works(*command: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import trio
 
 from tests.agent.sim_node import SimNode, static_pod
 from tests.cgroups.fake_driver import FakeDriver
+from tests.conftest import NIGHTLY, PROFILE
 from trikubelet.cgroups.errors import CgroupBusyError, CgroupError
 from trikubelet.cgroups.pods import NoPodCgroups, PodCgroupKeeper
 from trikubelet.cgroups.settings import CgroupOptions
@@ -21,14 +23,16 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from tests.agent.private_cgroups import PrivateCgroups
     from trikubelet.agent import Agent
     from trikubelet.api import Pod
+    from trikubelet.cgroups.interface import CgroupDriver
     from trikubelet.cgroups.names import CgroupName
 
 ROOT = ("kubepods",)
-REQUESTS: dict[str, Any] = {
-    "containers": [{"name": "main", "image": "test:1", "resources": {"requests": {"cpu": "500m"}}}]
-}
+BATCHES = 10 if os.environ.get(PROFILE) == NIGHTLY else 1
+REQUESTS: dict[str, Any] = {"requests": {"cpu": "500m"}}
+LIMITS: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "64Mi"}}
 
 
 class SilentSource(ScriptedSource):
@@ -42,15 +46,25 @@ class SilentSource(ScriptedSource):
         await trio.sleep_forever()
 
 
+def with_resources(**asked: Any) -> dict[str, Any]:
+    """Of a pod's spec."""
+    return {"containers": [{"name": "main", "image": "test:1", "resources": asked}]}
+
+
 @asynccontextmanager
 async def node_on(
-    driver: FakeDriver, *, sim: SimulatedRuntime, source: ScriptedSource, silent: bool = False
+    driver: CgroupDriver,
+    *,
+    sim: SimulatedRuntime,
+    source: ScriptedSource,
+    silent: bool = False,
+    root: CgroupName = ROOT,
 ) -> AsyncIterator[SimNode]:
     """An agent that was just started. `silent`: another source has said nothing yet."""
     sources = {source.name: source, **({"silent": SilentSource("silent")} if silent else {})}
     agents: list[Agent] = []
     keeper = PodCgroupKeeper(
-        driver, ROOT, CgroupOptions(), active_pods=lambda: agents[0].sync_loop.active_pods() if agents else ()
+        driver, root, CgroupOptions(), active_pods=lambda: agents[0].sync_loop.active_pods() if agents else ()
     )
     await keeper.start()
     async with (
@@ -88,7 +102,7 @@ def parents(sim: SimulatedRuntime) -> list[str]:
 async def test_a_pods_cgroup_is_there_before_its_sandbox_and_gone_after_the_pod(
     autojump_clock: MockClock, driver: FakeDriver, sim: SimulatedRuntime, source: ScriptedSource
 ) -> None:
-    pod = static_pod("web", **REQUESTS)
+    pod = static_pod("web", **with_resources(**REQUESTS))
     group = (*ROOT, "burstable", f"pod{pod.metadata.uid}")
     async with node_on(driver, sim=sim, source=source) as node:
         source.put(pod)
@@ -193,3 +207,23 @@ async def test_draining_leaves_no_cgroup_of_a_pod(
         driver.groups[*ROOT, "podabc-123"] = driver.groups[ROOT]
         assert await node.agent.drain() == frozenset()
         assert pods_of(driver) == []
+
+
+@pytest.mark.root
+async def test_no_cgroup_is_left_of_many_pods(
+    cgroups: PrivateCgroups, sim: SimulatedRuntime, source: ScriptedSource
+) -> None:
+    """On the kernel's own groups, a hundred pods of every class at a time: a thousand at night."""
+    root = (cgroups.root, "kubepods")
+    asked: tuple[dict[str, Any], ...] = ({}, REQUESTS, LIMITS)
+    async with node_on(cgroups.driver, sim=sim, source=source, root=root) as node:
+        for batch in range(BATCHES):
+            pods = [static_pod(f"p-{batch}-{number}", **with_resources(**asked[number % 3])) for number in range(100)]
+            source.put(*pods)
+            with trio.fail_after(60):
+                await node.until(lambda: len(sim.running_containers()) == 100)
+            assert len(cgroups.pods()) == 100
+            source.remove(*pods)
+            with trio.fail_after(60):
+                await node.until(lambda: not node.agent.workers.states.phases())
+            assert cgroups.pods() == set()

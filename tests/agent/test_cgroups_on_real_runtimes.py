@@ -5,23 +5,12 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from tests.agent.private_cgroups import PrivateCgroups, private_cgroups
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from tests.agent.private_cgroups import PrivateCgroups
     from tests.agent.real_node import RealNode
 
 UNTIL_TERM = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 MI = 1024 * 1024
-
-
-@pytest.fixture
-def cgroups() -> Iterator[PrivateCgroups]:
-    with private_cgroups() as made:
-        yield made
 
 
 def resources(requests: dict[str, str], limits: dict[str, str]) -> dict[str, Any]:
