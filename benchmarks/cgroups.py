@@ -49,6 +49,8 @@ AIM: Final = 5.0
 OPTIONS: Final = CgroupOptions(pod_pids_limit=1000)
 PATIENCE: Final = 120.0
 WARM_UP: Final = 5
+PAUSE: Final = 0.05
+"""Seconds between two pods: the classes follow."""
 SETTLE: Final = 10.0
 """Seconds for what follows from the start of the other pods."""
 
@@ -169,6 +171,7 @@ async def measure(hierarchies: Hierarchies, root: CgroupName, others: int, start
             floor.start(pod, cpu_shares(10 * (others + 1)))
             floor_done = trio.current_time()
             coming.append(pod)
+            await trio.sleep(PAUSE)
             made_at = trio.current_time()
             await keeper.ensure(pod)
             made = trio.current_time()
@@ -183,7 +186,7 @@ async def measure(hierarchies: Hierarchies, root: CgroupName, others: int, start
                 measured.added.append(1000 * (made - made_at))
                 measured.found.append(1000 * (found - made))
                 measured.removed.append(1000 * (gone - found))
-            await trio.sleep(0.01)  # the classes follow
+            await trio.sleep(PAUSE)
         source.remove(*neighbours)
         with trio.fail_after(PATIENCE):
             while node.agent.workers.states.phases():  # noqa: ASYNC110 - workers tell one listener, the agent

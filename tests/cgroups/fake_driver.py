@@ -53,6 +53,12 @@ class FakeDriver:
             self.groups.setdefault(name[:depth], CgroupSettings())
         self.groups[name] = merged(self.groups.get(name, CgroupSettings()), settings)
 
+    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
+        if await self.exists(name):
+            return False
+        await self.create(name, settings)
+        return True
+
     async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
         self._step("update", name)
         self.groups[name] = merged(self._there(name), settings)

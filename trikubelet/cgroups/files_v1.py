@@ -40,17 +40,7 @@ class V1Files(GroupFiles):
         return 1
 
     async def missing(self, name: CgroupName) -> list[str]:
-        literal = self.literal(name).rstrip("/")
-        telling = {
-            f"{point}{literal}"
-            for controller, point in self.hierarchies.controllers.items()
-            if controller in V1_TELLING
-        }
-
-        def look() -> list[str]:
-            return sorted(folder for folder in telling if not self.kernel.exists(folder))
-
-        return await self.on_thread(name, "look for it", look)
+        return await self.on_thread(name, "look for it", partial(self._missing, self.literal(name).rstrip("/")))
 
     async def exists(self, name: CgroupName) -> bool:
         return not await self.missing(name)
@@ -58,11 +48,28 @@ class V1Files(GroupFiles):
     async def create(self, name: CgroupName, settings: CgroupSettings) -> None:
         await self.on_thread(name, "create", partial(self._create, name, settings))
 
+    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
+        return await self.on_thread(name, "create", partial(self._make, name, settings))
+
     async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
         await self.on_thread(name, "set limits", partial(self._set, self.literal(name), settings))
 
     async def read(self, name: CgroupName) -> CgroupReading:
         return await self.on_thread(name, "read", partial(self._read, self.literal(name).rstrip("/")))
+
+    def _missing(self, literal: str) -> list[str]:
+        telling = {
+            f"{point}{literal}"
+            for controller, point in self.hierarchies.controllers.items()
+            if controller in V1_TELLING
+        }
+        return sorted(folder for folder in telling if not self.kernel.exists(folder))
+
+    def _make(self, name: CgroupName, settings: CgroupSettings) -> bool:
+        if not self._missing(self.literal(name).rstrip("/")):
+            return False
+        self._create(name, settings)
+        return True
 
     def _create(self, name: CgroupName, settings: CgroupSettings) -> None:
         literal = self.literal(name)

@@ -47,6 +47,9 @@ class V2Files(GroupFiles):
     async def create(self, name: CgroupName, settings: CgroupSettings) -> None:
         await self.on_thread(name, "create", partial(self._create, name, settings))
 
+    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
+        return await self.on_thread(name, "create", partial(self._make, name, settings))
+
     async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
         await self.on_thread(name, "set limits", partial(self._set, self._folder(name), settings))
 
@@ -70,6 +73,12 @@ class V2Files(GroupFiles):
             return sorted(needed - self._controllers(folder))
         except FileNotFoundError:
             return sorted(needed) or [folder]
+
+    def _make(self, name: CgroupName, settings: CgroupSettings) -> bool:
+        if not self._missing(self._folder(name)):
+            return False
+        self._create(name, settings)
+        return True
 
     def _create(self, name: CgroupName, settings: CgroupSettings) -> None:
         path, made = self._root, False

@@ -49,6 +49,10 @@ class CgroupDriver(Protocol):
         """Make the group and those above it, then set it. A group that is there, whole or in part, is completed."""
         ...
 
+    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
+        """`create` the group unless it exists, in which case it stays as it is. True: made just now."""
+        ...
+
     async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
         """Set a group that exists. Raises MemoryInUseError where the kernel refuses a memory limit for that."""
         ...

@@ -135,12 +135,11 @@ class PodCgroupKeeper:
         name = pod_name(self._root, pod)
         while (gone := self._going.get(pod.metadata.uid)) is not None:  # a static pod's UID may come back
             await gone.wait()
-        if await self._driver.exists(name):
-            return False
-        await self._follow()
-        await self._driver.create(name, pod_settings(pod, self._options))
-        self._statistics.made += 1
-        return True
+        if not self._counts(pod):
+            await self._follow()
+        made = await self._driver.make(name, pod_settings(pod, self._options))
+        self._statistics.made += made
+        return made
 
     async def read(self, pod: Pod) -> CgroupReading | None:
         try:
@@ -183,6 +182,11 @@ class PodCgroupKeeper:
         name = (await self.found()).get(uid)
         if name is not None:
             await self._driver.update(name, CgroupSettings(cpu_shares=MIN_SHARES))
+
+    def _counts(self, pod: Pod) -> bool:
+        """Whether the groups of the classes follow from this pod too, and have been written."""
+        counted = self._demands.get(pod.metadata.uid)
+        return counted is not None and counted[0] is pod and not self._tiers.locked()
 
     def _wanted(self) -> dict[str, CgroupSettings]:
         """A pod's requests are summed once for each pod object, not for each pod that comes or goes."""

@@ -96,6 +96,12 @@ class SystemdSlices:
                 await self._set(bus, unit, limits)
         await self._files.create(name, exact)
 
+    async def make(self, name: CgroupName, settings: CgroupSettings) -> bool:
+        if await self._files.exists(name):
+            return False
+        await self.create(name, settings)
+        return True
+
     async def update(self, name: CgroupName, settings: CgroupSettings) -> None:
         """A memory limit that the kernel refuses is taken back from systemd too."""
         unit = systemd_unit(_not_root(name))
