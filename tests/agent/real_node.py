@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from tests.containerd_node import ContainerdNode
+from tests.forked import ForkedProcess, fork
 from trikubelet.api import ContainerStatus, Pod, pod_from_dict
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 
 REPOSITORY = Path(__file__).parents[2]
-AGENT = ("-c", "from tests.agent.untouched_kernel import main; main()")
+UNTOUCHED = "tests.agent.untouched_kernel"
+AGENT = ("-c", f"from {UNTOUCHED} import main; main()")
 COMMAND = (sys.executable, "-c", "from trikubelet.cli.main import main; main()")
 PATIENCE = 20.0
 POLL = 0.03
@@ -53,7 +55,7 @@ class RealNode:
     python: str = sys.executable
     configuration: dict[str, Any] = attrs.field(factory=dict)
     """Fields of the KubeletConfiguration. Nothing listens on ports that others may have, unless they say so."""
-    agent: subprocess.Popen[bytes] | None = None
+    agent: subprocess.Popen[bytes] | ForkedProcess | None = None
     _starts: int = 0
     _tasks_before: frozenset[str] = frozenset()
     _ports_before: frozenset[str] = frozenset()
@@ -104,13 +106,10 @@ class RealNode:
 
     # -- the agent ---------------------------------------------------------------------------------------------------
 
-    def spawn(self, *flags: str) -> subprocess.Popen[bytes]:
+    def spawn(self, *flags: str) -> subprocess.Popen[bytes] | ForkedProcess:
         """Start an agent without waiting for it. Its log is `agent.log`, one JSON object a line."""
         self._starts += 1
-        command = [
-            *self.prefix,
-            self.python,
-            *AGENT,
+        arguments = [
             "run",
             f"--config={self.folder / 'config.json'}",
             f"--manifests={self.manifests}",
@@ -121,8 +120,15 @@ class RealNode:
             *flags,
         ]
         with (self.folder / "agent.log").open("ab") as log:
+            if self.python == sys.executable and not self.prefix:
+                return fork(UNTOUCHED, arguments, stdout=log, stderr=log, env=_environment(), cwd=self.folder)
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), cwd=self.folder
+                [*self.prefix, self.python, *AGENT, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                cwd=self.folder,
             )
 
     def start(self, *flags: str) -> None:
