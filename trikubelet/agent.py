@@ -33,7 +33,6 @@ from trikubelet.agent_resources import ResourceParts
 from trikubelet.agent_shutdown import node_shutdown
 from trikubelet.agent_sources import configured_sources, warn_of_duplicate
 from trikubelet.agent_stand_ins import StandIns
-from trikubelet.cgroups.errors import CgroupError
 from trikubelet.config.sources.mux import PodSource, SourceMux
 from trikubelet.cri.errors import CRIError
 from trikubelet.doorkeeper import NodeDoorkeeper
@@ -52,7 +51,6 @@ from trikubelet.pods.preempting import Preempting
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.registry_access import RegistryAccess
 from trikubelet.runtime.container import CREATE_CONTAINER_CONFIG_ERROR
-from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.swap import may_swap
@@ -62,19 +60,22 @@ from trikubelet.sync_loop import SyncLoop
 from trikubelet.volumes.no_cluster import NoClusterObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from trio_typing import TaskStatus
 
-    from trikubelet.agent_cluster import ClusterParts, PodReporters
+    from trikubelet.admission.types import Admission
+    from trikubelet.agent_cluster import ClusterParts
     from trikubelet.agent_volumes import VolumeParts
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.cluster.types import ApiClient
     from trikubelet.cri.client import ImageClient, RuntimeClient
     from trikubelet.cri.v1 import VersionResponse
+    from trikubelet.node.facts import NodeSettings
     from trikubelet.node.view import NodeView
     from trikubelet.runtime.image_gc import ImageCollector
+    from trikubelet.runtime.log_rotation import LogRotator
     from trikubelet.shutdown.manager import ShutdownManager
     from trikubelet.stats.provider import StatsProvider
     from trikubelet.volumes.interface import PodVolumes
@@ -85,12 +86,6 @@ CONNECT_RETRY: Final = 1.0
 CONNECT_RETRY_LONGEST: Final = 10.0
 REPORT_WITHOUT_RUNTIME: Final = 10.0
 """Seconds that a node's reports wait at the start for its runtime."""
-SETTLE_PATIENCE: Final = 5.0
-"""Seconds that draining waits until the pods of an earlier agent are known."""
-REMOVAL_PATIENCE: Final = 30.0
-REMOVAL_RETRY: Final = 0.1
-DRAIN_MARGIN: Final = 60.0
-"""Seconds beyond the longest grace period that draining may take."""
 
 
 class Agent:
@@ -146,52 +141,15 @@ class Agent:
             active_pods=lambda: map(self.allocation.allocated, self.sync_loop.active_pods()),
             stand_in=stand_ins.cgroups,
         )
-        self.cluster: ClusterParts | None = None
-        self.node: NodeView
-        if api_client is None:
-            self.node = local_view(settings, self.observer, clock)
-        else:
-            from trikubelet.agent_cluster import ClusterParts  # only in a cluster
-
-            self.cluster = ClusterParts(
-                api_client,
-                options,
-                settings,
-                self.observer,
-                runtime_client,
-                recorder=self.recorder,
-                clock=clock,
-                rng=rng,
-                reset_extended=lambda: self.devices.reset_extended,
-            )
-            self.node = self.cluster.node
-        admission = self._admission()
+        self.cluster = None if api_client is None else self._make_cluster(api_client, settings, rng)
+        self.node: NodeView = local_view(settings, self.observer, clock) if self.cluster is None else self.cluster.node
+        admission = self._make_admission()
         self.allocation = allocation_manager(self, admission, stand_ins.open_allocations)
         self.volume_parts, self.volumes = self._make_volumes(stand_ins.volumes, rng)
         objects = None if self.cluster is None else self.cluster.cluster.objects
         registry_access = None if stand_ins.diskless else RegistryAccess.of_node(options, clock, objects)
         self._pod_files = stand_ins.pod_files or PodFiles(self.runtime_options)
-        self.runtime = RuntimeManager(
-            runtime_client,
-            image_client,
-            recorder=self.recorder,
-            clock=clock,
-            options=self.runtime_options,
-            node=self.node,
-            objects=objects,
-            mounts=self.volumes,
-            files=self._pod_files,
-            abilities=lambda: self.runtime_state.abilities,
-            credentials=None if registry_access is None else registry_access.credentials,
-            pull_records=None if registry_access is None else registry_access.pull_records,
-            ended=self.ends.until_ended,
-            resizing=resizing(
-                options, runtime_client, self.resources.cgroups, self.resources.options, stand_ins.open_allocations
-            ),
-            cgroups=self.resources.cgroups,
-            on_turn=lambda uid, container: self.probes.manager.stop_container(uid, container),
-            extras=self.devices.extras,
-        )
+        self.runtime = self._make_runtime(registry_access, stand_ins)
         self.probes = ProbeParts(
             runtime_client,
             self.statuses,
@@ -201,20 +159,7 @@ class Agent:
             newest=self.pods.pod_by_uid,
             asker=stand_ins.asker,
         )
-        self._caretakers = (
-            ()
-            if registry_access is None
-            else disk_caretakers(
-                options.configuration,
-                runtime_client,
-                image_client,
-                self.runtime,
-                self._pod_files,
-                recorder=self.recorder,
-                clock=clock,
-                on_collected=registry_access.pull_records.prune,
-            )
-        )
+        self._caretakers = () if registry_access is None else self._make_caretakers(registry_access)
         self.pleg = Pleg(self.runtime)
         runtime_client.on_removed = self.pleg.removed_by_agent
         self.pleg_sources = PlegSources(
@@ -229,28 +174,11 @@ class Agent:
             make_pidfds=stand_ins.make_pidfds,
         )
         self.runtime_state.add_health_check("PLEG", self.pleg_sources.relist.unhealthy_reason)
-        syncer = AgentPodSyncer(
-            runtime=self.runtime,
-            statuses=self.statuses,
-            volumes=self.volumes,
-            objects=NoClusterObjects() if self.cluster is None else self.cluster.cluster.watched,
-            probes=self.probes.manager,
-            recorder=self.recorder,
-            clock=clock,
-            pleg=self.pleg,
-            network_problem=lambda: self.runtime_state.conditions.network_problem,
-            host_ips=self.node.host_ips,
-            starts_nothing=lambda: self.shutdown is not None and self.shutdown.found_at_start,
-            allocation=self.allocation,
-            resource_health=self.devices.health,
-            cgroups=self.resources.cgroups,
+        self.reporters = (
+            None if self.cluster is None else self.cluster.reporters(self.pods, self.statuses, lambda: self.workers)
         )
-        self.reporters: PodReporters | None = None
-        if self.cluster is not None:
-            self.reporters = self.cluster.reporters(self.pods, self.statuses, lambda: self.workers)
-            syncer.mirrors = self.reporters.mirrors.ensure
         self.workers = PodWorkers(
-            syncer,
+            self._make_syncer(),
             self.pleg.cache,
             recorder=self.recorder,
             resync_interval=options.configuration.sync_frequency.total_seconds(),
@@ -265,45 +193,9 @@ class Agent:
             on_duplicate=warn_of_duplicate,
             recorder=self.recorder,
         )
-        self.housekeeping = Housekeeping(
-            self.pods,
-            self.workers,
-            self.runtime,
-            self.statuses,
-            self.volumes,
-            self.pleg.cache,
-            sources_ready=lambda: self.sync_loop.sources_ready,
-            recorder=self.recorder,
-            container_gc=options.container_gc,
-            held=self._held,
-            clean_probes=self.probes.manager.cleanup,
-            cgroups=self.resources.cgroups,
-            delete_mirror=None if self.reporters is None else self.reporters.mirrors.delete,
-        )
+        self.housekeeping = self._make_housekeeping()
         self.preempting = Preempting(self.workers, self.recorder)
-        doorkeeper = NodeDoorkeeper(
-            admission=stand_ins.admission or admission,
-            node=self.node,
-            preempting=self.preempting,
-            statuses=self.statuses,
-            recorder=self.recorder,
-            cache=self.pleg.cache,
-            allocated=self.allocation.allocated,
-            features=admission.features,
-            devices=self.devices,
-        )
-        self.sync_loop = SyncLoop(
-            self.pods,
-            self.workers,
-            self.housekeeping,
-            doorkeeper,
-            self.probes,
-            self.allocation,
-            past_deadline=self._past_active_deadline,
-            sources_ready=self.sources.sources_ready,
-            runtime_errors=self.runtime_state.errors,
-            pods_changed=self.resources.cgroups.pods_changed,
-        )
+        self.sync_loop = self._make_sync_loop(stand_ins.admission or admission, admission.features)
         self.shutdown = node_shutdown(self, logind=stand_ins.logind, on_machine=not stand_ins.diskless)
         self.eviction = AgentEviction(self, stand_in=stand_ins.usage, measures=not stand_ins.diskless)
         self.volumes.on_pod_changed(self.sync_loop.sync_soon)
@@ -376,33 +268,10 @@ class Agent:
         self._finish_listeners.append(listener)
 
     async def drain(self) -> frozenset[str]:
-        """End every pod gracefully and remove what it left. Returns the UIDs of pods that did not end in time.
+        """End every pod gracefully and remove what it left: see `agent_drain`."""
+        from trikubelet.agent_drain import drain  # at the end of some agents' lives
 
-        The agent keeps running meanwhile, but takes no pods any more. One that has just started first learns what the
-        node holds, or it would leave that running. Cancelling it leaves the pods that still run.
-        """
-        with trio.move_on_after(SETTLE_PATIENCE):
-            await self.sync_loop.settled.wait()
-        self.sync_loop.stop_starting()
-        graces = [pod.spec.termination_grace_period_seconds or 0 for pod in self.pods.pods()]
-        graces += self.workers.states.grace_periods()
-        left = await self.workers.drain(max(graces, default=0) + DRAIN_MARGIN)
-        if not left:
-            await self._remove_everything()
-        return left
-
-    async def _remove_everything(self) -> None:
-        """Until nothing is left of any pod, or for as long as a drained agent may take."""
-        with trio.move_on_after(REMOVAL_PATIENCE) as scope:
-            while True:
-                try:
-                    if await self.housekeeping.remove_everything():
-                        return
-                except (CRIError, KillPodError, GarbageCollectionError, CgroupError, OSError) as error:
-                    log.warning("what the pods left cannot be removed yet", error=str(error))
-                await trio.sleep(REMOVAL_RETRY)
-        if scope.cancelled_caught:
-            log.error("the runtime keeps containers or sandboxes of pods that have ended")
+        return await drain(self)
 
     async def _connect(self) -> None:
         """Wait until the runtime answers."""
@@ -423,6 +292,137 @@ class Agent:
                 self.runtime_version = version
                 log.info("runtime", name=version.runtime_name, version=version.runtime_version)
                 return
+
+    def _make_cluster(self, api_client: ApiClient, settings: NodeSettings, rng: Random) -> ClusterParts:
+        from trikubelet.agent_cluster import ClusterParts  # only in a cluster
+
+        return ClusterParts(
+            api_client,
+            self.options,
+            settings,
+            self.observer,
+            self.runtime_client,
+            recorder=self.recorder,
+            clock=self.clock,
+            rng=rng,
+            reset_extended=lambda: self.devices.reset_extended,
+        )
+
+    def _make_admission(self) -> NodeAdmission:
+        state = self.runtime_state
+        return NodeAdmission(
+            sysctls=SysctlAllowList.of_node(
+                self.runtime_options.allowed_unsafe_sysctls, self.runtime_options.machine.kernel
+            ),
+            machine=self.runtime_options.machine,
+            abilities=lambda: state.abilities if state.answered else None,
+            features=usable_features(self.options.configuration.feature_gates),
+            resizes_pod_level=resize_gates(self.options.configuration.feature_gates).pod_level,
+            devices=self.devices,
+            shutting_down=lambda: self.shutdown is not None and self.shutdown.shutting_down,
+            has_begun=lambda pod: self.pleg.cache.has_begun(pod.metadata.uid),
+            may_swap=lambda pod, container: may_swap(pod, container, self.runtime_options),
+            pressure=lambda: self.eviction.conditions(),
+        )
+
+    def _make_runtime(self, registry_access: RegistryAccess | None, stand_ins: StandIns) -> RuntimeManager:
+        cgroups = self.resources.cgroups
+        return RuntimeManager(
+            self.runtime_client,
+            self.image_client,
+            recorder=self.recorder,
+            clock=self.clock,
+            options=self.runtime_options,
+            node=self.node,
+            objects=None if self.cluster is None else self.cluster.cluster.objects,
+            mounts=self.volumes,
+            files=self._pod_files,
+            abilities=lambda: self.runtime_state.abilities,
+            credentials=None if registry_access is None else registry_access.credentials,
+            pull_records=None if registry_access is None else registry_access.pull_records,
+            ended=self.ends.until_ended,
+            resizing=resizing(
+                self.options, self.runtime_client, cgroups, self.resources.options, stand_ins.open_allocations
+            ),
+            cgroups=cgroups,
+            on_turn=lambda uid, container: self.probes.manager.stop_container(uid, container),
+            extras=self.devices.extras,
+        )
+
+    def _make_caretakers(self, registry_access: RegistryAccess) -> tuple[ImageCollector, LogRotator]:
+        return disk_caretakers(
+            self.options.configuration,
+            self.runtime_client,
+            self.image_client,
+            self.runtime,
+            self._pod_files,
+            recorder=self.recorder,
+            clock=self.clock,
+            on_collected=registry_access.pull_records.prune,
+        )
+
+    def _make_syncer(self) -> AgentPodSyncer:
+        syncer = AgentPodSyncer(
+            runtime=self.runtime,
+            statuses=self.statuses,
+            volumes=self.volumes,
+            objects=NoClusterObjects() if self.cluster is None else self.cluster.cluster.watched,
+            probes=self.probes.manager,
+            recorder=self.recorder,
+            clock=self.clock,
+            pleg=self.pleg,
+            network_problem=lambda: self.runtime_state.conditions.network_problem,
+            host_ips=self.node.host_ips,
+            starts_nothing=lambda: self.shutdown is not None and self.shutdown.found_at_start,
+            allocation=self.allocation,
+            resource_health=self.devices.health,
+            cgroups=self.resources.cgroups,
+        )
+        if self.reporters is not None:
+            syncer.mirrors = self.reporters.mirrors.ensure
+        return syncer
+
+    def _make_housekeeping(self) -> Housekeeping:
+        return Housekeeping(
+            self.pods,
+            self.workers,
+            self.runtime,
+            self.statuses,
+            self.volumes,
+            self.pleg.cache,
+            sources_ready=lambda: self.sync_loop.sources_ready,
+            recorder=self.recorder,
+            container_gc=self.options.container_gc,
+            held=self._held,
+            clean_probes=self.probes.manager.cleanup,
+            cgroups=self.resources.cgroups,
+            delete_mirror=None if self.reporters is None else self.reporters.mirrors.delete,
+        )
+
+    def _make_sync_loop(self, admission: Admission, features: Collection[str]) -> SyncLoop:
+        doorkeeper = NodeDoorkeeper(
+            admission=admission,
+            node=self.node,
+            preempting=self.preempting,
+            statuses=self.statuses,
+            recorder=self.recorder,
+            cache=self.pleg.cache,
+            allocated=self.allocation.allocated,
+            features=features,
+            devices=self.devices,
+        )
+        return SyncLoop(
+            self.pods,
+            self.workers,
+            self.housekeeping,
+            doorkeeper,
+            self.probes,
+            self.allocation,
+            past_deadline=self._past_active_deadline,
+            sources_ready=self.sources.sources_ready,
+            runtime_errors=self.runtime_state.errors,
+            pods_changed=self.resources.cgroups.pods_changed,
+        )
 
     def _make_volumes(self, given: PodVolumes | None, rng: Random) -> tuple[VolumeParts | None, PodVolumes]:
         if given is not None:
@@ -467,23 +467,6 @@ class Agent:
         self.housekeeping.collect_soon()
         for listener in self._finish_listeners:
             listener(uid)
-
-    def _admission(self) -> NodeAdmission:
-        state = self.runtime_state
-        return NodeAdmission(
-            sysctls=SysctlAllowList.of_node(
-                self.runtime_options.allowed_unsafe_sysctls, self.runtime_options.machine.kernel
-            ),
-            machine=self.runtime_options.machine,
-            abilities=lambda: state.abilities if state.answered else None,
-            features=usable_features(self.options.configuration.feature_gates),
-            resizes_pod_level=resize_gates(self.options.configuration.feature_gates).pod_level,
-            devices=self.devices,
-            shutting_down=lambda: self.shutdown is not None and self.shutdown.shutting_down,
-            has_begun=lambda pod: self.pleg.cache.has_begun(pod.metadata.uid),
-            may_swap=lambda pod, container: may_swap(pod, container, self.runtime_options),
-            pressure=lambda: self.eviction.conditions(),
-        )
 
     def _past_active_deadline(self, pod: Pod) -> bool:
         if pod.spec.active_deadline_seconds is None:
