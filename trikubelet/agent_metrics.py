@@ -62,6 +62,7 @@ def agent_metrics(
         partial(runtime.collect_calls, agent.runtime_client, agent.image_client),
         partial(runtime.collect_starts, agent.runtime.measures),
         partial(runtime.collect_images, agent.runtime.measures),
+        partial(runtime.collect_cgroups, agent.resources.durations),
         partial(pleg.collect_pleg, agent.pleg, agent.pleg_sources, agent.clock),
         partial(pleg.collect_running, agent.pleg.cache),
         lambda: _node(agent),

@@ -22,7 +22,7 @@ from trikubelet.cgroups.late import LatePodCgroups
 from trikubelet.cgroups.lock import RootInUseError, hold_root
 from trikubelet.cgroups.names import from_cgroupfs
 from trikubelet.cgroups.node import NodeAllocatableError, NodeCgroupOptions, NodeCgroups, enforceable, open_pod_cgroups
-from trikubelet.cgroups.pods import NoPodCgroups, PodCgroupKeeper
+from trikubelet.cgroups.pods import OPERATIONS, NoPodCgroups, PodCgroupKeeper
 from trikubelet.cgroups.settings import MEMORY, PIDS, CgroupOptions
 from trikubelet.cgroups.version import (
     CGROUP_V1_EVENT,
@@ -35,6 +35,7 @@ from trikubelet.cgroups.version import (
 from trikubelet.cri.errors import CRIError
 from trikubelet.events import EventType
 from trikubelet.logs import get_logger
+from trikubelet.measures import Histograms
 from trikubelet.node.capacity import capacity
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class ResourceParts:
         self._machine = machine
         self._active_pods = active_pods
         self._findings = CgroupFindings()
+        self.durations = Histograms(always=OPERATIONS)
+        """Seconds that operations on pods' groups took."""
         self.cgroups = LatePodCgroups(NoPodCgroups() if stand_in is None else stand_in)
         self._hierarchies = None if stand_in is not None else self._examined()
         self.options = cgroup_options(options.configuration, self._hierarchies)
@@ -163,6 +166,7 @@ class ResourceParts:
             self.options,
             active_pods=self._active_pods,
             allocatable_memory=lambda: _memory_of_pods(options),
+            durations=self.durations,
         )
         try:
             known = held.enter_context(hold_root(driver.literal(options.pods_root)))

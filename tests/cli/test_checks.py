@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.conftest import run_command
 from trikubelet.cli import machine_checks as checks
+from trikubelet.cli.cgroup_checks import check_pod_cgroups
 from trikubelet.cli.machine_checks import CheckResult, Level, Machine, check_machine
 from trikubelet.cli.runtime_checks import check_runtime
 from trikubelet.node.start_checks import KERNEL_SETTINGS
@@ -33,6 +34,7 @@ def test_this_machine_can_be_checked(root_dir: Path) -> None:
         "user",
         "root folder",
         "cgroups",
+        "pods' cgroups",
         "pidfd",
         "inotify",
         "swap",
@@ -69,6 +71,45 @@ def test_the_kernel_must_be_new_enough(release: str, level: Level, tmp_path: Pat
 )
 def test_cgroups_are_recognised(files: dict[str, str], finding: str, tmp_path: Path) -> None:
     assert checks.check_cgroups(machine(tmp_path, files)).finding == finding
+
+
+V1 = "".join(
+    f"{number} 1 0:{number} / {{root}}/sys/fs/cgroup/{name} rw - cgroup cgroup rw,{name}\n"
+    for number, name in enumerate(("cpu", "cpuacct", "cpuset", "memory", "pids"))
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "level", "part"),
+    [
+        ({}, Level.WARN, "without cgroups of their own"),
+        ({"proc/self/mountinfo": ""}, Level.WARN, "not mounted: [cpu cpuacct cpuset memory]"),
+        ({"proc/self/mountinfo": V1}, Level.WARN, "limits of CPU, memory, processes; driver cgroupfs, as systemd does"),
+        (
+            {
+                "proc/self/mountinfo": "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 none rw\n",
+                "sys/fs/cgroup/cgroup.controllers": "cpu cpuset hugetlb memory pids",
+                "sys/fs/cgroup/cpu.stat": "",
+                "run/systemd/system/x": "",
+            },
+            Level.OK,
+            "kubepods can be made; limits of CPU, memory, processes, huge pages; driver cgroupfs or systemd",
+        ),
+        (
+            {
+                "proc/self/mountinfo": "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 none rw\n",
+                "sys/fs/cgroup/cgroup.controllers": "cpu memory",
+            },
+            Level.WARN,
+            "none of processes",
+        ),
+    ],
+)
+def test_what_works_of_pods_cgroups_is_told(files: dict[str, str], level: Level, part: str, tmp_path: Path) -> None:
+    for name in ("cpu", "cpuacct", "cpuset", "memory", "pids"):
+        (tmp_path / "sys/fs/cgroup" / name).mkdir(parents=True)
+    found = check_pod_cgroups(machine(tmp_path, {name: text.format(root=tmp_path) for name, text in files.items()}))
+    assert (found.level, part in found.finding) == (level, True), found
 
 
 def test_swap_that_is_on_is_named(tmp_path: Path) -> None:

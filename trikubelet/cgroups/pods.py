@@ -31,6 +31,7 @@ from trikubelet.cgroups.settings import (
     tier_settings,
 )
 from trikubelet.logs import get_logger
+from trikubelet.measures import Histograms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 
 RETRY: Final = 60.0
 """Seconds until groups of classes that could not be written are tried again."""
+
+CREATE: Final = ("create",)
+UPDATE: Final = ("update",)
+DESTROY: Final = ("destroy",)
+OPERATIONS: Final = (CREATE, UPDATE, DESTROY)
 
 log = get_logger("cgroups")
 
@@ -67,14 +73,16 @@ class PodCgroupKeeper:
         *,
         active_pods: Callable[[], Iterable[Pod]],
         allocatable_memory: Callable[[], int | None] = lambda: None,
+        durations: Histograms | None = None,
     ) -> None:
         """`root`: the group of all pods. `active_pods`: those that count, as allocated. `allocatable_memory`: in bytes,
-        what the node gives to pods."""
+        what the node gives to pods. `durations` are added to: by `OPERATIONS`."""
         self._driver = driver
         self._root = root
         self._options = options
         self._active_pods = active_pods
         self._allocatable_memory = allocatable_memory
+        self._durations = Histograms() if durations is None else durations
         self._written: dict[str, CgroupSettings] = {}
         self._demands: dict[str, tuple[Pod, PodDemand]] = {}
         self._tiers = trio.Lock()
@@ -137,7 +145,10 @@ class PodCgroupKeeper:
             await gone.wait()
         if not self._counts(pod):
             await self._follow()
+        began = trio.current_time()
         made = await self._driver.make(name, pod_settings(pod, self._options))
+        if made:
+            self._durations.observe(CREATE, trio.current_time() - began)
         self._statistics.made += made
         return made
 
@@ -150,7 +161,7 @@ class PodCgroupKeeper:
             raise
 
     async def set(self, pod: Pod, settings: CgroupSettings) -> None:
-        await self._driver.update(pod_name(self._root, pod), settings)
+        await self._update(pod_name(self._root, pod), settings)
 
     async def release(self, uid: str) -> None:
         """Nobody may know any more of which class the pod was, so that all three places are looked at."""
@@ -158,7 +169,7 @@ class PodCgroupKeeper:
             names = names_of_uid(self._root, uid)
         except CgroupNameError:
             return  # so none was ever made
-        gone = self._going.setdefault(uid, trio.Event())
+        began, gone = trio.current_time(), self._going.setdefault(uid, trio.Event())
         try:
             for name in names:
                 await self._driver.kill(name)
@@ -168,6 +179,7 @@ class PodCgroupKeeper:
             self._going.pop(uid, None)
             self.pods_changed()
         self._statistics.removed += 1
+        self._durations.observe(DESTROY, trio.current_time() - began)
 
     async def found(self) -> dict[str, CgroupName]:
         pods: dict[str, CgroupName] = {}
@@ -220,14 +232,19 @@ class PodCgroupKeeper:
         self._statistics.tier_updates += 1
         self._written.pop(quality, None)
         try:
-            await self._driver.update(name, settings)
+            await self._update(name, settings)
         except MemoryInUseError as error:
             # More is in use than higher classes leave: keep it from growing until it shrinks.
             usage = (await self._driver.read(name)).memory_usage or error.limit
-            await self._driver.update(name, attrs.evolve(settings, memory=max(usage, error.limit)))
+            await self._update(name, attrs.evolve(settings, memory=max(usage, error.limit)))
             return False
         self._written[quality] = settings
         return True
+
+    async def _update(self, name: CgroupName, settings: CgroupSettings) -> None:
+        began = trio.current_time()
+        await self._driver.update(name, settings)
+        self._durations.observe(UPDATE, trio.current_time() - began)
 
 
 def _agrees(reading: CgroupReading, written: CgroupSettings, version: int) -> bool:

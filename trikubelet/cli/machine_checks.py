@@ -69,12 +69,15 @@ class Machine:
 
 def check_machine(root_dir: Path, *, embedded: bool, machine: Machine | None = None) -> Iterator[CheckResult]:
     """Every check of the machine, in the order of the report."""
+    from trikubelet.cli.cgroup_checks import check_pod_cgroups
+
     here = machine or Machine()
     yield check_python(here)
     yield check_kernel(here)
     yield check_user(here)
     yield check_root_dir(root_dir)
     yield check_cgroups(here)
+    yield check_pod_cgroups(here)
     yield check_pidfd()
     yield check_inotify(here)
     yield check_swap(here)

@@ -83,3 +83,9 @@ def collect_images(measures: RuntimeMeasures) -> Iterator[Metric]:
     yield counter("kubelet_image_volume_mounted_succeed_total", text, measures.image_volumes_mounted)
     text = "Images that the runtime could not mount as volumes."
     yield counter("kubelet_image_volume_mounted_errors_total", text, measures.image_volumes_failed)
+
+
+def collect_cgroups(durations: Histograms) -> Iterator[Metric]:
+    """Of pods' groups and those of their classes."""
+    text = "How long it took to make, to change and to delete cgroups of pods and of their classes."
+    yield histogram("kubelet_cgroup_manager_duration_seconds", text, durations, ("operation_type",))

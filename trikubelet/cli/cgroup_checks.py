@@ -1,0 +1,60 @@
+"""What of pods' cgroups works on this machine (`trikubelet.agent_resources`)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from trikubelet.cli.machine_checks import ok, warn
+
+if TYPE_CHECKING:
+    from trikubelet.cgroups.hierarchy import Hierarchies
+    from trikubelet.cli.machine_checks import CheckResult, Machine
+
+SUBJECT: Final = "pods' cgroups"
+WITHOUT: Final = "pods run without cgroups of their own"
+_LIMITS: Final = {
+    "cpu": "CPU",
+    "memory": "memory",
+    "pids": "processes",
+    "hugetlb": "huge pages",
+}
+
+
+def check_pod_cgroups(machine: Machine) -> CheckResult:
+    """Whether pods can have groups, what these limit, and with which driver."""
+    from trikubelet.cgroups.version import examine, read_hierarchies
+
+    try:
+        hierarchies = read_hierarchies(machine.root)
+    except OSError as error:
+        return warn(SUBJECT, f"{WITHOUT}: {error}", "mount /proc and /sys/fs/cgroup")
+    problem = examine(hierarchies, fail_cgroup_v1=False).problem
+    if problem is not None:
+        return warn(SUBJECT, f"{WITHOUT}: {problem}", "mount these hierarchies, or boot with cgroup v2")
+    closed = [str(point) for point in hierarchies.mount_points if not os.access(point, os.W_OK)]
+    if closed:
+        return warn(
+            SUBJECT, f"{WITHOUT}: {', '.join(closed)} cannot be written", "run as root, with hierarchies mounted rw"
+        )
+    limited = _limited(hierarchies)
+    drivers = "cgroupfs or systemd" if machine.has("/run/systemd/system") else "cgroupfs, as systemd does not run here"
+    finding = f"kubepods can be made; limits of {', '.join(limited)}; driver {drivers}"
+    lacking = [what for what in _LIMITS.values() if what not in limited and what != "huge pages"]
+    if lacking:
+        return warn(SUBJECT, f"{finding}; none of {', '.join(lacking)}", "turn these controllers on")
+    if hierarchies.version == 1:
+        return warn(
+            SUBJECT, f"{finding}; with a configuration file v1 is refused", "set failCgroupV1: false, or boot with v2"
+        )
+    return ok(SUBJECT, finding)
+
+
+def _limited(hierarchies: Hierarchies) -> list[str]:
+    """What can be limited, in words."""
+    if hierarchies.version == 1:
+        there = set(hierarchies.controllers)
+    else:
+        there = set((Path(str(hierarchies.unified)) / "cgroup.controllers").read_text().split())
+    return [what for controller, what in _LIMITS.items() if controller in there]
