@@ -32,11 +32,26 @@ if TYPE_CHECKING:
 
 IMPORTED: Final = (
     "tests.agent.untouched_kernel",
+    "tests.cli.interruptible",
     "trikubelet.agent_cluster",
     "trikubelet.agent_server",
     "trikubelet.agent_stats",
     "trikubelet.agent_volumes",
+    "trikubelet.api",
+    "trikubelet.cli.attach",
+    "trikubelet.cli.command_session",
+    "trikubelet.cli.copy_session",
+    "trikubelet.cli.cp",
+    "trikubelet.cli.describe",
+    "trikubelet.cli.exec",
+    "trikubelet.cli.forwarding",
+    "trikubelet.cli.logs",
+    "trikubelet.cli.pods",
+    "trikubelet.cli.port_forward",
     "trikubelet.cli.run",
+    "trikubelet.cli.terminal",
+    "trikubelet.cli.top",
+    "trikubelet.streaming.client",
     "trikubelet.run",
 )
 """What the first process reads."""
@@ -72,6 +87,12 @@ class ForkedProcess:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    async def wait_async(self) -> int:
+        """The exit code."""
+        if self.returncode is None:
+            await trio.lowlevel.wait_readable(self._pidfd)
+        return self.wait()
+
     def _ended_within(self, timeout: float | None) -> int | None:
         if self.returncode is None:
             poll = select.poll()
@@ -86,16 +107,24 @@ def fork(
     module: str,
     arguments: Sequence[str],
     *,
-    stdin: IO[bytes] | None = None,
-    stdout: IO[bytes],
-    stderr: IO[bytes],
-    env: Mapping[str, str],
-    cwd: Path,
+    main: str = "main",
+    stdin: IO[bytes] | int | None = None,
+    stdout: IO[bytes] | int,
+    stderr: IO[bytes] | int,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> ForkedProcess:
-    """Start the `main` of a module. Without `stdin` there is nothing to read."""
-    order = {"main": module, "arguments": list(arguments), "env": dict(env), "cwd": str(cwd)}
+    """Start the `main` of a module. Without `stdin` there is nothing to read; environment and folder may be ours."""
+    order = {
+        "module": module,
+        "main": main,
+        "arguments": list(arguments),
+        "env": dict(os.environ if env is None else env),
+        "cwd": str(cwd or Path.cwd()),
+    }
     with Path(os.devnull).open("rb") as nothing:
-        return _origin().fork(order, [stream.fileno() for stream in (stdin or nothing, stdout, stderr)])
+        streams = (nothing if stdin is None else stdin, stdout, stderr)
+        return _origin().fork(order, [each if isinstance(each, int) else each.fileno() for each in streams])
 
 
 @attrs.define(eq=False)
@@ -170,7 +199,7 @@ def _serve(descriptor: int) -> None:
                 os.close(each)
             asked.send(str(pid).encode())
     _become(order, descriptors)
-    importlib.import_module(order["main"]).main()
+    getattr(importlib.import_module(order["module"]), order["main"])()
 
 
 def _become(order: Mapping[str, Any], descriptors: Sequence[int]) -> None:
@@ -182,7 +211,8 @@ def _become(order: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     os.environ.update(order["env"])
     sys.argv = ["-c", *order["arguments"]]
     trio._core._run._r.seed()  # else all would take turns in the same way
-    _show([sys.executable, "-c", f"from {order['main']} import main; main()", *order["arguments"]])
+    code = f"from {order['module']} import {order['main']}; {order['main']}()"
+    _show([sys.executable, "-c", code, *order["arguments"]])
 
 
 def _show(command: Sequence[str]) -> None:

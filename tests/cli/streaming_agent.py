@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
+from trio.lowlevel import FdStream
 
 from tests.cli.conftest import a_pod
+from tests.forked import ForkedProcess, fork
 from trikubelet.cli.file_streams import ReadableFile, WritableFile
 from trikubelet.server.http import HttpServer
 from trikubelet.server.messages import JSON, AnyResponse, HTTPError, Request, Response, Takeover, UpgradeResponse
@@ -35,12 +37,8 @@ if TYPE_CHECKING:
     Port = Callable[[ForwardedPort], Awaitable[None]]
 
 PATIENCE = 90.0
-MAIN = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "  # ignored where tests run in background
-    "from trikubelet.cli.main import main; main()"
-)
-WITH_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {MAIN}"
-"""Being the terminal's session tells a process when it changes its size."""
+INTERRUPTIBLE = "tests.cli.interruptible"
+MAIN = f"from {INTERRUPTIBLE} import main; main()"
 
 
 @attrs.define
@@ -157,38 +155,81 @@ async def streaming_agent(root_dir: Path) -> AsyncIterator[StreamingAgent]:
             nursery.cancel_scope.cancel()
 
 
-def arguments_of(program: str, root_dir: Path, words: tuple[object, ...]) -> list[str]:
+def words_of(root_dir: Path, words: tuple[object, ...]) -> list[str]:
     first, *rest = map(str, words)
     group = [first, rest.pop(0)] if first == "top" else [first]
-    return [sys.executable, "-c", program, *group, f"--root-dir={root_dir}", *rest]
+    return [*group, f"--root-dir={root_dir}", *rest]
+
+
+def arguments_of(root_dir: Path, *words: object) -> list[str]:
+    """The command line for a process that is not forked."""
+    return [sys.executable, "-c", MAIN, *words_of(root_dir, words)]
+
+
+@attrs.define(eq=False)
+class CommandProcess:
+    """A command of ours."""
+
+    process: ForkedProcess
+
+    async def wait(self) -> int:
+        return await self.process.wait_async()
+
+    def send_signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+
+@attrs.define(eq=False)
+class PipedProcess(CommandProcess):
+    """And the other ends of its pipes."""
+
+    stdin: FdStream
+    stdout: FdStream
+    stderr: FdStream
 
 
 async def run_cli(root_dir: Path, *words: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run a command of ours to its end."""
-    return await trio.run_process(
-        arguments_of(MAIN, root_dir, words), stdin=stdin, capture_stdout=True, capture_stderr=True, check=False
-    )
+    told = {"stdout": bytearray(), "stderr": bytearray()}
+    async with started_cli(root_dir, *words) as process, trio.open_nursery() as nursery:
+
+        async def feed() -> None:
+            with suppress(trio.BrokenResourceError):
+                await process.stdin.send_all(stdin)
+            await process.stdin.aclose()
+
+        async def read(name: str, stream: FdStream) -> None:
+            while data := await stream.receive_some():
+                told[name] += data
+
+        nursery.start_soon(feed)
+        nursery.start_soon(read, "stdout", process.stdout)
+        nursery.start_soon(read, "stderr", process.stderr)
+        code = await process.wait()
+    return subprocess.CompletedProcess(words_of(root_dir, words), code, bytes(told["stdout"]), bytes(told["stderr"]))
 
 
 @asynccontextmanager
-async def started_cli(root_dir: Path, *words: object) -> AsyncIterator[trio.Process]:
+async def started_cli(root_dir: Path, *words: object) -> AsyncIterator[PipedProcess]:
     """A command of ours that goes on, with pipes. Killed at the end if it has not ended."""
-    pipe = subprocess.PIPE
-    arguments = arguments_of(MAIN, root_dir, words)
-    process = await trio.lowlevel.open_process(arguments, stdin=pipe, stdout=pipe, stderr=pipe)
-    try:
-        yield process
-    finally:
-        process.kill()
-        with trio.CancelScope(shield=True):
-            await process.wait()
+    stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
+    process = fork(INTERRUPTIBLE, words_of(root_dir, words), stdin=stdin[0], stdout=stdout[1], stderr=stderr[1])
+    for descriptor in (stdin[0], stdout[1], stderr[1]):
+        os.close(descriptor)
+    async with FdStream(stdin[1]) as into, FdStream(stdout[0]) as out, FdStream(stderr[0]) as err:
+        try:
+            yield PipedProcess(process, into, out, err)
+        finally:
+            process.kill()
+            with trio.CancelScope(shield=True):
+                await process.wait_async()
 
 
 @attrs.define
 class Terminal:
     """A person at a terminal: `process` has it as its stdin, stdout and stderr."""
 
-    process: trio.Process
+    process: CommandProcess
     _master: int
     _slave: int
     shown: bytes = b""
@@ -221,18 +262,22 @@ class Terminal:
 async def terminal(root_dir: Path, *words: object, columns: int = 80, lines: int = 24) -> AsyncIterator[Terminal]:
     """A command of ours on a terminal of its own."""
     master, slave = pty.openpty()
-    arguments = arguments_of(WITH_TERMINAL, root_dir, words)
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     try:
-        process = await trio.lowlevel.open_process(
-            arguments, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        process = fork(
+            INTERRUPTIBLE,
+            words_of(root_dir, words),
+            main="main_on_terminal",
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
         )
         try:
-            yield Terminal(process, master, slave)
+            yield Terminal(CommandProcess(process), master, slave)
         finally:
             process.kill()
             with trio.CancelScope(shield=True):
-                await process.wait()
+                await process.wait_async()
     finally:
         os.close(master)
         os.close(slave)

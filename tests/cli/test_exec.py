@@ -12,7 +12,6 @@ import trio
 
 from tests.cli.conftest import a_pod, run_command
 from tests.cli.streaming_agent import (
-    MAIN,
     StreamingAgent,
     arguments_of,
     run_cli,
@@ -60,7 +59,7 @@ async def test_stdin_goes_to_the_command_to_its_end(agent: StreamingAgent) -> No
 async def test_a_file_as_stdin_is_read_to_its_end(agent: StreamingAgent, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"from a file\n")
     with (tmp_path / "file").open("rb") as file:
-        words = arguments_of(MAIN, agent.root_dir, ("exec", "-i", "web", "--", "cat"))
+        words = arguments_of(agent.root_dir, "exec", "-i", "web", "--", "cat")
         done = await trio.run_process(words, stdin=file, capture_stdout=True)
     assert done.stdout == b"from a file\n"
 

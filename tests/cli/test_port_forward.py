@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from tests.cli.conftest import a_pod
-from tests.cli.streaming_agent import StreamingAgent, run_cli, started_cli, streaming_agent
+from tests.cli.streaming_agent import PipedProcess, StreamingAgent, run_cli, started_cli, streaming_agent
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.forwarding import ListenAddress, listen_addresses
 from trikubelet.server.messages import HTTPError
@@ -49,7 +49,7 @@ async def shout(forwarded: ForwardedPort) -> None:
 
 @attrs.define
 class Running:
-    process: trio.Process
+    process: PipedProcess
     out: bytes = b""
     err: bytes = b""
 
