@@ -67,14 +67,23 @@ def test_the_file_is_read_and_flags_win(started: list[AgentOptions], tmp_path: P
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         "staticPodPath: from-file\nsyncFrequency: 10s\ncontainerRuntimeEndpoint: /run/from-file.sock\nmaxPods: 5\n"
     )
-    run_command("run", "--config", file, "--sync-frequency=20s", "--fail-swap-on=false", "--feature-gates", "A=true")
+    run_command(
+        "run",
+        "--config",
+        file,
+        "--sync-frequency=20s",
+        "--fail-swap-on=false",
+        "--hairpin-mode=none",
+        "--feature-gates",
+        "A=true",
+    )
     run_command("run", "--config", file, "--pod-manifest-path", tmp_path / "flag", "--runtime-endpoint", "embedded")
     first, second = started
     assert first.configuration.sync_frequency == timedelta(seconds=20)
     assert first.configuration.fail_swap_on is False
     assert first.manifests == tmp_path / "from-file"
     assert first.runtime_endpoint == "unix:///run/from-file.sock", "a bare path is a unix socket"
-    assert "failSwapOn is set but not supported yet: it has no effect" in first.warnings
+    assert "hairpinMode is set but not supported yet: it has no effect" in first.warnings
     assert "--sync-frequency is deprecated: set syncFrequency in the --config file" in first.warnings
     assert second.manifests == tmp_path / "flag"
     assert second.runtime_endpoint == "embedded"
