@@ -1,7 +1,7 @@
 """The part of an agent that keeps its node from running out of memory, disk and processes.
 
-It begins when it is known which pods there are, and a moment later: measuring takes code that nothing else needs, and
-to read that code takes longer than to start a pod. Until then the node has no pressure.
+It begins when it is known which pods there are, or will not be soon, and a moment later: measuring takes code that
+nothing else needs, and to read that code takes longer than to start a pod. Until then the node has no pressure.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from trikubelet.runtime.image_gc import ImageCollector
     from trikubelet.volumes.model import VolumeUsage
 
+SETTLED_WITHIN: Final = 60.0
+"""Seconds that it waits for every source of pods. An API server that is away may stay away, and pods that run meanwhile
+need their node; a minute is enough for one that restarts together with the node."""
 SETTLING: Final = 2.0
 """Seconds after the pods are known in which they have the processor for themselves."""
 
@@ -53,7 +56,8 @@ class AgentEviction:
         """Until cancelled."""
         if self._stand_in is None and not self._measures:
             return
-        await self._agent.sync_loop.settled.wait()
+        with trio.move_on_after(SETTLED_WITHIN):
+            await self._agent.sync_loop.settled.wait()
         await trio.sleep(SETTLING)
         manager = self.manager = self._make_manager()
         manager.on_change(self._agent.observer.tell)

@@ -1,17 +1,24 @@
-"""Where an agent lets the kernel ring."""
+"""When an agent begins to look after its node, and where it lets the kernel ring."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+import trio
 
-from trikubelet.agent_eviction import alarm_places
+from tests.eviction.stage import Stage
+from trikubelet.agent_eviction import SETTLED_WITHIN, SETTLING, AgentEviction, alarm_places
+from trikubelet.clock import TrioClock
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.eviction.alarms import NODE_PRESSURE, AlarmPlaces
 from trikubelet.eviction.model import Signal
 from trikubelet.eviction.thresholds import eviction_config
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 
@@ -36,3 +43,38 @@ def test_usage_of_the_machines_memory_rings_with_the_first_version_of_cgroups() 
     if not (MEMORY / "cgroup.event_control").exists():
         pytest.skip("cgroup v1 has no memory hierarchy here")
     assert found.groups == {Signal.MEMORY: MEMORY}
+
+
+def agent(settled: trio.Event) -> Any:
+    """What an `AgentEviction` looks at."""
+    return SimpleNamespace(
+        options=SimpleNamespace(configuration=KubeletConfiguration()),
+        sync_loop=SimpleNamespace(settled=settled, active_pods=list),
+        allocation=SimpleNamespace(allocated=lambda pod: pod),
+        workers=SimpleNamespace(states=SimpleNamespace(should_pod_be_finished=lambda uid: True)),
+        observer=SimpleNamespace(tell=lambda: None),
+        on_worker_finished=lambda hook: None,
+        volume_parts=None,
+        housekeeping=SimpleNamespace(delete_dead_containers=None),
+        image_collector=None,
+        recorder=None,
+        clock=TrioClock(),
+    )
+
+
+@pytest.mark.parametrize("settled_after", [0.0, 10.0, None])
+async def test_a_node_is_looked_after_though_its_pods_are_not_all_known(
+    settled_after: float | None, autojump_clock: MockClock
+) -> None:
+    """An API server that is away may stay away."""
+    node, settled = Stage(), trio.Event()
+    eviction = AgentEviction(agent(settled), stand_in=cast("Any", node), measures=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(eviction.run)
+        if settled_after is not None:
+            await trio.sleep(settled_after)
+            settled.set()
+        await trio.sleep(SETTLED_WITHIN + SETTLING + 1)
+        nursery.cancel_scope.cancel()
+    waited = SETTLED_WITHIN if settled_after is None else settled_after
+    assert node.measured[:1] == [waited + SETTLING]
