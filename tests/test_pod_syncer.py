@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import pytest
+import trio
 
 from tests.status.builders import observed, pod, seen
 from trikubelet.api import Container, Pod, PodCondition, PodReadinessGate, PodStatus
@@ -20,7 +21,7 @@ from trikubelet.probes.results import ProbeResultBook
 from trikubelet.probes.types import ProbeKind
 from trikubelet.runtime.model import ContainerID, PodRuntimeStatus
 from trikubelet.runtime.plan import ProbeResult
-from trikubelet.runtime.results import PodSyncResult
+from trikubelet.runtime.results import PodSyncResult, SyncAction, SyncResult
 from trikubelet.status.manager import StatusManager
 from trikubelet.volumes.errors import AttachLimitError, VolumesNotReadyError
 
@@ -40,10 +41,12 @@ class FakeRuntime:
 
     def __init__(self) -> None:
         self.syncs = 0
+        self.resizing = False
+        """Whether every sync resizes the pod, and never comes to an end."""
 
     async def sync_pod(self, *arguments: Any, **options: Any) -> PodSyncResult:
         self.syncs += 1
-        return PodSyncResult()
+        return PodSyncResult([SyncResult(SyncAction.RESIZE_POD, "p")] if self.resizing else [])
 
     def actuated(self, uid: str) -> None: ...
 
@@ -63,6 +66,14 @@ class FakeRuntime:
 
 
 class FakePleg:
+    @property
+    def cache(self) -> FakePleg:
+        return self
+
+    async def get_newer_than(self, uid: str, after: float) -> PodRuntimeStatus:
+        await trio.sleep(0.1)
+        return RUNNING
+
     @contextmanager
     def acting(self, uid: str) -> Iterator[None]:
         yield
@@ -317,3 +328,16 @@ async def test_probes_begin_with_a_sync_and_end_with_the_pod() -> None:
     await stage.sync(of)
     await stage.syncer.sync_terminated_pod(of, RUNNING)
     assert stage.probes.calls == ["add", "remove"]
+
+
+async def test_after_a_resize_another_round_looks_what_came_of_it_and_no_third(autojump_clock: MockClock) -> None:
+    of = pod()
+    stage = Stage(of)
+    stage.runtime.resizing = True
+    with trio.fail_after(60):
+        report = await stage.sync(of)
+    assert stage.runtime.syncs == 2
+    assert report == PodSyncReport(trio.current_time())
+    stage.runtime.resizing = False
+    await stage.sync(of)
+    assert stage.runtime.syncs == 3, "it has not settled"

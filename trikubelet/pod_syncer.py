@@ -233,11 +233,14 @@ class AgentPodSyncer:
             self.mirrors(pod, mirror_pod)
             self.volumes.refresh(pod)
             return PodSyncReport(None)
-        while (report := await self._sync(pod, mirror_pod, status)) is None:
+        report = await self._sync(pod, mirror_pod, status)
+        if report is None:
             # Neither removals nor other resources are news of which anybody would hear.
             with trio.fail_after(STATUS_TIMEOUT):
                 status = await self.pleg.cache.get_newer_than(uid, trio.current_time())
-        return report
+            report = await self._sync(pod, mirror_pod, status)
+        # What two rounds have not done is left to the next sync, however often that will be so.
+        return PodSyncReport(trio.current_time()) if report is None else report
 
     async def _sync(self, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus) -> PodSyncReport | None:
         """One round; None when another has to see what came of it: all containers were ended for them to start again,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from tests.runtime.conftest import Node, make_pod
+from tests.runtime.conftest import Node, make_container, make_pod
 from tests.runtime.resize_stage import MIB, Stage, sized
 from trikubelet.api import ContainerResizePolicy, Quantity, ResourceRequirements, to_dict
 from trikubelet.cgroups.errors import CgroupError
@@ -94,6 +94,23 @@ async def test_a_pod_that_loses_its_own_resources_is_resized_once(autojump_clock
     assert (await stage.sync(after)).error is None
     assert stage.cgroups.settings.memory == 100 * MIB
     assert (await stage.sync(after)).results == []
+
+
+async def test_a_pod_may_lose_its_own_limits_while_it_initializes(autojump_clock: MockClock, node: Node) -> None:
+    whole = ResourceRequirements(limits={"cpu": Quantity("1"), "memory": Quantity("300Mi")})
+    asked = ResourceRequirements(requests={"memory": Quantity("100Mi")})
+    main, init = make_container("main", resources=asked), (make_container("init", resources=asked),)
+    before, after = make_pod(main, init_containers=init, resources=whole), make_pod(main, init_containers=init)
+    stage = Stage.on(node, before)
+    await stage.sync(before)
+    assert (await stage.sync(after)).error is None
+    assert stage.told().count("UpdateContainerResources") == 2
+    assert (await stage.sync(after)).results == []
+    node.sim.end_container(stage.running("init"), 0)
+    assert (await stage.sync(after)).error is None
+    assert stage.limits("main") == (0, 0)
+    assert (await stage.sync(after)).results == []
+    assert not await stage.is_in_progress(after)
 
 
 async def test_a_group_that_could_not_follow_a_restart_follows_later(autojump_clock: MockClock, node: Node) -> None:

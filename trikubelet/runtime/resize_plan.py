@@ -130,9 +130,8 @@ class ResizePlanner:
             return
         recorded = self.actuated.resources.containers.get(container.name)
         if recorded is not None:
-            pods, gates = self.actuated.resources.pod, self.actuated.gates
-            wanted = container_amounts(container.resources, self.pod.spec.resources, gates)
-            self._group = self._group or wanted != container_amounts(recorded, pods, gates)
+            wanted = container_amounts(container.resources, self.pod.spec.resources, self.actuated.gates)
+            self._group = self._group or wanted != amounts(recorded)
 
     def result(self, *, initialized: bool) -> PodResize:
         """`initialized`: also look at the pod as a whole, which is not resized while init containers run."""
@@ -155,11 +154,16 @@ def _is_resizable(container: Container, pod: Pod, gates: ResizeGates) -> bool:
 
 def _current(container: Container, observed: ContainerStatus, wanted: Amounts, actuated: ActuatedPod) -> Amounts:
     """What a running container has."""
-    if actuated.resources is None:
+    record = actuated.resources
+    if record is None:
         return _reported(observed.resources, wanted)
-    # As the kubelet, zero for a container without a part in a record: it is told again, which changes nothing.
-    recorded = actuated.resources.containers.get(container.name, _NOTHING)
-    return container_amounts(recorded, actuated.resources.pod, actuated.gates)
+    recorded = record.containers.get(container.name)
+    if recorded is None:
+        # As the kubelet: it is told again, which changes nothing.
+        return container_amounts(_NOTHING, record.pod, actuated.gates)
+    # It says what the container runs with, the pod's limits included. The pod's own part of the record may be older:
+    # it follows once the pod has initialized.
+    return amounts(recorded)
 
 
 def _reported(said: RuntimeResources | None, wanted: Amounts) -> Amounts:
