@@ -43,6 +43,8 @@ class FakeNode:
     takes: dict[str, float] = attrs.field(factory=dict)
     reporting: float = 0.0
     """Seconds until the API server has statuses."""
+    getting_ready: float = 0.0
+    """Seconds until the pods are known."""
     asked: list[tuple[float, str, int]] = attrs.field(factory=list)
     """When which pod was asked to end, within how many seconds."""
     ended: list[str] = attrs.field(factory=list)
@@ -51,7 +53,7 @@ class FakeNode:
     node_reports: int = 0
 
     async def ready(self) -> None:
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.getting_ready)
 
     def active_pods(self) -> Sequence[Pod]:
         return [pod for pod in self.pods if pod.metadata.name not in self.ended]
@@ -159,6 +161,18 @@ async def test_a_group_without_pods_takes_no_time_and_one_that_does_not_end_only
         logind.shut_down()
         await trio.sleep(SOON)
         assert node.asked == [(began, "critical", 10)]
+
+
+async def test_what_it_takes_to_know_the_pods_is_taken_from_their_time(autojump_clock: MockClock) -> None:
+    logind, node = FakeLogind(), normal_and_critical()
+    node.getting_ready = 5.0
+    node.takes = {"normal": 1000.0, "critical": 1000.0}
+    async with watching(logind, node):
+        began = trio.current_time()
+        logind.shut_down()
+        await trio.sleep(60)
+        assert [(name, grace) for _, name, grace in node.asked] == [("normal", 15), ("critical", 10)]
+        assert [at - began for at, *_ in node.asked] == pytest.approx([5, 20])
 
 
 async def test_pods_without_any_time_are_asked_to_end_all_the_same(autojump_clock: MockClock) -> None:

@@ -53,6 +53,8 @@ LOOKS_AT_DELAY: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds between looks whether logind waits as long as it was told to."""
 LATE_PATIENCE: Final = 2.0
 """Seconds for pods that were killed when the last group's time was over."""
+A_MOMENT: Final = 0.1
+"""Seconds that pass anyhow before pods are ended: groups, which have whole seconds, lose none for them."""
 REPORT_AT_LEAST: Final = 2.0
 """Seconds for the statuses to reach the API server when the pods have used all of the time."""
 EVENT: Final = "Shutdown"
@@ -259,9 +261,11 @@ class ShutdownManager:
         late = self._lateness(now)
         before = self.record.times.began
         began = before if late > 0 and before is not None else now
+        deadline = trio.current_time() + self._seconds - late
         with scope:
             await self.record.store(ShutdownTimes(began))
-            await self._end_pods(late)
+            await self._node.ready()
+            await self._end_pods(deadline)
         if scope is not self._shutdown:
             return  # another one has begun meanwhile
         await self.record.store(ShutdownTimes(began, self._clock.now()))
@@ -278,9 +282,8 @@ class ShutdownManager:
         seconds = (now - began).total_seconds()
         return seconds if 0 < seconds <= self._seconds else 0.0
 
-    async def _end_pods(self, late: float) -> None:
-        deadline = trio.current_time() + self._seconds - late
-        await self._node.ready()
+    async def _end_pods(self, deadline: float) -> None:
+        late = max(0.0, self._seconds - (deadline - trio.current_time()) - A_MOMENT)
         ends: dict[str, trio.Event] = {}
         async with trio.open_nursery() as nursery:
             for group in late_groups(group_by_priority(self._periods, self._node.active_pods()), late):
