@@ -44,8 +44,8 @@ METHODS: dict[str, Handler] = {"Add": add, "Refuse": refuse, "Never": never}
 
 async def test_methods_and_properties(bus: PrivateBus) -> None:
     async with service(bus.address, CLOCK, METHODS, properties), open_bus(bus.address) as connection:
-        assert await connection.call(CLOCK, "Add", "ii", 2, 3) == (5,)
-        assert await connection.get(CLOCK, "Hours") == 5
+        assert await connection.call(CLOCK, "Add", "ii", 2, 3, answer="i") == (5,)
+        assert await connection.get(CLOCK, "Hours", "t") == 5
         with pytest.raises(
             BusReplyError, match=r"Hands\.Refuse was answered with org\.example\.No: not today"
         ) as caught:
@@ -58,11 +58,21 @@ async def test_methods_and_properties(bus: PrivateBus) -> None:
             await connection.call(nobody, "Add")
 
 
+async def test_an_answer_of_another_shape_is_an_error_like_any_other(bus: PrivateBus) -> None:
+    async with service(bus.address, CLOCK, METHODS, properties), open_bus(bus.address) as connection:
+        with pytest.raises(BusError, match=r"Hands\.Add was answered with values of the types 'i', expected 's'"):
+            await connection.call(CLOCK, "Add", "ii", 1, 1, answer="s")
+        with pytest.raises(BusError, match="the types 'i', expected ''"):
+            await connection.call(CLOCK, "Add", "ii", 1, 1)
+        with pytest.raises(BusError, match=r"Hands\.Hours was answered with values of the types 't', expected 'b'"):
+            await connection.get(CLOCK, "Hours", "b")
+
+
 async def test_many_calls_at_once_each_get_their_own_answer(bus: PrivateBus) -> None:
     answers: dict[int, Any] = {}
 
     async def ask(connection: Bus, number: int) -> None:
-        (answers[number],) = await connection.call(CLOCK, "Add", "ii", number, number)
+        (answers[number],) = await connection.call(CLOCK, "Add", "ii", number, number, answer="i")
 
     async with service(bus.address, CLOCK, METHODS, properties), open_bus(bus.address) as connection:
         async with trio.open_nursery() as nursery:
@@ -101,7 +111,9 @@ async def test_a_subscription_ends_when_its_service_is_another_one(bus: PrivateB
             await signals.receive()
         await subscription.__aexit__(None, None, None)
         async with service(bus.address, CLOCK, METHODS, properties):
-            assert await connection.call(CLOCK, "Add", "ii", 1, 1) == (2,), "the connection itself is as good as before"
+            assert await connection.call(CLOCK, "Add", "ii", 1, 1, answer="i") == (2,), (
+                "the connection itself is as good as before"
+            )
 
 
 async def test_who_is_cancelled_hears_of_nothing_else(bus: PrivateBus) -> None:
@@ -132,7 +144,7 @@ async def test_a_bus_that_goes_is_told_to_everybody(bus: PrivateBus) -> None:
             with trio.fail_after(5), pytest.raises(trio.EndOfChannel):
                 await signals.receive()
         with pytest.raises(BusLostError, match="is lost"):
-            await connection.call(CLOCK, "Add", "ii", 1, 1)
+            await connection.call(CLOCK, "Add", "ii", 1, 1, answer="i")
     assert "Never" in lost[0]
 
 
@@ -144,12 +156,12 @@ async def test_descriptors_that_nobody_takes_are_closed(bus: PrivateBus) -> None
         return "h", (theirs,)
 
     async with service(bus.address, CLOCK, {"Give": give, **METHODS}, properties), open_bus(bus.address) as connection:
-        (taken,) = await connection.call(CLOCK, "Give")
+        (taken,) = await connection.call(CLOCK, "Give", answer="h")
         taken.close()
         with pytest.raises(BusError, match="not answered"):
             await connection.call(CLOCK, "Give", within=0.02)
         await trio.sleep(0.2)
-        assert await connection.call(CLOCK, "Add", "ii", 1, 1) == (2,)
+        assert await connection.call(CLOCK, "Add", "ii", 1, 1, answer="i") == (2,)
     os.close(theirs)
     with trio.fail_after(5):
         await trio.lowlevel.wait_readable(ours)  # the last writer is gone

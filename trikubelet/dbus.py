@@ -93,17 +93,25 @@ class Bus:
         self._lost: str | None = None
 
     async def call(
-        self, interface: Interface, method: str, signature: str = "", *arguments: Any, within: float = ANSWER_WITHIN
+        self,
+        interface: Interface,
+        method: str,
+        signature: str = "",
+        *arguments: Any,
+        answer: str = "",
+        within: float = ANSWER_WITHIN,
     ) -> tuple[Any, ...]:
-        """Call a method and give what it answers; a file descriptor is a jeepney `FileDescriptor`, for the caller to
-        close. Raises BusError. Cancelling it does not undo what was asked for."""
+        """Call a method and give what it answers, which has the signature `answer`; a file descriptor is a jeepney
+        `FileDescriptor`, for the caller to close. Raises BusError. Cancelling it does not undo what was asked for."""
         message = new_method_call(interface.address, method, signature or None, arguments)
-        return await self._ask(message, f"{interface.name}.{method}", within)
+        return await self._ask(message, f"{interface.name}.{method}", answer, within)
 
-    async def get(self, interface: Interface, name: str) -> Any:
-        """A property's value. Raises BusError."""
-        message = Properties(interface.address).get(name)
-        ((_signature, value),) = await self._ask(message, f"{interface.name}.{name}", ANSWER_WITHIN)
+    async def get(self, interface: Interface, name: str, signature: str) -> Any:
+        """A property's value, of the type that the signature says. Raises BusError."""
+        called = f"{interface.name}.{name}"
+        ((found, value),) = await self._ask(Properties(interface.address).get(name), called, "v")
+        if found != signature:
+            raise _other_answer(called, signature, found)
         return value
 
     @asynccontextmanager
@@ -123,10 +131,10 @@ class Bus:
             type="signal", sender=interface.service, interface=interface.name, member=signal, path=interface.path
         )
         try:
-            await self._ask(message_bus.AddMatch(owner_changes), "AddMatch", ANSWER_WITHIN)
+            await self._ask(message_bus.AddMatch(owner_changes), "AddMatch")
             question = message_bus.GetNameOwner(interface.service)
-            (subscription.owner,) = await self._ask(question, "GetNameOwner", ANSWER_WITHIN)
-            await self._ask(message_bus.AddMatch(wanted), "AddMatch", ANSWER_WITHIN)
+            (subscription.owner,) = await self._ask(question, "GetNameOwner", "s")
+            await self._ask(message_bus.AddMatch(wanted), "AddMatch")
             yield receive
         finally:
             if subscription in self._subscriptions:
@@ -150,7 +158,10 @@ class Bus:
                 subscription.send.close()
             self._subscriptions.clear()
 
-    async def _ask(self, message: Message, called: str, within: float) -> tuple[Any, ...]:
+    async def _ask(
+        self, message: Message, called: str, answer: str = "", within: float = ANSWER_WITHIN
+    ) -> tuple[Any, ...]:
+        """`answer`: the signature of what has to come."""
         if self._lost is not None:
             raise BusLostError(f"cannot call {called}: the connection to the message bus is lost: {self._lost}")
         serial = next(self._connection.outgoing_serial)
@@ -173,6 +184,10 @@ class Bus:
         if reply.header.message_type is MessageType.error:
             texts = [part for part in reply.body if isinstance(part, str)]
             raise BusReplyError(called, reply.header.fields.get(HeaderFields.error_name, "an error"), " ".join(texts))
+        found = reply.header.fields.get(HeaderFields.signature, "")
+        if found != answer:
+            _drop(reply)
+            raise _other_answer(called, answer, found)
         return tuple(reply.body)
 
     def _take(self, message: Message) -> None:
@@ -215,7 +230,7 @@ async def open_bus(address: str = SYSTEM_BUS, *, within: float = CONNECT_WITHIN)
                 receiving = trio.CancelScope(shield=True)
                 nursery.start_soon(bus.receive, receiving)
                 try:
-                    (connection.unique_name,) = await bus._ask(message_bus.Hello(), "Hello", within)
+                    (connection.unique_name,) = await bus._ask(message_bus.Hello(), "Hello", "s", within)
                     yield bus
                 finally:
                     receiving.cancel()
@@ -254,6 +269,10 @@ async def _authenticate(stream: trio.SocketStream) -> None:
             raise AuthenticationError(b"", "It closed the connection during the handshake")
         conversation.feed(bytes(answer))
     await stream.send_all(BEGIN)
+
+
+def _other_answer(called: str, expected: str, got: str) -> BusError:
+    return BusError(f"{called} was answered with values of the types {got!r}, expected {expected!r}")
 
 
 def _drop(message: Message) -> None:

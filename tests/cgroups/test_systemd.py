@@ -10,7 +10,7 @@ import trio
 from tests.cgroups.fake_v2 import FakeKernel
 from tests.cgroups.pods import MI, burstable, guaranteed
 from tests.cgroups.systemd1 import systemd1
-from tests.private_bus import PrivateBus, bus
+from tests.private_bus import Handler, PrivateBus, bus, service
 from trikubelet.agent_resources import _driver
 from trikubelet.api import Quantity
 from trikubelet.cgroups import systemd
@@ -21,7 +21,7 @@ from trikubelet.cgroups.names import SYSTEMD
 from trikubelet.cgroups.node import NodeCgroupOptions, NodeCgroups, open_pod_cgroups
 from trikubelet.cgroups.pods import PodCgroupKeeper
 from trikubelet.cgroups.settings import CgroupOptions, CgroupReading, CgroupSettings
-from trikubelet.cgroups.systemd import SystemdSlices
+from trikubelet.cgroups.systemd import MANAGER, SystemdSlices
 from trikubelet.cgroups.systemd_properties import (
     INFINITY,
     limit_properties,
@@ -264,6 +264,27 @@ async def test_a_job_that_fails_or_never_ends(bus: PrivateBus, tree: Tree, monke
         monkeypatch.setattr(systemd, "JOB_WITHIN", 0.05)
         theirs.result = None
         with pytest.raises(CgroupError, match="ended with nothing within"):
+            await tree.driver.create(POD, CgroupSettings())
+
+
+@pytest.mark.parametrize(
+    ("answer", "signal", "text"),
+    [
+        (("", ()), None, r"StartTransientUnit was answered with values of the types '', expected 'o'"),
+        (("o", ("/a/job",)), ("u", 7), r"expected number, path, unit and result of a job with JobRemoved, got \(7,\)"),
+    ],
+)
+async def test_a_systemd_that_answers_otherwise(
+    bus: PrivateBus, tree: Tree, answer: Any, signal: tuple[Any, ...] | None, text: str
+) -> None:
+    async def start(*_arguments: Any) -> Any:
+        if signal is not None:
+            await theirs.emit("JobRemoved", *signal)
+        return answer
+
+    methods: dict[str, Handler] = {"StartTransientUnit": start}
+    async with service(bus.address, MANAGER, methods, lambda _: ("s", "252")) as theirs:
+        with pytest.raises(CgroupError, match=text):
             await tree.driver.create(POD, CgroupSettings())
 
 

@@ -15,7 +15,7 @@ from tests.shutdown.test_groups import CRITICAL, periods, pod
 from tests.shutdown.test_manager import FakeNode, TrioWallClock
 from trikubelet.events import EventRecorder
 from trikubelet.shutdown.interface import LogindError
-from trikubelet.shutdown.logind import SYSTEMD, WHAT, SystemLogind
+from trikubelet.shutdown.logind import LOGIND, SYSTEMD, WHAT, SystemLogind
 from trikubelet.shutdown.manager import ShutdownManager
 from trikubelet.shutdown.record import ShutdownRecord
 
@@ -115,6 +115,23 @@ async def test_an_inhibitor_outlives_its_agent_where_the_service_manager_keeps_i
             inherited.release()
             assert systemd.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=shutdown-inhibitor"
             await until(lambda: theirs.inhibitors == 0)
+
+
+async def test_a_logind_that_answers_otherwise(bus: PrivateBus, tmp_path: Path) -> None:
+    async def inhibit(*what: str) -> tuple[str, tuple[Any, ...]]:
+        return "", ()
+
+    def facts(name: str) -> tuple[str, Any]:
+        return ("t", 5) if name == "InhibitDelayMaxUSec" else ("s", "perhaps")
+
+    async with (
+        service(bus.address, LOGIND, {"Inhibit": inhibit}, facts),
+        logind_on(bus, tmp_path).session() as session,
+    ):
+        with pytest.raises(LogindError, match=r"Inhibit was answered with values of the types '', expected 'h'"):
+            await session.inhibit()
+        with pytest.raises(LogindError, match=r"PreparingForShutdown was answered with .* 's', expected 'b'"):
+            await session.is_shutting_down()
 
 
 async def test_no_bus_and_no_logind(bus: PrivateBus, tmp_path: Path) -> None:

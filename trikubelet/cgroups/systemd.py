@@ -38,6 +38,8 @@ log = get_logger("cgroups")
 MANAGER: Final = Interface("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
 JOB_WITHIN: Final = 30.0
 """Seconds for systemd to make or stop a slice."""
+_ABOUT_JOB: Final = 4
+"""Values that systemd tells of a job that has ended: its number and path, the unit, and how it ended."""
 _DONE: Final = "done"
 _EXISTS: Final = "org.freedesktop.systemd1.UnitExists"
 _NOT_THERE: Final = "org.freedesktop.systemd1.NoSuchUnit"
@@ -131,7 +133,7 @@ class SystemdSlices:
 
     async def _limits(self, bus: Bus, settings: CgroupSettings) -> tuple[list[Property], CgroupSettings]:
         if self._systemd is None:
-            self._systemd = systemd_version(str(await bus.get(MANAGER, "Version")))
+            self._systemd = systemd_version(await bus.get(MANAGER, "Version", "s"))
         return limit_properties(settings, self.version, self._systemd)
 
     async def _set(self, bus: Bus, unit: str, properties: Sequence[Property]) -> None:
@@ -142,12 +144,15 @@ class SystemdSlices:
         """Have systemd do something with the slice, and wait until it has."""
         unit = systemd_unit(name)
         async with bus.signals(MANAGER, "JobRemoved") as removed:
-            (job,) = await bus.call(MANAGER, method, signature, unit, "replace", *map(_as_list, arguments))
+            details = map(_as_list, arguments)
+            (job,) = await bus.call(MANAGER, method, signature, unit, "replace", *details, answer="o")
             result = "nothing"
             with trio.move_on_after(JOB_WITHIN):
-                async for _number, path, _unit, said in removed:
-                    if path == job:
-                        result = said
+                async for told in removed:
+                    if len(told) != _ABOUT_JOB:
+                        raise BusError(f"expected number, path, unit and result of a job with JobRemoved, got {told}")
+                    if told[1] == job:
+                        result = told[-1]
                         break
                 else:
                     raise BusError("systemd or the message bus has gone, or was started anew")

@@ -46,7 +46,7 @@ class SystemLogind:
     async def session(self) -> AsyncIterator[Session]:
         with _logind_errors():
             async with open_bus(self.bus) as bus:
-                await bus.get(LOGIND, "InhibitDelayMaxUSec")  # the bus starts it where it does not run
+                await bus.get(LOGIND, "InhibitDelayMaxUSec", "t")  # the bus starts it where it does not run
                 async with bus.signals(LOGIND, "PrepareForShutdown") as signals:
                     yield Session(bus, signals, self.override)
 
@@ -61,13 +61,11 @@ class Session:
 
     async def is_shutting_down(self) -> bool:
         with _logind_errors():
-            return bool(await self.bus.get(LOGIND, "PreparingForShutdown"))
+            return bool(await self.bus.get(LOGIND, "PreparingForShutdown", "b"))
 
     async def longest_delay(self) -> float:
         with _logind_errors():
-            microseconds = await self.bus.get(LOGIND, "InhibitDelayMaxUSec")
-        if not isinstance(microseconds, int):
-            raise LogindError(f"expected a number as InhibitDelayMaxUSec of logind, got {microseconds!r}")
+            microseconds: int = await self.bus.get(LOGIND, "InhibitDelayMaxUSec", "t")
         return microseconds / 1e6
 
     async def allow_delay(self, seconds: int) -> None:
@@ -83,7 +81,7 @@ class Session:
 
     async def inhibit(self) -> FileInhibitor:
         with _logind_errors():
-            (descriptor,) = await self.bus.call(LOGIND, "Inhibit", "ssss", *WHAT)
+            (descriptor,) = await self.bus.call(LOGIND, "Inhibit", "ssss", *WHAT, answer="h")
         return FileInhibitor(descriptor.to_raw_fd())
 
     async def next_change(self) -> bool:
