@@ -13,11 +13,13 @@ from tests.allocation.situations import Amounts, amounts, requirements
 from tests.killed_writer import kill_at_every_step
 from trikubelet.allocation import store as store_module
 from trikubelet.allocation.model import PodAllocation
-from trikubelet.allocation.store import ALLOCATED_FILE, AllocationStore
+from trikubelet.allocation.store import ACTUATED_FILE, ALLOCATED_FILE, AllocationStore
 from trikubelet.checkpoint import BrokenCheckpointError, CheckpointError, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from trio.testing import MockClock
 
 SUFFIXES = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "n", "u", "m", "k", "M", "G", "T", "P", "E", "")
 FACTORS = ("1", "0.1", "0.03", "10", "100", "512", "1000", "1024", "700", "10000")
@@ -104,6 +106,18 @@ def test_a_broken_file_is_told_with_what_to_do(path: Path) -> None:
     path.write_text("{")
     with pytest.raises(BrokenCheckpointError, match=f"{path}: .*drain this node, delete the file"):
         AllocationStore.open(path)
+
+
+def test_what_to_do_without_a_record_of_what_the_runtime_was_told(tmp_path: Path) -> None:
+    path = tmp_path / ACTUATED_FILE
+    path.write_text("{")
+    with pytest.raises(BrokenCheckpointError) as caught:
+        AllocationStore.open(path)
+    assert str(path) in str(caught.value)
+    assert str(caught.value).endswith(
+        "; it told what the runtime was last told of pods' resources: move the file away, then start the agent again: "
+        "pods go on running, and the runtime is asked what they have"
+    )
 
 
 async def test_what_is_the_same_is_not_written_again(path: Path) -> None:
@@ -236,6 +250,38 @@ async def test_of_two_that_wait_for_a_write_that_fails_both_are_told(path: Path)
         nursery.start_soon(wait)
         nursery.start_soon(wait)
     assert len(told) == 2
+
+
+async def test_those_that_wait_while_the_disk_is_full_wait_for_one_write(path: Path, autojump_clock: MockClock) -> None:
+    writes, full = 0, True
+
+    async def write(data: str) -> None:
+        nonlocal writes
+        writes += 1
+        await trio.sleep(10)
+        if full:
+            raise CheckpointError(path, "cannot be written: No space left on device")
+
+    store = AllocationStore({}, write)
+    told = []
+
+    async def start(number: int) -> None:
+        await trio.sleep(number / 10)
+        store.set(f"pod-{number}", SMALL)
+        try:
+            await store.flush()
+        except CheckpointError as error:
+            told.append(str(error))
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(start, number)
+    assert (writes, trio.current_time() - began) == (1, 10)
+    assert told == 50 * [f"checkpoint {path}: cannot be written: No space left on device"]
+    full = False
+    await store.flush()
+    assert (writes, store.is_durable) == (2, True)
 
 
 RESIZER = """

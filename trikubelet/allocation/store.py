@@ -5,7 +5,8 @@ The file is the kubelet's (`allocation/state`), so a node can be taken over in b
     {"data": "{\"entries\":{\"<uid>\":{\"ContainerResources\":{…},\"PodLevelResources\":…}}}", "checksum": …}
 
 Reading and setting is done in memory. Whoever must not go on before the disk has it waits for `flush`; all who wait at
-one time share a write. What is forgotten leaves the file with the next write: a pod too many in it does no harm.
+one time share a write, and its failure. What is forgotten leaves the file with the next write: a pod too many in it
+does no harm.
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import trio
 
 from trikubelet.allocation.model import PodAllocation, from_wire, to_wire
-from trikubelet.checkpoint import BrokenCheckpointError, GrowingChecksum, read_checkpoint, write_checkpoint
+from trikubelet.checkpoint import (
+    BrokenCheckpointError,
+    CheckpointError,
+    GrowingChecksum,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -27,7 +35,23 @@ ACTUATED_FILE: Final = "actuated_pods_state"
 """Names below the agent's root directory, as a kubelet's."""
 
 _ENTRIES: Final = "entries"
-_ADVICE: Final = "it told what resources pods were given; drain this node, delete the file, then start the agent again"
+_ADVICE: Final = {
+    ALLOCATED_FILE: (
+        "it told what resources pods were given; drain this node, delete the file, then start the agent again"
+    ),
+    ACTUATED_FILE: (
+        "it told what the runtime was last told of pods' resources: move the file away, then start the agent again: "
+        "pods go on running, and the runtime is asked what they have"
+    ),
+}
+
+
+@attrs.define(eq=False)
+class _Write:
+    """A write on its way."""
+
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    failure: CheckpointError | None = None
 
 
 class AllocationStore:
@@ -48,7 +72,7 @@ class AllocationStore:
         self._changes = 0
         """How many changes there were that have to be written."""
         self._durable_changes = 0
-        self._writing: trio.Event | None = None
+        self._writing: _Write | None = None
 
     @classmethod
     def open(cls, path: Path) -> AllocationStore:
@@ -68,7 +92,7 @@ class AllocationStore:
             data = read()
             return cls({} if data is None else _entries(path, data), write, data)
         except BrokenCheckpointError as error:
-            raise BrokenCheckpointError(path, f"{error.problem}; {_ADVICE}") from error
+            raise BrokenCheckpointError(path, f"{error.problem}; {_ADVICE[path.name]}") from error
 
     def get(self, uid: str) -> PodAllocation | None:
         """The pod's allocation; the same object until another one is set."""
@@ -103,7 +127,8 @@ class AllocationStore:
     async def flush(self) -> None:
         """Return when all that was set before is on the disk; at once when it is already.
 
-        Raises CheckpointError when it cannot be written; the old file is still there, and the next `flush` tries again.
+        Raises CheckpointError when it cannot be written: then all who wait are told, the old file is still there, and
+        the next `flush` tries again.
         A write that has begun is not abandoned on cancellation: two at a time would spoil each other's file.
         """
         wanted = self._changes
@@ -111,19 +136,29 @@ class AllocationStore:
             if self._writing is None:
                 await self._write()
             else:
-                await self._writing.wait()
+                await self._wait_for(self._writing)
 
     async def _write(self) -> None:
         changes, data = self._changes, self._data()
         if data != self._written:
-            self._writing = done = trio.Event()
+            self._writing = write = _Write()
             try:
                 await self._write_out(data)
+            except CheckpointError as error:
+                write.failure = error
+                raise
             finally:
                 self._writing = None
-                done.set()
+                write.ended.set()
             self._written = data
         self._durable_changes = changes
+
+    @staticmethod
+    async def _wait_for(write: _Write) -> None:
+        """Raises CheckpointError. One by one, those that wait for a slow disk that is full would wait for hours."""
+        await write.ended.wait()
+        if write.failure is not None:
+            raise CheckpointError(write.failure.path, write.failure.problem) from write.failure
 
     def _data(self) -> str:
         if not self._texts:
