@@ -95,13 +95,15 @@ def interruptible_once() -> Iterator[ExitStack]:
 
 
 @contextmanager
-def running_agent(folder: Path, endpoint: str = "embedded", flags: Sequence[str] = ()) -> Iterator[AgentProcess]:
+def running_agent(
+    folder: Path, endpoint: str = "embedded", flags: Sequence[str] = (), **settings: Any
+) -> Iterator[AgentProcess]:
     """Start an agent on `folder/manifests`; at the end it drains and is waited for."""
     (folder / "manifests").mkdir(exist_ok=True)
     command = [
         *COMMAND,
         "run",
-        f"--config={write_configuration(folder)}",
+        f"--config={write_configuration(folder, **settings)}",
         f"--manifests={folder / 'manifests'}",
         f"--root-dir={folder / 'root'}",
         f"--runtime-endpoint={endpoint}",

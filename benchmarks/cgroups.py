@@ -1,12 +1,15 @@
 """What cgroups add to a pod's start: the pod's own group and those of the classes, beside bare mkdir and writes.
 
-    python -m benchmarks.cgroups [--json FILE] [--starts N] [--others N,N,…]
+    python -m benchmarks.cgroups [--json FILE] [--starts N] [--others N,N,…] [--containerd N]
 
 A simulated node runs the other pods, each with a group of the kernel's, since what a start costs may depend on how many
 there are. Then one more pod after the other gets its groups as a sync makes them before the sandbox: the group of its
 class is brought up to date, its own is made. The floor makes the same folders in the same hierarchies and writes the
 same texts, in place and without threads. Both take turns, so that noise hits both alike. Beside that it is measured
 what later syncs pay that look for the group, and the end; neither counts for a start.
+
+With `--containerd`, pods are also started by two whole agents, each on a containerd of its own, one with cgroups and
+one without, in turns: from the manifest to the running container.
 
 Everything is below a cgroup root of the benchmark's own, which is gone afterwards. Needs root.
 """
@@ -16,10 +19,11 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Final
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
@@ -41,6 +45,8 @@ from trikubelet.sim.node import ScriptedSource, simulated_node
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from benchmarks.manifest_agents import ManifestFolder
+    from tests.containerd_node import ContainerdNode
     from trikubelet.agent import Agent
     from trikubelet.api import Pod
 
@@ -49,6 +55,8 @@ AIM: Final = 5.0
 OPTIONS: Final = CgroupOptions(pod_pids_limit=1000)
 PATIENCE: Final = 120.0
 WARM_UP: Final = 5
+TURN: Final = 0.5
+"""Seconds after a pod on a real runtime."""
 PAUSE: Final = 0.05
 """Seconds between two pods: the classes follow."""
 SETTLE: Final = 10.0
@@ -195,6 +203,43 @@ async def measure(hierarchies: Hierarchies, root: CgroupName, others: int, start
     return measured
 
 
+def measure_on_containerd(root: CgroupName, runs: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of single starts with cgroups and without. The first of each only warms up."""
+    from benchmarks.agent_process import running_agent
+    from benchmarks.manifest_agents import ManifestFolder
+    from benchmarks.pod_start import Folders, Runtime, time_agent, two_nodes
+
+    with TemporaryDirectory(prefix="trikubelet-cgroups-") as name, ExitStack() as stack:
+        folders = Folders(Path(name) / "files")
+        nodes = stack.enter_context(two_nodes(Path(name)))
+        with_cgroups: dict[str, Any] = {
+            "cgroupRoot": to_cgroupfs(root),
+            "cgroupsPerQOS": True,
+            "enforceNodeAllocatable": ["pods"],
+            "podPidsLimit": 1000,
+        }
+        sides: list[tuple[ContainerdNode, ManifestFolder, list[float]]] = []
+        without: dict[str, Any] = {}
+        for kind, node, settings in (("with", nodes.agent, with_cgroups), ("without", nodes.floor, without)):
+            folder = folders.top / kind
+            sides.append((node, ManifestFolder(folder, folders.sign), []))
+            agent = stack.enter_context(running_agent(folder, node.endpoint, **settings))
+            agent.wait_until_it_listens()
+
+        async def take_turns() -> None:
+            for run in range(runs + 1):
+                for number, (node, manifests, times) in enumerate(sides):
+                    async with Runtime.on(node) as outside:
+                        pod = f"one-{number}-{run}"
+                        times.append(1000 * await time_agent(folders, outside, manifests, [pod]))
+                        manifests.remove([pod])
+                        await outside.gone()
+                        await trio.sleep(TURN)
+
+        trio.run(take_turns)
+    return sides[0][2][1:], sides[1][2][1:]
+
+
 def _row(name: str, values: Sequence[float]) -> list[str]:
     return [name, *(f"{value:.2f}" for value in (median(values), p99(values), max(values)))]
 
@@ -207,7 +252,8 @@ def p99(values: Sequence[float]) -> float:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims there.")
 @click.option("--starts", default=200, show_default=True, help="Pods that are started beside each crowd.")
 @click.option("--others", default="0,100,500", show_default=True, help="Other pods on the node.")
-def main(json_file: Path | None, starts: int, others: str) -> None:
+@click.option("--containerd", "on_containerd", default=0, help="Starts on a real runtime, with and without.")
+def main(json_file: Path | None, starts: int, others: str, on_containerd: int) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     hierarchies = read_hierarchies()
     rows: list[list[str]] = []
@@ -222,6 +268,9 @@ def main(json_file: Path | None, starts: int, others: str) -> None:
                 _row(f"{crowd} other pods: removed after the end", measured.removed),
             ]
             worst = max(worst, median(measured.added))
+        if on_containerd:
+            for kind, times in zip(("with", "without"), measure_on_containerd(root, on_containerd), strict=True):
+                rows.append(_row(f"containerd, manifest to running: {kind} cgroups", times))
     print_table(f"Milliseconds, cgroup v{hierarchies.version}, {starts} pods", ["", "p50", "p99", "most"], rows)
     met = report([Result("time added to a pod's start by cgroups, p50", "ms", worst, AIM)], json_file)
     sys.exit(0 if met else 1)

@@ -143,8 +143,12 @@ class PodCgroupKeeper:
         name = pod_name(self._root, pod)
         while (gone := self._going.get(pod.metadata.uid)) is not None:  # a static pod's UID may come back
             await gone.wait()
-        if not self._counts(pod):
+        counted = self._demands.get(pod.metadata.uid)
+        if counted is None or counted[0] is not pod:
             await self._follow()
+        else:
+            async with self._tiers:
+                pass  # the groups of the classes follow from this pod, or are about to
         began = trio.current_time()
         made = await self._driver.make(name, pod_settings(pod, self._options))
         if made:
@@ -194,11 +198,6 @@ class PodCgroupKeeper:
         name = (await self.found()).get(uid)
         if name is not None:
             await self._driver.update(name, CgroupSettings(cpu_shares=MIN_SHARES))
-
-    def _counts(self, pod: Pod) -> bool:
-        """Whether the groups of the classes follow from this pod too, and have been written."""
-        counted = self._demands.get(pod.metadata.uid)
-        return counted is not None and counted[0] is pod and not self._tiers.locked()
 
     def _wanted(self) -> dict[str, CgroupSettings]:
         """A pod's requests are summed once for each pod object, not for each pod that comes or goes."""
