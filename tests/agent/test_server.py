@@ -45,6 +45,7 @@ POD: Final = {
     "spec": {"containers": [{"name": "main", "image": "test:1"}]},
 }
 ALONE: Final[dict[str, Any]] = {
+    **WITHOUT_CGROUPS,
     "authentication": {"webhook": {"enabled": False}, "anonymous": {"enabled": True}},
     "authorization": {"mode": "AlwaysAllow"},
 }
