@@ -149,7 +149,8 @@ def test_overhead_counts_in_requests_and_limits() -> None:
 
 def test_processes_are_limited_only_where_asked() -> None:
     assert pod_settings(best_effort(), CgroupOptions(pod_pids_limit=100)).pids == 100
-    assert pod_settings(best_effort(), CgroupOptions(pod_pids_limit=-1)).pids is None
+    for unlimited in (-1, -2, 0):
+        assert pod_settings(best_effort(), CgroupOptions(pod_pids_limit=unlimited)).pids is None
 
 
 @pytest.mark.parametrize(

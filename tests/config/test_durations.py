@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -55,3 +56,16 @@ def test_durations_are_written_as_go_writes_them(value: timedelta, text: str) ->
 @given(st.timedeltas(min_value=timedelta(days=-3000), max_value=timedelta(days=3000)))
 def test_what_is_written_reads_back(value: timedelta) -> None:
     assert parse_duration(format_duration(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("5", "expected a duration such as \"1m30s\" (units us, ms, s, m, h), got '5'"),
+        ("1ns", "expected a duration in whole microseconds, got '1ns'"),
+    ],
+)
+def test_what_is_expected_is_what_is_taken(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        parse_duration(text)
+    assert parse_duration("5000ns") == timedelta(microseconds=5)

@@ -75,11 +75,15 @@ def test_zero_means_the_default_only_where_go_has_no_pointer(tmp_path: Path) -> 
 
 
 def test_defaults_follow_the_fields_they_depend_on(tmp_path: Path) -> None:
-    file = write(tmp_path / "k.yaml", "nodeStatusUpdateFrequency: 7s\nmaxParallelImagePulls: 3\npodPidsLimit: -5\n")
+    file = write(
+        tmp_path / "k.yaml",
+        "nodeStatusUpdateFrequency: 7s\nmaxParallelImagePulls: 3\npodPidsLimit: -5\ncgroupRoot: a/b\n",
+    )
     config = load_configuration(file).config
     assert config.node_status_report_frequency == timedelta(seconds=7)
     assert config.serialize_image_pulls is False
     assert config.pod_pids_limit == -1
+    assert config.cgroup_root == "/a/b"
 
 
 def test_each_thing_without_effect_is_named_in_one_warning(tmp_path: Path) -> None:
@@ -135,6 +139,13 @@ def test_all_wrong_types_are_reported_at_once_with_their_lines(tmp_path: Path) -
         ("imageGCLowThresholdPercent: 90", "imageGCLowThresholdPercent: must be less than imageGCHighThresholdPercent"),
         ("imageGCHighThresholdPercent: 101", "imageGCHighThresholdPercent: must be between 0 and 100, got 101"),
         ("maxPods: -1", "maxPods: must be at least 0, got -1"),
+        ("evictionMaxPodGracePeriod: -1", "evictionMaxPodGracePeriod: must be at least 0, got -1"),
+        ("evictionPressureTransitionPeriod: -1s", "evictionPressureTransitionPeriod: must not be negative, got -1s"),
+        ("cgroupRoot: /pods/../other", 'cgroupRoot: must be a path without "..", got "/pods/../other"'),
+        (
+            "featureGates: {InPlacePodVerticalScaling: false}",
+            "featureGates: cannot set feature gate InPlacePodVerticalScaling to false, feature is locked to true",
+        ),
         ("port: 70000", "port: must be between 1 and 65535"),
         ("maxParallelImagePulls: 2\nserializeImagePulls: true", "maxParallelImagePulls: must be 1 unless"),
         ("crashLoopBackOff: {maxContainerRestartPeriod: 10m}", "crashLoopBackOff.maxContainerRestartPeriod: must be"),

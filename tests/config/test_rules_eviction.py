@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import attrs
 import pytest
 
@@ -25,6 +27,8 @@ def problems(**settings: object) -> dict[str, str]:
             "evictionSoftGracePeriod[memory.available]",
         ),
         ({"eviction_minimum_reclaim": {"nodefs.available": "-1Gi"}}, "evictionMinimumReclaim[nodefs.available]"),
+        ({"eviction_max_pod_grace_period": -1}, "evictionMaxPodGracePeriod"),
+        ({"eviction_pressure_transition_period": timedelta(seconds=-1)}, "evictionPressureTransitionPeriod"),
     ],
 )
 def test_what_is_no_threshold_is_refused(settings: dict[str, object], path: str) -> None:

@@ -56,6 +56,8 @@ def _derive(config: KubeletConfiguration, explicit: frozenset[str]) -> KubeletCo
         changes["serialize_image_pulls"] = False
     if config.pod_pids_limit < 0:
         changes["pod_pids_limit"] = -1
+    if config.cgroup_root and not config.cgroup_root.startswith("/"):
+        changes["cgroup_root"] = f"/{config.cgroup_root}"  # The kubelet counts both from the root of the hierarchy.
     return attrs.evolve(config, **changes) if changes else config
 
 

@@ -38,7 +38,7 @@ def parse_duration(text: str) -> timedelta:
         total += Fraction(term[1].rstrip(".")) * _NANOSECONDS[term[2]]
         position = term.end()
     if not body or position < len(body):
-        raise ValueError(f'expected a duration such as "1m30s" (units ns, us, ms, s, m, h), got {text!r}')
+        raise ValueError(f'expected a duration such as "1m30s" (units us, ms, s, m, h), got {text!r}')
     nanoseconds = int(total)
     if nanoseconds >= _LIMIT:
         raise ValueError(f"expected a duration under 292 years, got {text!r}")

@@ -412,6 +412,9 @@ SUPPORTED_FEATURE_GATES: Final = frozenset(
 )
 """Feature gates that change what the agent does."""
 
+LOCKED_FEATURE_GATES: Final = {"InPlacePodVerticalScaling": True}
+"""What the agent does in any case; the kubelet has had the same gates and refuses other values."""
+
 RELATIVE_PATHS: Final = (
     "staticPodPath",
     "authentication.x509.clientCAFile",

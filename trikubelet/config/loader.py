@@ -23,6 +23,7 @@ from trikubelet.config.flags import FLAG_BY_NAME, apply_flags
 from trikubelet.config.kubelet_configuration import (
     API_VERSION,
     KIND,
+    LOCKED_FEATURE_GATES,
     RELATIVE_PATHS,
     SUPPORTED,
     SUPPORTED_FEATURE_GATES,
@@ -237,5 +238,5 @@ def _support_warnings(decoded: Decoded) -> Iterator[str]:
     for name in sorted(decoded.explicit - SUPPORTED - {problem.path for problem in decoded.unknown}):
         yield f"{name} is set but not supported yet: it has no effect"
     for gate, value in sorted(decoded.config.feature_gates.items()):
-        if gate not in SUPPORTED_FEATURE_GATES:
+        if gate not in SUPPORTED_FEATURE_GATES and gate not in LOCKED_FEATURE_GATES:
             yield f"featureGates[{gate}]={str(value).lower()} has no effect: this agent has no such gate"

@@ -18,6 +18,7 @@ from trikubelet.config.decode import FieldProblem
 from trikubelet.config.durations import format_duration
 from trikubelet.config.kubelet_configuration import (
     EMBEDDED_RUNTIME,
+    LOCKED_FEATURE_GATES,
     PLEG_GATES,
     SHUTDOWN_GATES,
     KubeletConfiguration,
@@ -37,6 +38,7 @@ _ANY: Final = None
 _RANGES: Final[tuple[tuple[str, int | None, int | None], ...]] = (
     ("node_lease_duration_seconds", 1, _ANY),
     ("event_burst", 0, _ANY),
+    ("eviction_max_pod_grace_period", 0, _ANY),
     ("event_record_qps", 0, _ANY),
     ("healthz_port", 0, 65535),
     ("image_gc_high_threshold_percent", 0, 100),
@@ -88,6 +90,7 @@ def check_configuration(config: KubeletConfiguration) -> list[FieldProblem]:
         *check_resources(config),
         *_check_durations(config),
         *_check_relations(config),
+        *_check_locked_gates(config),
         *_check_shutdown(config),
         *_check_images_and_logs(config),
         *_check_eviction(config),
@@ -143,6 +146,8 @@ def _check_relations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
         yield FieldProblem("maxParallelImagePulls", "must be 1 unless serializeImagePulls is false")
     if config.system_cgroups and not config.cgroup_root:
         yield FieldProblem("systemCgroups", "needs cgroupRoot")
+    if ".." in config.cgroup_root.split("/"):
+        yield FieldProblem("cgroupRoot", f'must be a path without "..", got "{config.cgroup_root}"')
     if config.run_once:
         yield FieldProblem("runOnce", "must not be set: the run-once mode was removed from the kubelet")
     if not any(config.feature_gates.get(gate, True) for gate in PLEG_GATES):
@@ -150,6 +155,16 @@ def _check_relations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
     ids = config.user_namespaces.ids_per_pod if config.user_namespaces else None
     if ids is not None and (ids % 65536 or not 65536 <= ids <= 2**32 - 1):
         yield FieldProblem("userNamespaces.idsPerPod", f"must be a multiple of 65536 and at most 4294967295, got {ids}")
+
+
+def _check_locked_gates(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    for gate, locked in LOCKED_FEATURE_GATES.items():
+        value = config.feature_gates.get(gate, locked)
+        if value != locked:
+            asked, fixed = str(value).lower(), str(locked).lower()
+            yield FieldProblem(
+                "featureGates", f"cannot set feature gate {gate} to {asked}, feature is locked to {fixed}"
+            )
 
 
 def _check_shutdown(config: KubeletConfiguration) -> Iterator[FieldProblem]:
@@ -192,6 +207,10 @@ def _check_images_and_logs(config: KubeletConfiguration) -> Iterator[FieldProble
 
 
 def _check_eviction(config: KubeletConfiguration) -> Iterator[FieldProblem]:
+    """The kubelet takes negative times: it then kills pods at once, and never reports pressure."""
+    period = config.eviction_pressure_transition_period
+    if period < timedelta(0):
+        yield FieldProblem("evictionPressureTransitionPeriod", f"must not be negative, got {format_duration(period)}")
     try:
         eviction_config(config)
     except ThresholdsError as error:
