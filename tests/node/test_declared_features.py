@@ -15,8 +15,9 @@ def test_only_what_is_done_is_declared() -> None:
 
 
 def test_a_feature_gate_takes_a_feature_away() -> None:
-    assert "RestartAllContainersOnContainerExits" in declared_features({})
-    assert "RestartAllContainersOnContainerExits" not in declared_features(
-        {"RestartAllContainersOnContainerExits": False}
+    assert declared_features({"RestartAllContainersOnContainerExits": False}) == (
+        "ExtendWebSocketsToKubelet",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
     )
     assert declared_features({"NodeDeclaredFeatures": False}) == ()
