@@ -23,6 +23,37 @@ __all__ = ["bus"]
 CRITICAL = 2_000_000_000
 
 
+WITHOUT_TIME_AND_SLICES = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import trikubelet.agent, trikubelet.run
+from trikubelet.agent_options import AgentOptions
+from trikubelet.agent_resources import _driver
+from trikubelet.agent_shutdown import node_shutdown
+from trikubelet.cgroups.hierarchy import Hierarchies
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
+
+options = AgentOptions(configuration=KubeletConfiguration(), root_dir=Path("/nowhere"), node_name="n")
+assert node_shutdown(SimpleNamespace(options=options), logind=None, on_machine=True) is None
+assert _driver("cgroupfs", Hierarchies(2, {}, Path("/nowhere"))).version == 2
+print([name for name in sys.modules if name.startswith("jeepney") or name == "trikubelet.dbus"])
+"""
+
+
+def test_who_needs_no_message_bus_does_not_load_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TIME_AND_SLICES],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        cwd=REPOSITORY,
+    )
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.fixture
 def login1(bus: PrivateBus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login1Client]:
     """The logind that agents find."""
