@@ -21,7 +21,7 @@ from trikubelet.agent_resources import CgroupStartError, ResourceParts
 from trikubelet.cgroups.errors import CgroupError, CgroupNotAllowedError
 from trikubelet.cgroups.hierarchy import V1_REQUIRED, Hierarchies
 from trikubelet.cgroups.lock import hold_root
-from trikubelet.cgroups.settings import MEMORY
+from trikubelet.cgroups.settings import MEMORY, pod_settings
 from trikubelet.clock import TrioClock
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.cri import v1
@@ -221,3 +221,16 @@ async def test_memory_of_classes_is_kept_with_the_gate_only(stage: Stage) -> Non
     stage.hierarchies = V2
     assert stage.parts(feature_gates={"MemoryQoS": True}).options.memory_qos
     assert not stage.parts().options.memory_qos
+
+
+def test_memory_is_reserved_by_tiers_where_the_policy_says_so(stage: Stage) -> None:
+    pod, gate = burstable("u-1", memory="64Mi"), {"MemoryQoS": True}
+    for hierarchies, policy, protected in (
+        (V2, "TieredReservation", {"memory.low": str(64 * 2**20)}),
+        (V2, "None", {}),
+        (V1, "TieredReservation", {}),
+    ):
+        stage.hierarchies = hierarchies
+        options = stage.parts(memory_reservation_policy=policy, feature_gates=gate).options
+        assert options.tiered_reservation is (policy == "TieredReservation")
+        assert pod_settings(pod, options).unified == protected
