@@ -1,7 +1,7 @@
 """Resizing pods against the simulated runtime: what is told to whom, in which order, and what a failure leaves.
 
-The tables are facts of the kubelet's `TestDoPodResizeAction`, `TestValidatePodResizeAction` and
-`TestUpdatePodContainerResources`.
+The tables are facts of the kubelet's `TestDoPodResizeAction`, `TestUpdatePodContainerResources` and
+`TestValidatePodResizeAction`; that of `TestCmpActuatedAllocated` is in `test_resize_plan`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from trikubelet.cgroups.settings import (
     CgroupSettings,
     cpu_quota,
     cpu_shares,
+    pod_settings,
 )
 from trikubelet.cri.client import RuntimeClient
 from trikubelet.runtime.actuated import ActuatedResources
@@ -33,7 +34,7 @@ from trikubelet.runtime.resize import (
     decrease_problem,
     decreasing_memory_limits,
 )
-from trikubelet.runtime.resize_plan import Amounts, ContainerToResize, PodResize
+from trikubelet.runtime.resize_plan import Amounts, ContainerToResize, PodResize, amounts
 from trikubelet.runtime.results import SyncAction
 from trikubelet.sim.memory import memory_allocations
 
@@ -224,6 +225,54 @@ async def test_a_pod_is_resized_step_by_step(autojump_clock: MockClock, node: No
         record = actuated.of_pod("uid-web").resources
         assert record is not None
         assert record.pod == pod.spec.resources
+
+
+@pytest.mark.parametrize("sidecars", [False, True])
+@pytest.mark.parametrize(
+    ("resource", "told"),
+    [
+        ("cpu", [four(150, 150, 100, 100), four(250, 250, 200, 200), four(350, 350, 300, 300)]),
+        ("memory", [four(100, 100, 150, 150), four(200, 200, 250, 250), four(300, 300, 350, 350)]),
+    ],
+)
+async def test_with_one_resource_the_other_is_told_as_it_was(
+    autojump_clock: MockClock, node: Node, resource: str, told: list[Amounts], sidecars: bool
+) -> None:
+    before = [four(amount, amount, amount, amount) for amount in (100, 200, 300)]
+    wanted = [four(amount, amount, amount, amount) for amount in (150, 250, 350)]
+
+    def pod_with(sizes: list[Amounts]) -> Pod:
+        policy = {"restart_policy": "Always"} if sidecars else {}
+        three = tuple(
+            make_container(name, resources=resources(one), **policy) for name, one in zip("abc", sizes, strict=True)
+        )
+        return make_pod(make_container("main"), init_containers=three) if sidecars else make_pod(*three)
+
+    old, pod = pod_with(before), pod_with(wanted)
+    for _ in "abc":  # sidecars start one after the other
+        await node.sync(old)
+    status = await node.status(old)
+    ids = {one.name: one.id for one in status.container_statuses}
+    changes = [
+        ContainerToResize(ids[container.name], container, after, current)
+        for container, current, after in zip(
+            pod.spec.init_containers or pod.spec.containers, before, wanted, strict=True
+        )
+    ]
+    actuated = ActuatedResources(memory_allocations({}, ACTUATED))
+    actuated.sandbox_made(old)
+
+    async def usage(pod: Pod, status: PodRuntimeStatus) -> MemoryUse:
+        return MemoryUse(20, {})
+
+    cgroups = FakeCgroups(pod_settings(old, CgroupOptions()))
+    resizer = PodResizer(RuntimeClient(node.channel), node.options, Resizing(actuated, cgroups, CgroupOptions(), usage))
+    plan = PodResize(cpu=tuple(changes)) if resource == "cpu" else PodResize(memory=tuple(changes))
+    result = await resizer.resize(pod, status, status.sandbox_statuses[0].id, plan)
+    assert result.message == ""
+    record = actuated.of_pod("uid-web").resources
+    assert record is not None
+    assert [amounts(record.containers[name]) for name in "abc"] == told
 
 
 # A decrease of memory

@@ -1,4 +1,5 @@
-"""The outcomes of the kubelet's tables `TestComputePodActionsForPodResize` and `TestIsPodResizeInProgress`."""
+"""The outcomes of the kubelet's tables `TestComputePodActionsForPodResize`, `TestIsPodResizeInProgress` and
+`TestCmpActuatedAllocated`."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from trikubelet.runtime.resize_plan import (
     Amounts,
     ContainerToResize,
     PodResize,
+    amounts,
     is_resize_in_progress,
 )
 
@@ -446,3 +448,42 @@ def test_a_resize_of_the_pod_as_a_whole_is_in_progress(
     allocated: Any, told: Any, one: One, *, known: bool, expected: bool
 ) -> None:
     assert in_progress((one,), ResizeGates(pod_level=known), allocated, told) is expected
+
+
+REQUESTS, LIMITS = ({"cpu": "10m", "memory": "20Mi"}, {"cpu": "20m", "memory": "10Mi"})
+EMPTY = ResourceRequirements()
+
+
+def asked(requests: dict[str, str], limits: dict[str, str] | None = None) -> ResourceRequirements:
+    return ResourceRequirements(
+        requests={name: Quantity(amount) for name, amount in requests.items()},
+        limits={name: Quantity(amount) for name, amount in (limits or {}).items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "allocated", "same"),
+    [
+        (None, None, True),
+        (None, EMPTY, True),
+        (EMPTY, None, True),
+        (EMPTY, EMPTY, True),
+        (EMPTY, asked({"cpu": "10m"}), False),
+        (EMPTY, asked(REQUESTS), False),
+        (asked(REQUESTS), asked(REQUESTS), True),
+        (asked(REQUESTS), asked({}, REQUESTS), False),
+        (asked(REQUESTS, LIMITS), asked(REQUESTS, LIMITS), True),
+        (asked(REQUESTS, LIMITS), asked({**REQUESTS, "hugepages-2Mi": "2Mi"}, LIMITS), True),
+    ],
+)
+def test_a_pod_as_a_whole_is_resized_where_cpu_or_memory_differ(
+    told: ResourceRequirements | None, allocated: ResourceRequirements | None, *, same: bool
+) -> None:
+    """As the kubelet's `TestCmpActuatedAllocated`; the last line is what its name promises."""
+    situation = three_running().spec(resources=allocated)
+    names = [container.name for container in situation.pod.spec.containers]
+    whole = amounts(allocated)
+    inherited = asked({}, {"cpu": f"{whole.cpu_limit}m", "memory": str(whole.memory_limit)})
+    actuated = ActuatedPod(PodAllocation(dict.fromkeys(names, inherited), told), ResizeGates())
+    plan = compute_pod_actions(situation.pod, situation.status, actuated=actuated)
+    assert plan.resize == PodResize(pod_level=not same)
