@@ -151,8 +151,12 @@ def test_a_pod_is_resized_while_it_runs(grows: Grows) -> None:
     assert grows.life("restarts")[0] != others[0]
 
     waits_for_another_pod_to_end(grows)
-    is_finished_by_the_next_agent(grows, featureGates={POD_LEVEL: False})
-    is_infeasible_on_a_node_without_the_feature(grows.node)
+    try:
+        is_finished_by_the_next_agent(grows, featureGates={POD_LEVEL: False})
+        is_infeasible_on_a_node_without_the_feature(node)
+    finally:
+        another_agent(node, featureGates={})
+    is_feasible_with_it(node)
     assert grows.life() == before, "neither restarted nor made anew"
 
 
@@ -211,4 +215,22 @@ def is_infeasible_on_a_node_without_the_feature(node: OneNode) -> None:
         lambda: any(message.startswith("ResizeInfeasible: ") for message in node.cluster.messages("whole")),
         "it is told",
     )
+
+
+def is_feasible_with_it(node: OneNode) -> None:
+    def has() -> tuple[Any, bool]:
+        status = dig(node.pod("whole"), "status")
+        pending = any(one["type"].startswith("PodResize") for one in items(status, "conditions"))
+        return dig(status, "resources", "requests", "cpu"), pending
+
+    node.until(lambda: has() == ("20m", False), f"the pod is resized: {has()}")
     node.cluster.delete("pods", "whole", grace=1)
+
+
+def another_agent(node: OneNode, **configuration: Any) -> None:
+    """Pods go on running. The tests that follow have the same node."""
+    node.node.configure(**configuration)
+    if node.node.agent is not None:
+        node.node.send(signal.SIGKILL)
+        assert node.node.ended() == -signal.SIGKILL
+    node.start_agent()
