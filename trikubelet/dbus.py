@@ -23,7 +23,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.fds import FileDescriptor
 from jeepney.io.trio import DBusConnection
 
-from trikubelet.streaming.scopes import body_errors
+from trikubelet.scopes import body_errors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

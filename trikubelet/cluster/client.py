@@ -33,11 +33,11 @@ from trikubelet.cluster.types import (
     WatchEvent,
 )
 from trikubelet.cluster.watching import OpenWatch
+from trikubelet.scopes import running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
 
     from trikubelet.cluster.access import Access
     from trikubelet.cluster.measures import RequestMeasures
@@ -257,36 +257,18 @@ class HttpApiClient:
             await close_reply(answer.reply)
 
 
-def open_client(
+@asynccontextmanager
+async def open_client(
     access: Access,
     *,
     limit: RateLimit | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     rng: random.Random | None = None,
-) -> AbstractAsyncContextManager[HttpApiClient]:
+) -> AsyncIterator[HttpApiClient]:
     """A client that runs within the context. `timeout` in seconds for each call; no `limit`: no limit."""
-    return _RunningClient(HttpApiClient(access, limit=limit, timeout=timeout, rng=rng))
-
-
-class _RunningClient:
-    """Runs a client. What the block raises is none of its nursery's doing, so it leaves as it is, not in a group."""
-
-    def __init__(self, client: HttpApiClient) -> None:
-        self._client = client
-        self._manager = trio.open_nursery()
-        self._nursery: trio.Nursery | None = None
-
-    async def __aenter__(self) -> HttpApiClient:
-        self._nursery = await self._manager.__aenter__()
-        await self._nursery.start(self._client.run)
-        return self._client
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._nursery is not None
-        self._nursery.cancel_scope.cancel()
-        await self._manager.__aexit__(None, None, None)
+    client = HttpApiClient(access, limit=limit, timeout=timeout, rng=rng)
+    async with running(client.run):
+        yield client
 
 
 def _json(data: object) -> bytes:

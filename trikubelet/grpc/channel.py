@@ -30,6 +30,7 @@ from trikubelet.grpc.status import Failure, failure_of_response
 from trikubelet.grpc.unix import connect_unix
 from trikubelet.grpc.wire import WireStream
 from trikubelet.logs import get_logger
+from trikubelet.scopes import running
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -171,8 +172,9 @@ class Channel(_StubChannel):
         self._failures = 0
         self._connects = 0
         self._running = False
-        self._nursery_manager: AbstractAsyncContextManager[trio.Nursery] | None = None
-        self._nursery: trio.Nursery | None = None
+        self._entered: AbstractAsyncContextManager[trio.CancelScope] | None = None
+        self._scope: trio.CancelScope | None = None
+        """Around the block that the channel was entered with."""
 
     def request(  # type: ignore[override]
         self,
@@ -210,25 +212,21 @@ class Channel(_StubChannel):
             self._finish_attempt(Failure(Status.UNAVAILABLE, "the channel was closed"))
 
     async def __aenter__(self) -> Channel:
-        manager = trio.open_nursery()
-        self._nursery_manager = manager
-        self._nursery = await manager.__aenter__()
-        await self._nursery.start(self.run)
+        entered = running(self.run)
+        self._scope = await entered.__aenter__()
+        self._entered = entered
         return self
 
-    async def __aexit__(
+    async def __aexit__(  # type: ignore[override]
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        # What the block raised is none of this nursery's children's doing, so it leaves as it is, not in a group.
-        assert self._nursery is not None
-        assert self._nursery_manager is not None
-        self._nursery.cancel_scope.cancel()
-        await self._nursery_manager.__aexit__(None, None, None)
+    ) -> bool | None:
+        assert self._entered is not None
+        return await self._entered.__aexit__(exc_type, exc, traceback)
 
     def close(self) -> None:
         """Begin to end a channel entered with `async with`."""
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
 
     def statistics(self) -> ChannelStatistics:
         """What a debugger wants to see."""

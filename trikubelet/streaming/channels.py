@@ -20,8 +20,8 @@ import attrs
 import trio
 from wsproto.frame_protocol import CloseReason
 
+from trikubelet.scopes import body_errors
 from trikubelet.streaming.inbox import Inbox, Room
-from trikubelet.streaming.scopes import body_errors
 from trikubelet.streaming.websocket import LINGER, MessagePart, WebSocket, WebSocketClosed, open_websocket
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import trio
 from wsproto.utilities import generate_accept_token, generate_nonce
 
+from trikubelet.scopes import body_errors
 from trikubelet.streaming.channels import ERROR, RESIZE, STDERR, STDIN, STDOUT, V4, V5, Channel, open_channels
 from trikubelet.streaming.command import CommandResult, CommandStreams, Failed, TerminalSize, decode_status
 from trikubelet.streaming.handshake import SPDY, STREAM_PROTOCOL, TUNNEL_PREFIX, WEBSOCKET_PROTOCOL
-from trikubelet.streaming.scopes import body_errors
 from trikubelet.streaming.spdy import SpdySession, SpdyStream, open_spdy
 from trikubelet.streaming.upgrade import Upgraded, UpgradeError, upgrade
 from trikubelet.streaming.websocket import WebSocketByteStream, open_websocket

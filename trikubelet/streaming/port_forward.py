@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.scopes import body_errors
 from trikubelet.server.messages import HTTPError
 from trikubelet.streaming.channels import MAX_CHANNELS, PORT_FORWARD_PROTOCOLS, open_channels
 from trikubelet.streaming.command import DEFAULT_TIMEOUTS, StreamingTimeouts
@@ -30,7 +31,6 @@ from trikubelet.streaming.handshake import (
     tunnelled_protocol,
     websocket_protocol,
 )
-from trikubelet.streaming.scopes import body_errors
 from trikubelet.streaming.spdy import SpdySession, SpdyStream, open_spdy
 from trikubelet.streaming.spdy_frames import ResetStatus
 from trikubelet.streaming.websocket import WebSocketByteStream, open_websocket

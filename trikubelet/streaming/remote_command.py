@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.scopes import body_errors
 from trikubelet.streaming.channels import (
     COMMAND_PROTOCOLS,
     ERROR,
@@ -48,7 +49,6 @@ from trikubelet.streaming.handshake import (
     is_websocket,
     websocket_protocol,
 )
-from trikubelet.streaming.scopes import body_errors
 from trikubelet.streaming.spdy import SpdySession, SpdyStream, open_spdy
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.scopes import body_errors
 from trikubelet.streaming.activity import Activity
 from trikubelet.streaming.inbox import Inbox, Room
 from trikubelet.streaming.outbox import Outbox
-from trikubelet.streaming.scopes import body_errors
 from trikubelet.streaming.spdy_frames import (
     MAX_STREAM_ID,
     Data,

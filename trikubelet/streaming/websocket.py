@@ -20,9 +20,9 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessa
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError
 
+from trikubelet.scopes import body_errors
 from trikubelet.streaming.activity import Activity
 from trikubelet.streaming.outbox import Outbox
-from trikubelet.streaming.scopes import body_errors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
