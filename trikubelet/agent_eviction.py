@@ -113,6 +113,7 @@ class _Reclaimer:
 
 def alarm_places(configuration: KubeletConfiguration, config: EvictionConfig) -> AlarmPlaces | None:
     """Where the kernel rings on this machine; None when there is nothing to ring for."""
+    from trikubelet.cgroups.names import paths_of_all_pods
     from trikubelet.eviction.alarms import NODE_PRESSURE, AlarmPlaces
     from trikubelet.eviction.model import MEMORY_SIGNALS, Signal
     from trikubelet.stats.cgroup_places import CgroupPlaces
@@ -122,8 +123,7 @@ def alarm_places(configuration: KubeletConfiguration, config: EvictionConfig) ->
     groups: dict[Signal, Path] = {}
     if configuration.kernel_memcg_notification:
         cgroups = CgroupPlaces(Path("/proc"))
-        root = configuration.cgroup_root.rstrip("/")
-        of_pods = cgroups.at(f"{root}/kubepods") or cgroups.at(f"{root}/kubepods.slice")
+        of_pods = next(filter(None, map(cgroups.at, paths_of_all_pods(configuration.cgroup_root))), None)
         for signal, place in ((Signal.MEMORY, cgroups.root()), (Signal.ALLOCATABLE_MEMORY, of_pods)):
             folder = None if place is None else place.controllers.get("memory")
             if folder is not None:

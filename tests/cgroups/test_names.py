@@ -16,6 +16,7 @@ from trikubelet.cgroups.names import (
     from_cgroupfs,
     from_systemd,
     names_of_uid,
+    paths_of_all_pods,
     pod_name,
     systemd_unit,
     to_cgroupfs,
@@ -150,3 +151,17 @@ def test_the_pod_of_a_group_is_known_again(root: CgroupName, naming: Naming) -> 
 def test_a_pod_group_elsewhere_is_nobodys() -> None:
     assert uid_of(("other", "pod123"), ("kubepods",)) is None
     assert uid_of(("pod123",), ("kubepods",)) is None
+
+
+@pytest.mark.parametrize(
+    ("cgroup_root", "paths"),
+    [
+        ("", ("/kubepods", "/kubepods.slice")),
+        ("/", ("/kubepods", "/kubepods.slice")),
+        ("/a/b-c", ("/a/b-c/kubepods", "/a.slice/a-b_c.slice/a-b_c-kubepods.slice")),
+    ],
+)
+def test_the_group_of_all_pods_lies_below_the_root_of_the_configuration(
+    cgroup_root: str, paths: tuple[str, str]
+) -> None:
+    assert paths_of_all_pods(cgroup_root) == paths

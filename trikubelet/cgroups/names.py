@@ -87,6 +87,12 @@ CGROUPFS: Final = Naming(to_cgroupfs, from_cgroupfs)
 SYSTEMD: Final = Naming(to_systemd, from_systemd)
 
 
+def paths_of_all_pods(cgroup_root: str) -> tuple[str, str]:
+    """Where the group of all pods lies with either driver, below `cgroupRoot` as configured. Raises CgroupNameError."""
+    name = cgroup_name(from_cgroupfs(cgroup_root), NODE_ALLOCATABLE)
+    return to_cgroupfs(name), to_systemd(name)
+
+
 def tier_name(root: CgroupName, quality: str) -> CgroupName:
     """The group that holds the pods of a class; `root` is the group of all pods."""
     return root if quality == QOS_GUARANTEED else cgroup_name(root, quality.lower())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.cgroups.names import paths_of_all_pods
 from trikubelet.stats.cgroup_files import CgroupReading, read_cgroup
 from trikubelet.stats.cgroup_places import CgroupPlace, CgroupPlaces, pod_group
 from trikubelet.stats.disk import (
@@ -45,7 +46,6 @@ KUBELET: Final = "kubelet"
 RUNTIME: Final = "runtime"
 MISC: Final = "misc"
 PODS: Final = "pods"
-_PODS_GROUPS: Final = ("kubepods", "kubepods.slice")
 
 
 @attrs.frozen(kw_only=True)
@@ -202,8 +202,7 @@ class Meter:
 
     def _pods_place(self) -> CgroupPlace | None:
         """The group of all pods, with either driver."""
-        paths = (f"{self._paths.cgroup_root.rstrip('/')}/{name}" for name in _PODS_GROUPS)
-        return next(filter(None, map(self._places.at, paths)), None)
+        return next(filter(None, map(self._places.at, paths_of_all_pods(self._paths.cgroup_root))), None)
 
     def _networks(
         self, pods: tuple[MeasuredPod, ...], groups: Mapping[str, CgroupReading], now: Callable[[], int]
