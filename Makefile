@@ -8,7 +8,7 @@ STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubel
 # this machine to have.
 DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static docker-registry iproute2 \
   iptables procps dbus-daemon
-# Two processes: one for the tests that use the machine, one after the other, and one for all others.
+# Two processes: one begins with the tests on containerd, the other with those that use the machine otherwise.
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 
 .PHONY: run test lint types protos check-protos mutants nightly packages clean

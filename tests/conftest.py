@@ -63,11 +63,13 @@ def _missing(item: pytest.Item) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use the machine run one after the other, in one process: they look whether they left something. The
-    others run beside them."""
+    """Tests that share a containerd run one after the other, in one process, and so do those that use the machine
+    otherwise: they look whether they left something. All others run beside them."""
     for item in items:
-        if item.get_closest_marker("root") or item.get_closest_marker("containerd"):
-            item.add_marker(pytest.mark.xdist_group("machine"))
+        for name, group in (("containerd", "containerd"), ("root", "machine")):
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
         reason = _missing(item)
         if reason is None:
             continue
