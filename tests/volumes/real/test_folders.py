@@ -125,7 +125,7 @@ def test_mounts_inside_of_volumes(node: JoinedNode) -> None:
     echo '{END}'
     trap 'umount /work/in; exit 0' TERM; while :; do sleep 0.05; done
     """
-    wait = "i=0; until [ -e /work/in/file ] || [ $i -gt 100 ]; do sleep 0.05; i=$((i+1)); done; see /work/in/file"
+    wait = "until [ -s /work/in/file ]; do sleep 0.05; done; see /work/in/file"
     containers = [
         node.container(
             script,

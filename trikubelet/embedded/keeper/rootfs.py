@@ -5,6 +5,8 @@ The order matters:
 1. Copies of the host's trees that the container needs (volumes, devices) are taken as detached mounts while the host's
    paths still mean what they say. Bidirectional ones first: after that everything becomes a slave of the host, so that
    mounts of the host still arrive, and none of ours leaves.
+   A detached mount hears nothing of what is mounted on the host meanwhile. So volumes that shall show it wait for
+   their places on a file system in memory, which lies on the root until all are where they belong.
    So is a new procfs: in a user namespace the kernel allows one only as long as the host's can be seen.
 2. The root is mounted (overlay: image layers below, this container's own changes above), `pivot_root(".", ".")` makes
    it ours, and the old one is let go at once: it lies on top of "/", where any `..` beyond the root would find it.
@@ -35,7 +37,6 @@ _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1,
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"))
 _QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-_PROPAGATION = {"private": linux.MS_PRIVATE, "rslave": linux.MS_SLAVE, "rshared": linux.MS_SHARED}
 # What a host-image container gets of its own instead of the host's mount at that place.
 _NOT_COPIED = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/run")
 _PSEUDO = frozenset(
@@ -52,6 +53,10 @@ class RootBuilder:
         self._in_user_namespace = in_user_namespace
         self._targets = {_clean(mount["target"]) for mount in spec["mounts"]}
         self._trees: list[tuple[str, int]] = []
+        self._shared: list[tuple[dict[str, Any], int]] = []
+        """Copies of volumes whose mounts are to reach the host."""
+        self._waiting: int | None = None
+        """The root of the file system on which volumes wait."""
         self._host_trees: list[tuple[str, int]] = []
         self._proc: int | None = None
         self._devices: dict[str, int] = {}
@@ -61,6 +66,7 @@ class RootBuilder:
         self._take_host_trees()
         old_root = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._mount_root()
+        self._take_listening_volumes()
         linux.pivot_root(".", ".")
         os.fchdir(old_root)
         linux.unmount(".")
@@ -69,6 +75,11 @@ class RootBuilder:
         self._mount_kernel_files()
         for target, tree in (*self._host_trees, *sorted(self._trees, key=lambda item: item[0].count("/"))):
             attach(tree, target)
+        if self._waiting is not None:
+            os.fchdir(self._waiting)
+            linux.unmount(".")
+            os.chdir("/")
+            os.close(self._waiting)
         for path in self._spec["masked_paths"]:
             _mask(path)
         for path in self._spec["readonly_paths"]:
@@ -83,12 +94,16 @@ class RootBuilder:
             self._proc = linux.new_mount("proc")
         mounts = self._spec["mounts"]
         for mount in mounts:
+            if not os.path.exists(mount["source"]):
+                os.makedirs(mount["source"], 0o755)
             if mount["propagation"] == "rshared":
-                self._take_volume(mount)
+                self._shared.append((mount, linux.open_tree(mount["source"])))
         linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
         for mount in mounts:
-            if mount["propagation"] != "rshared":
-                self._take_volume(mount)
+            if mount["propagation"] == "private":
+                tree = linux.open_tree(mount["source"])
+                linux.set_mount_attributes("", descriptor=tree, propagation=linux.MS_PRIVATE, recursive=True)
+                self._keep_volume(mount, tree)
         if self._in_user_namespace:
             for name in _PLAIN_DEVICES:
                 self._devices[name] = linux.open_tree(f"/dev/{name}", recursive=False)
@@ -99,15 +114,30 @@ class RootBuilder:
             for path in _host_file_systems(self._spec["runtime_root"]):
                 self._take_host(path)
 
-    def _take_volume(self, mount: dict[str, Any]) -> None:
-        source = mount["source"]
-        if not os.path.exists(source):
-            os.makedirs(source, 0o755)
-        tree = linux.open_tree(source)
-        if mount["propagation"] != "rshared":
-            linux.set_mount_attributes(
-                "", descriptor=tree, propagation=_PROPAGATION[mount["propagation"]], recursive=True
-            )
+    def _take_listening_volumes(self) -> None:
+        """Those that shall show what is mounted on the host, from now on. The current folder is the new root."""
+        slaves = [(mount, None) for mount in self._spec["mounts"] if mount["propagation"] == "rslave"]
+        if not (self._shared or slaves):
+            return
+        root = f"{self._spec['directory']}/rootfs"
+        linux.mount("tmpfs", ".", "tmpfs", _QUIET, "mode=700,size=64k")
+        self._waiting = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        for number, (mount, tree) in enumerate((*self._shared, *slaves)):
+            place = f"{root}/{number}"
+            if os.path.isdir(mount["source"]):
+                os.mkdir(place)
+            else:
+                os.mknod(place)
+            if tree is None:
+                linux.mount(mount["source"], place, None, linux.MS_BIND | linux.MS_REC)  # nothing comes in between
+            else:
+                below = os.open(place, os.O_PATH | os.O_CLOEXEC)
+                linux.move_mount(tree, below, place)
+                os.close(below)
+                os.close(tree)
+            self._keep_volume(mount, os.open(place, os.O_PATH | os.O_CLOEXEC))
+
+    def _keep_volume(self, mount: dict[str, Any], tree: int) -> None:
         if mount["readonly"]:
             linux.set_mount_attributes("", descriptor=tree, read_only=True, recursive=mount["recursive_readonly"])
         self._trees.append((_clean(mount["target"]), tree))

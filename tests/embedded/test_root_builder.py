@@ -1,0 +1,100 @@
+"""A container's root while the host goes on mounting: a builder in a process of its own, stopped halfway."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from trikubelet.embedded.keeper import linux
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).parents[2]
+BUILDER = """
+import json, os, sys
+from trikubelet.embedded.keeper import linux
+from trikubelet.embedded.keeper.rootfs import RootBuilder
+
+linux.unshare(linux.CLONE_NEWNS)
+spec = json.loads(sys.stdin.readline())
+builder = RootBuilder(spec, in_user_namespace=False)
+mount_kernel_files = builder._mount_kernel_files
+
+def halfway():
+    print("halfway", flush=True)
+    assert sys.stdin.readline() == "go on\\n"
+    mount_kernel_files()
+
+builder._mount_kernel_files = halfway
+builder.build()
+targets = [mount["target"] for mount in spec["mounts"]]
+print(json.dumps({target: os.listdir(f"{target}/in") for target in targets}), flush=True)
+print(json.dumps(sorted(os.listdir("/.."))), flush=True)
+assert sys.stdin.readline() == "look again\\n"
+print(json.dumps({target: os.listdir(f"{target}/late") for target in targets}))
+"""
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Path]:
+    """A folder of the host whose mounts reach others."""
+    folder = tmp_path / "volume"
+    for name in ("in", "late"):
+        (folder / name).mkdir(parents=True)
+    linux.mount(str(folder), str(folder), None, linux.MS_BIND)
+    linux.mount(None, str(folder), None, linux.MS_SHARED)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-R", str(folder)], check=True)
+
+
+def spec(folder: Path, mounts: list[dict[str, Any]]) -> dict[str, Any]:
+    (folder / "layer").mkdir()
+    (folder / "container").mkdir()
+    return {
+        "directory": str(folder / "container"),
+        "runtime_root": str(folder),
+        "rootfs": {"layers": [str(folder / "layer")], "overlay": True, "readonly": False, "host": False},
+        "mounts": mounts,
+        "devices": [],
+        "masked_paths": [],
+        "readonly_paths": [],
+        "cgroup_namespace": False,
+    }
+
+
+def mount_with_file(place: Path) -> None:
+    linux.mount("inside", str(place), "tmpfs", 0, "size=4k")
+    (place / "file").touch()
+
+
+@pytest.mark.root
+def test_what_is_mounted_while_a_container_gets_its_root_is_there_for_whom_it_shall_be(
+    tmp_path: Path, shared: Path
+) -> None:
+    mounts = [
+        {"source": str(shared), "target": f"/{kind}", "propagation": kind, "readonly": False}
+        for kind in ("private", "rslave", "rshared")
+    ]
+    command = [sys.executable, "-c", BUILDER]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1, cwd=REPOSITORY) as builder:
+        assert builder.stdin is not None
+        assert builder.stdout is not None
+        builder.stdin.write(json.dumps(spec(tmp_path, mounts)) + "\n")
+        assert builder.stdout.readline() == "halfway\n"
+        mount_with_file(shared / "in")
+        builder.stdin.write("go on\n")
+        assert json.loads(builder.stdout.readline()) == {"/private": [], "/rslave": ["file"], "/rshared": ["file"]}
+        assert json.loads(builder.stdout.readline()) == ["dev", "private", "proc", "rshared", "rslave", "sys"]
+        mount_with_file(shared / "late")
+        builder.stdin.write("look again\n")
+        assert json.loads(builder.stdout.readline()) == {"/private": [], "/rslave": ["file"], "/rshared": ["file"]}
+    assert builder.returncode == 0
