@@ -11,7 +11,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from benchmarks.volumes.__main__ import main
+from benchmarks.volumes import __main__ as command
 from benchmarks.volumes.bare import make_bare
 from benchmarks.volumes.kinds import Kind
 from benchmarks.volumes.prepare import manager_on, time_prepare
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 @pytest.mark.root
 def test_pods_with_volumes_are_timed_on_the_embedded_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "aims.json"
+    monkeypatch.setattr(command, "TURNS_OF_FEW", 1)
     with TemporaryDirectory() as folder:  # whose name is short enough for sockets
         monkeypatch.setattr(tempfile, "tempdir", folder)
         arguments = ["--kind=secret", "--kind=projected", "--volumes=2", "--rounds=1", "--settle=0", f"--json={file}"]
-        done = CliRunner().invoke(main, arguments)
+        done = CliRunner().invoke(command.main, arguments)
         assert not done.exception or isinstance(done.exception, SystemExit), (done.output, done.exception)
         (result,) = json.loads(file.read_text())
         assert result["aim"] == "embedded: each of 2 secret volumes adds to a pod's start"
