@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,12 @@ def test_the_cgroups_of_three_classes_live_as_long_as_their_pods(node: RealNode,
         for number in range(len(wanted[name])):
             assert cgroups.holds(node.until_process(f"{name}-{number}"), group)
     assert {line["event"] for line in node.log() if "deprecated" in line["event"]} != set()
+
+    # Statistics find the groups where they are.
+    summary = json.loads(node.cli("stats", "-o", "json").stdout)
+    used = {one["podRef"]["uid"]: one["memory"]["usageBytes"] for one in summary["pods"]}
+    assert used.keys() == {group.rpartition("/pod")[2] for group in groups.values()}
+    assert min(used.values()) > 0
 
     # What an agent that was killed has left: a pod that nobody wants any more, and a group that nobody knows.
     node.stop(signal.SIGKILL)

@@ -76,19 +76,27 @@ class V1Files(GroupFiles):
         made: list[str] = []
         try:
             for point in dict.fromkeys(self.hierarchies.controllers.values()):
-                cpuset = self.hierarchies.controllers.get("cpuset") == point
-                folders = list(_way(str(point), literal))
-                for folder in folders:
-                    new = self.kernel.make(folder)
-                    if cpuset:
-                        self._fill_cpuset(folder)
-                    if new and folder == folders[-1]:
-                        made.append(folder)
+                if self._make_folders(str(point), literal, cpuset=self.hierarchies.controllers.get("cpuset") == point):
+                    made.append(f"{point}{literal}")
             self._set(literal, settings)
         except (OSError, CgroupError):
             # Half of a group, or one without its limits, would be taken for a whole one the next time.
             self._delete(made)
             raise
+
+    def _make_folders(self, point: str, literal: str, *, cpuset: bool) -> bool:
+        """The group's folder and those above it in one hierarchy. Whether the group's own is new."""
+        if not cpuset:
+            try:
+                return self.kernel.make(f"{point}{literal}")
+            except FileNotFoundError:
+                pass  # something above it is missing, which it seldom is
+        new = False
+        for folder in _way(point, literal):
+            new = self.kernel.make(folder)
+            if cpuset:
+                self._fill_cpuset(folder)
+        return new
 
     def _fill_cpuset(self, folder: str) -> None:
         """A new group takes no process before it has processors and memory nodes."""

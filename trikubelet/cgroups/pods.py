@@ -145,7 +145,7 @@ class PodCgroupKeeper:
             await gone.wait()
         counted = self._demands.get(pod.metadata.uid)
         if counted is None or counted[0] is not pod:
-            await self._follow()
+            await self._follow(also=pod)
         else:
             async with self._tiers:
                 pass  # the groups of the classes follow from this pod, or are about to
@@ -199,6 +199,11 @@ class PodCgroupKeeper:
         if name is not None:
             await self._driver.update(name, CgroupSettings(cpu_shares=MIN_SHARES))
 
+    def _wanted_with(self, pod: Pod) -> dict[str, CgroupSettings]:
+        """With one pod more than before: who comes does not wait until all others are looked at."""
+        self._demands[pod.metadata.uid] = pod, pod_demand(pod)
+        return self._tiers_of_demands()
+
     def _wanted(self) -> dict[str, CgroupSettings]:
         """A pod's requests are summed once for each pod object, not for each pod that comes or goes."""
         known: dict[str, tuple[Pod, PodDemand]] = {}
@@ -206,15 +211,18 @@ class PodCgroupKeeper:
             before = self._demands.get(pod.metadata.uid)
             known[pod.metadata.uid] = before if before is not None and before[0] is pod else (pod, pod_demand(pod))
         self._demands = known
-        return tier_settings(
-            (demand for _, demand in known.values()), self._options, allocatable_memory=self._allocatable_memory()
-        )
+        return self._tiers_of_demands()
 
-    async def _follow(self) -> bool:
+    def _tiers_of_demands(self) -> dict[str, CgroupSettings]:
+        demands = (demand for _, demand in self._demands.values())
+        return tier_settings(demands, self._options, allocatable_memory=self._allocatable_memory())
+
+    async def _follow(self, *, also: Pod | None = None) -> bool:
         """Write what changed. False: something could not be written; that is logged, pods start all the same."""
         async with self._tiers:
             good = True
-            for quality, settings in self._wanted().items():
+            wanted = self._wanted() if also is None else self._wanted_with(also)
+            for quality, settings in wanted.items():
                 if settings == self._written.get(quality, CgroupSettings()):
                     continue
                 try:
