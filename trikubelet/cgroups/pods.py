@@ -10,6 +10,7 @@ Nothing here is kept that the file system says: whether a group is there is aske
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -34,7 +35,7 @@ from trikubelet.logs import get_logger
 from trikubelet.measures import Histograms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from trikubelet.api import Pod
     from trikubelet.cgroups.interface import CgroupDriver
@@ -87,8 +88,8 @@ class PodCgroupKeeper:
         self._demands: dict[str, tuple[Pod, PodDemand]] = {}
         self._tiers = trio.Lock()
         self._changed = trio.Event()
-        self._going: dict[str, trio.Event] = {}
-        """Pods whose groups are being removed."""
+        self._busy: dict[str, trio.Event] = {}
+        """UIDs of pods whose groups are being made or removed."""
         self._statistics = CgroupStatistics()
 
     @property
@@ -141,8 +142,10 @@ class PodCgroupKeeper:
     async def ensure(self, pod: Pod) -> bool:
         """Cancelled or failed, it may leave a group that the next call finds, or `release` removes."""
         name = pod_name(self._root, pod)
-        while (gone := self._going.get(pod.metadata.uid)) is not None:  # a static pod's UID may come back
-            await gone.wait()
+        async with self._alone(pod.metadata.uid):
+            return await self._ensure(pod, name)
+
+    async def _ensure(self, pod: Pod, name: CgroupName) -> bool:
         counted = self._demands.get(pod.metadata.uid)
         if counted is None or counted[0] is not pod:
             await self._follow(also=pod)
@@ -173,17 +176,27 @@ class PodCgroupKeeper:
             names = names_of_uid(self._root, uid)
         except CgroupNameError:
             return  # so none was ever made
-        began, gone = trio.current_time(), self._going.setdefault(uid, trio.Event())
+        began = trio.current_time()
         try:
-            for name in names:
-                await self._driver.kill(name)
-                await self._driver.remove(name)
+            async with self._alone(uid):
+                for name in names:
+                    await self._driver.kill(name)
+                    await self._driver.remove(name)
         finally:
-            gone.set()
-            self._going.pop(uid, None)
             self.pods_changed()
         self._statistics.removed += 1
         self._durations.observe(DESTROY, trio.current_time() - began)
+
+    @asynccontextmanager
+    async def _alone(self, uid: str) -> AsyncIterator[None]:
+        """A static pod's UID may come back while what was left of it is still being removed."""
+        while (busy := self._busy.get(uid)) is not None:
+            await busy.wait()
+        self._busy[uid] = trio.Event()
+        try:
+            yield
+        finally:
+            self._busy.pop(uid).set()
 
     async def found(self) -> dict[str, CgroupName]:
         pods: dict[str, CgroupName] = {}
