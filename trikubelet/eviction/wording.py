@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.api import CONDITION_TRUE, DISRUPTION_TARGET, POD_FAILED, PodCondition, Quantity
+from trikubelet.api import POD_FAILED, Quantity
 from trikubelet.eviction.model import INODES, MEMORY, PIDS, STORAGE
+from trikubelet.pods.disruption import as_disrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 REASON: Final = "Evicted"
 THRESHOLD_MET: Final = "EvictionThresholdMet"
-TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
 
 OFFENDING_CONTAINERS: Final = "offending_containers"
 OFFENDING_CONTAINERS_USAGE: Final = "offending_containers_usage"
@@ -68,15 +68,7 @@ def evicted_status(status: PodStatus, message: str) -> PodStatus:
 
 def disrupted_status(status: PodStatus, message: str, generation: int) -> PodStatus:
     """The same of a pod that was ended for the node's sake: whoever counts disruptions sees it."""
-    disrupted = PodCondition(
-        type=DISRUPTION_TARGET,
-        status=CONDITION_TRUE,
-        observed_generation=generation,
-        reason=TERMINATION_BY_KUBELET,
-        message=message,
-    )
-    others = (condition for condition in status.conditions if condition.type != DISRUPTION_TARGET)
-    return attrs.evolve(evicted_status(status, message), conditions=(*others, disrupted))
+    return as_disrupted(evicted_status(status, message), message, generation)
 
 
 def _what_was_left(resource: str, thresholds: Iterable[Threshold], observations: Mapping[Signal, Observation]) -> str:

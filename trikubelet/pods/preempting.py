@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
-from trikubelet.api import CONDITION_TRUE, DISRUPTION_TARGET, POD_FAILED, Pod, PodCondition, PodStatus
+from trikubelet.api import POD_FAILED, Pod, PodStatus
 from trikubelet.events import EventRecorder, EventType
 from trikubelet.logs import get_logger
 from trikubelet.measures import Counts, bounded
+from trikubelet.pods.disruption import as_disrupted
 from trikubelet.pods.workers import KillTimeoutError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods", ""})
 """Those that are counted by name; others pods may name as they like."""
 PREEMPTING: Final = "Preempting"
 MESSAGE: Final = "Preempted in order to admit critical pod"
-TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
 _CONDITION_MESSAGE: Final = "Pod was preempted by Kubelet to accommodate a critical pod."
 
 
@@ -90,12 +90,5 @@ class Preempting:
 
 def preempted_status(status: PodStatus, generation: int) -> PodStatus:
     """What a pod's status becomes that was ended to make room. Pure."""
-    disrupted = PodCondition(
-        type=DISRUPTION_TARGET,
-        status=CONDITION_TRUE,
-        observed_generation=generation,
-        reason=TERMINATION_BY_KUBELET,
-        message=_CONDITION_MESSAGE,
-    )
-    others = (condition for condition in status.conditions if condition.type != DISRUPTION_TARGET)
-    return attrs.evolve(status, phase=POD_FAILED, reason=PREEMPTING, message=MESSAGE, conditions=(*others, disrupted))
+    ended = attrs.evolve(status, phase=POD_FAILED, reason=PREEMPTING, message=MESSAGE)
+    return as_disrupted(ended, _CONDITION_MESSAGE, generation)

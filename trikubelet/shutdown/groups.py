@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.api import CONDITION_TRUE, DISRUPTION_TARGET, POD_FAILED, POD_SUCCEEDED, Pod, PodCondition, PodStatus
+from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Pod, PodStatus
 from trikubelet.config.kubelet_configuration import SHUTDOWN_GATES, ShutdownGracePeriod
 from trikubelet.pods.classify import SYSTEM_CRITICAL_PRIORITY
-from trikubelet.pods.preempting import TERMINATION_BY_KUBELET
+from trikubelet.pods.disruption import as_disrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -101,17 +101,5 @@ def grace_period(pod: Pod, seconds: int) -> int:
 
 def terminated_status(status: PodStatus, generation: int) -> PodStatus:
     """What the status becomes of a pod that the shutdown has ended."""
-    disrupted = PodCondition(
-        type=DISRUPTION_TARGET,
-        status=CONDITION_TRUE,
-        observed_generation=generation,
-        reason=TERMINATION_BY_KUBELET,
-        message=MESSAGE,
-    )
-    return attrs.evolve(
-        status,
-        phase=status.phase if status.phase == POD_SUCCEEDED else POD_FAILED,
-        reason=REASON,
-        message=MESSAGE,
-        conditions=(*(one for one in status.conditions if one.type != DISRUPTION_TARGET), disrupted),
-    )
+    phase = status.phase if status.phase == POD_SUCCEEDED else POD_FAILED
+    return as_disrupted(attrs.evolve(status, phase=phase, reason=REASON, message=MESSAGE), MESSAGE, generation)
