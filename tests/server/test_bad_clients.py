@@ -158,10 +158,12 @@ async def test_a_connection_cut_within_a_chunk_leaves_nothing(name: str) -> None
 @pytest.mark.parametrize("name", ["plain", "tls"])
 async def test_silence_after_an_upgrade_is_the_handlers_business_and_ends_with_the_client(name: str) -> None:
     async with serving() as listeners:
-        streams = [await dial(listeners, name) for _ in range(50)]
-        for stream in streams:
-            await stream.send_all(UPGRADE)
+        streams = []
+        for _ in range(50):
+            stream = await dial(listeners, name)
+            await stream.send_all(UPGRADE)  # who waits for fifty handshakes before is sent away
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 101 ")
+            streams.append(stream)
         await trio.sleep(0.5)  # longer than anybody else may be silent
         assert listeners.statistics()[name].busy == 50
         assert await is_served(listeners)
