@@ -43,6 +43,23 @@ async def test_what_the_block_raises_leaves_as_it_is() -> None:
     assert task.told == ["begins", "over"]
 
 
+async def test_what_the_block_raises_leaves_as_it_is_when_it_is_being_cancelled_too() -> None:
+    task = Task()
+
+    async def fail_while_cancelled() -> None:
+        async with running(task.run):
+            scope.cancel()
+            while task.told != ["begins", "over"]:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            raise ValueError("of the block")
+
+    with trio.CancelScope() as scope:
+        with pytest.raises(ValueError, match="of the block"):
+            await fail_while_cancelled()
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+
+
 async def test_a_task_that_cannot_start_says_why() -> None:
     async def run(*, task_status: TaskStatus[None]) -> None:
         raise OSError("cannot start")

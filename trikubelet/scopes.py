@@ -23,14 +23,16 @@ class Run(Protocol):
 def body_errors() -> Iterator[None]:
     """Around a nursery whose own tasks never raise: what comes out is what its body raised, not a group of it.
 
-    So whoever writes `async with` around a connection can catch errors by their type.
+    So whoever writes `async with` around a connection can catch errors by their type, also when somebody cancels him at
+    the same moment: that he is cancelled, the next checkpoint tells him again.
     """
     try:
         yield
     except BaseExceptionGroup as group:
-        if len(group.exceptions) != 1:
+        errors = [error for error in group.exceptions if not isinstance(error, trio.Cancelled)]
+        if len(errors) != 1:
             raise
-        raise group.exceptions[0] from group.exceptions[0].__cause__
+        raise errors[0] from errors[0].__cause__
 
 
 @asynccontextmanager
