@@ -4,7 +4,7 @@ What costs most when an agent starts is that Python reads the agent's modules, a
 hundreds that the tests start. So a process that has read them, and has done nothing else, waits for orders: it forks,
 and the child becomes what `python -c 'from MODULE import main; main()' ARGUMENTS` would be, with the standard streams,
 folder, environment and command line that it was given. Whether the modules can be read one after the other is tested
-by those who start a process of their own (`tests/agent/test_server.py` among them).
+by those who start a process of their own (`tests/agent/test_joining_options.py` and the benchmarks).
 """
 
 from __future__ import annotations

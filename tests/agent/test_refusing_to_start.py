@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.forked import fork
 from trikubelet.node.start_checks import kernel_settings
 
 if TYPE_CHECKING:
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 def run(tmp_path: Path, *flags: str) -> list[str]:
     """The log's events of an agent that ends by itself with 1, the first one (that it starts) left out."""
-    command = [sys.executable, "-c", "from trikubelet.cli.main import main; main()", "run"]
-    always = [f"--root-dir={tmp_path / 'root'}", "--node-name=given", "--log-format=json"]
-    done = subprocess.run([*command, *always, *flags], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1, done.stderr
-    lines = [json.loads(line) for line in (done.stdout + done.stderr).splitlines()]
+    always = ["run", f"--root-dir={tmp_path / 'root'}", "--node-name=given", "--log-format=json"]
+    with tempfile.TemporaryFile() as log:
+        code = fork("trikubelet.cli.main", [*always, *flags], stdout=log, stderr=log).wait(60)
+        log.seek(0)
+        told = log.read().decode()
+    assert code == 1, told
+    lines = [json.loads(line) for line in told.splitlines()]
     return [f"{line['level']}: {line['event']}" for line in lines if line["event"] != "starting"]
 
 

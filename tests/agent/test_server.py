@@ -10,8 +10,6 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,11 +20,12 @@ import pytest
 import trio
 from cryptography import x509
 
-from tests.agent.real_node import AGENT, WITHOUT_CGROUPS
+from tests.agent.real_node import UNTOUCHED, WITHOUT_CGROUPS
 from tests.agent.serving import PATIENCE, Answer, Caller, client_context
 from tests.agent.test_refusing_to_start import configuration, run
 from tests.apiserver.controllers import Controllers
 from tests.apiserver.server import ApiServer, open_api_server
+from tests.forked import ForkedProcess, fork
 from trikubelet.clock import SystemClock
 from trikubelet.grpc import Server
 from trikubelet.node.addresses import LOOPBACK, primary_address
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 
 NODE: Final = "given"
-COMMAND: Final = (sys.executable, *AGENT, "run")
 POD: Final = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -56,7 +54,7 @@ ALONE: Final[dict[str, Any]] = {
 class Running:
     """An agent's process."""
 
-    process: trio.Process
+    process: ForkedProcess
     folder: Path
     ports: dict[str, int]
 
@@ -84,14 +82,14 @@ class Running:
         """Wait until the log has the event; its first line."""
         with trio.fail_after(PATIENCE):
             while not (found := [line for line in self.log() if line["event"].startswith(event)]):
-                assert self.process.returncode is None, self.log()[-5:]
+                assert self.process.poll() is None, self.log()[-5:]
                 await trio.sleep(0.02)
         return found[0]
 
     async def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         with trio.fail_after(PATIENCE):
-            return await self.process.wait()
+            return await self.process.wait_async()
 
 
 def free_ports(*names: str) -> dict[str, int]:
@@ -119,26 +117,16 @@ async def running(folder: Path, *flags: str, **fields: Any) -> AsyncIterator[Run
         await nursery.start(Server(SimulatedRuntime(seed=1, write_logs=True).handlers).serve_unix, folder / "cri.sock")
         runtime = f"--runtime-endpoint=unix://{folder / 'cri.sock'}"
         with (folder / "agent.log").open("wb") as log:
-            process = await nursery.start(
-                partial(
-                    trio.run_process,
-                    [*COMMAND, *always, runtime, config, *flags],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    check=False,
-                    deliver_cancel=_kill,
-                )
-            )
-        agent = Running(process, folder, {name: given[name] for name in ports})
-        await agent.until_said("listening")
-        yield agent
+            process = fork(UNTOUCHED, ["run", *always, runtime, config, *flags], stdout=log, stderr=log)
+        try:
+            agent = Running(process, folder, {name: given[name] for name in ports})
+            await agent.until_said("listening")
+            yield agent
+        finally:
+            process.kill()
+            with trio.CancelScope(shield=True):
+                await process.wait_async()
         nursery.cancel_scope.cancel()
-
-
-async def _kill(process: trio.Process) -> None:
-    process.kill()
-    await process.wait()
 
 
 # What is served.
