@@ -22,6 +22,7 @@ import trio
 
 from tests.oci_image import make_root_folder, write_oci_archive
 from trikubelet.cri.client import RuntimeClient
+from trikubelet.cri.errors import CRIError
 from trikubelet.grpc import open_unix_channel
 
 SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
@@ -88,10 +89,19 @@ class ContainerdNode:
                 start_new_session=True,
             )
         deadline = time.monotonic() + CALL_TIMEOUT
-        while subprocess.run(["ctr", "-a", self.socket, "version"], capture_output=True, check=False).returncode:
+        while not trio.run(self._answers):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"containerd does not answer: {(self.root / 'containerd.log').read_text()[-2000:]}")
             time.sleep(0.1)
+
+    async def _answers(self) -> bool:
+        """Whether its CRI plugin takes calls, which it does a moment later than it is reached."""
+        async with open_unix_channel(self.socket) as channel:
+            try:
+                await RuntimeClient(channel, timeout=CALL_TIMEOUT).list_pod_sandboxes()
+            except CRIError:
+                return False
+            return True
 
     def import_images(self) -> None:
         """Make and import the sandbox image and the test image."""

@@ -156,7 +156,8 @@ async def agent_on(containerd: ContainerdNode, folder: Path) -> AsyncIterator[St
             nursery.cancel_scope.cancel()
     finally:
         if containerd.process is None:
-            containerd.start()
+            with trio.CancelScope(shield=True):  # which has a deadline of its own
+                await trio.to_thread.run_sync(containerd.start)
         node.clean()
 
 
