@@ -20,8 +20,9 @@ Property: TypeAlias = tuple[str, tuple[str, Any]]
 
 INFINITY: Final = 2**64 - 1
 _MICROSECONDS: Final = 1_000_000
+"""In a second."""
 _PERCENT: Final = 10_000
-"""Microseconds in a second."""
+"""Microseconds in a second that are one percent of it."""
 _KNOWS_QUOTA_PERIODS: Final = 242
 _KNOWS_CPUS: Final = 244
 """Versions of systemd."""
