@@ -73,6 +73,6 @@ def _until_clean(node: RealNode) -> Iterator[RealNode]:
         yield node
         if node.agent is not None:
             assert node.stop() == 0, node.told()
-        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}", within=5)
+        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
     finally:
         node.clean()

@@ -180,7 +180,7 @@ def one_node(node: RealNode, cluster: ServedCluster, cgroups: PrivateCgroups) ->
         joined.address = (_address(cluster.find("nodes", NODE_NAME)), port)
         yield joined
         assert node.stop() == 0, node.told()
-        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}", within=5)
+        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
     finally:
         node.clean()
 

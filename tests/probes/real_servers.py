@@ -252,7 +252,7 @@ def probed_pod(folder: Path, image: str, containerd: ContainerdNode | None = Non
         assert started is not None
         yield ProbedPod(node, started, ports, containers)
         assert node.stop() == 0, node.told()
-        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}", within=5)
+        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
 
 
 def pod_probe(handler: Mapping[str, Any], ports: Mapping[str, int], **fields: Any) -> dict[str, Any]:

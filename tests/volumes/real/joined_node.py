@@ -190,7 +190,7 @@ class JoinedNode:
             return not self._new_since(before)
 
         try:
-            self.node.until(same, "nothing is left of the pods", within=10)
+            self.node.until(same, "nothing is left of the pods")
         except AssertionError as error:
             raise AssertionError(f"{self._new_since(before)}\n{error}") from None
 
@@ -262,7 +262,7 @@ def joined_node(node: RealNode, cluster: ServedCluster) -> Iterator[JoinedNode]:
         assert node.stop() == 0, node.told()
         joined.clean()
         subprocess.run(["umount", str(node.root)], check=True)
-        node.until(lambda: not joined.leftovers(), f"nothing is left of {joined.leftovers()}", within=5)
+        node.until(lambda: not joined.leftovers(), f"nothing is left of {joined.leftovers()}")
     finally:
         node.clean()
         joined.clean()

@@ -65,7 +65,7 @@ def test_rounds_leave_nothing(node: JoinedNode) -> None:
     for first in range(0, ROUNDS, AT_ONCE):
         play(range(first, min(first + AT_ONCE, ROUNDS)))
     node.until_as(before)
-    node.until(lambda: open_descriptors(node) <= used, f"there are not more descriptors than {used}", within=10)
+    node.until(lambda: open_descriptors(node) <= used, f"there are not more descriptors than {used}")
 
 
 def open_descriptors(node: JoinedNode) -> int:

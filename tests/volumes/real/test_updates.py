@@ -21,16 +21,21 @@ LENGTH: Final = 2000
 """Of a file: enough that half of it would be seen."""
 SHOWN_WITHIN: Final = 10.0
 BETWEEN_READS: Final = 0.0005
+LOOKED_FOR_EACH: Final = 25
+"""After so many updates they wait for the container, which a busy machine leaves behind."""
+
+
+def word(number: int) -> str:
+    return f"v{number:06d}."
 
 
 def version(number: int) -> dict[str, str]:
     """Each file is one word, again and again."""
-    word = f"v{number:06d}."
-    return {name: word * (LENGTH // len(word)) for name in FILES}
+    return {name: word(number) * (LENGTH // len(word(number))) for name in FILES}
 
 
 READER: Final = r"""
-reads=0; mixed=0; versions=0; last=; trap 'done=yes' TERM
+reads=0; mixed=0; last=; trap 'done=yes' TERM
 while [ -z "$done" ]; do
   cd /cm && cd -P ..data 2>/dev/null || continue
   a= b= c= d=
@@ -38,9 +43,9 @@ while [ -z "$done" ]; do
   [ -n "$a" ] && [ -n "$b" ] && [ -n "$c" ] && [ -n "$d" ] || continue
   reads=$((reads+1)); word="${a%%.*}."; rest="$a"
   [ "$a" = "$b" ] && [ "$a" = "$c" ] && [ "$a" = "$d" ] && [ ${#a} = LENGTH ] || { mixed=$((mixed+1)); continue; }
-  [ "$a" = "$last" ] || { versions=$((versions+1)); last="$a"; }
+  [ "$a" = "$last" ] || { echo "saw: $word"; last="$a"; }
 done
-echo "reads: $reads"; echo "mixed: $mixed"; echo "versions: $versions"; echo END-OF-READER; cd /; sleep 3600
+echo "reads: $reads"; echo "mixed: $mixed"; echo END-OF-READER; cd /; sleep 3600
 """
 
 
@@ -96,12 +101,14 @@ def test_no_reader_sees_parts_of_two_versions(node: JoinedNode) -> None:
                     break
             assert time.monotonic() - began < SHOWN_WITHIN, f"version {number} is not shown"
             time.sleep(BETWEEN_READS)
+        if number % LOOKED_FOR_EACH == 0:
+            node.until(
+                lambda number=number: f"saw: {word(number)}" in node.lines("reader"), "the reader sees it", "reader"
+            )
     assert reads >= updates
     assert sorted(path.name for path in volume.iterdir() if not path.name.startswith("..")) == sorted(FILES)
     node.until(lambda: len(list(volume.iterdir())) == len(FILES) + 2, "no folder of an older version is left")
     node.cluster.delete("pods", "reader")
     node.until(lambda: "END-OF-READER" in node.lines("reader"), "the reader tells what it has seen", "reader")
-    told = dict(line.split(": ") for line in node.lines("reader") if ": " in line)
-    assert told["mixed"] == "0"
-    assert int(told["versions"]) > updates / 10
+    assert "mixed: 0" in node.lines("reader")
     node.end("reader")
