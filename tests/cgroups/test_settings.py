@@ -24,7 +24,6 @@ from trikubelet.cgroups.settings import (
     milli_of_quota,
     milli_of_shares,
     node_settings,
-    page_size_name,
     pod_settings,
     qos_settings,
     shares_of_weight,
@@ -243,13 +242,6 @@ def test_huge_pages_are_limited_by_size(given_amounts: dict[str, str], limits: d
     assert hugepage_limits({name: Quantity(amount) for name, amount in given_amounts.items()}) == limits
     if "hugepages-many" not in given_amounts:
         assert pod_settings(pod(container(given_amounts)), CgroupOptions()).hugepages == limits
-
-
-@pytest.mark.parametrize(
-    ("size", "name"), [(2 * MI, "2MB"), (1024 * MI, "1GB"), (64 * 1024, "64KB"), (32 * MI, "32MB")]
-)
-def test_page_sizes_as_the_kernel_names_them(size: int, name: str) -> None:
-    assert page_size_name(size) == name
 
 
 TWO = burstable("b-2", cpu="2", memory="256Mi")

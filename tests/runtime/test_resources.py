@@ -10,7 +10,7 @@ import pytest
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, Quantity, ResourceRequirements
 from trikubelet.cgroups.settings import CgroupOptions, cpu_quota, cpu_shares, pod_settings
 from trikubelet.cri import v1
-from trikubelet.runtime.options import MachineFacts, RuntimeOptions, hugepage_unit
+from trikubelet.runtime.options import MachineFacts, RuntimeOptions
 from trikubelet.runtime.resources import (
     container_resources,
     linux_resources,
@@ -154,11 +154,6 @@ def test_the_pods_limit_counts_for_a_container_without_one() -> None:
     assert container_resources(situation, one, V1).cpu_quota == 300_000
     assert container_resources(situation, other, V1).cpu_quota == 100_000
     assert container_resources(situation, other, V1).memory_limit_in_bytes == 2**30
-
-
-@pytest.mark.parametrize(("size", "unit"), [(64 * 2**10, "64KB"), (2 * 2**20, "2MB"), (2**30, "1GB")])
-def test_page_sizes_are_named_as_cgroups_name_them(size: int, unit: str) -> None:
-    assert hugepage_unit(size) == unit
 
 
 def test_the_machines_facts_are_read_from_proc_and_sys(tmp_path: Path) -> None:

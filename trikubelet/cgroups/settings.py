@@ -25,6 +25,7 @@ from trikubelet.api import (
     pod_requests,
     qos_class,
 )
+from trikubelet.huge_pages import page_size_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,7 +54,6 @@ MIN_MILLI_CPU_LIMIT: Final = 10
 UNBOUNDED_HUGEPAGES: Final = 1 << 62
 _MAX_WEIGHT: Final = 10_000
 _SHARES_PER_CPU: Final = 1024
-_UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
 _ZERO: Final = Quantity()
 
 
@@ -315,15 +315,6 @@ def cpu_weight(shares: int) -> int:
 def shares_of_weight(weight: int) -> int:
     """Back; a round trip gives at most as many shares as there were."""
     return (weight - 1) * 262_142 // 9999 + 2
-
-
-def page_size_name(size: int) -> str:
-    """The kernel's name of a page size in bytes: `2MB`."""
-    unit = 0
-    while size % 1024 == 0 and unit < len(_UNITS) - 1:
-        size //= 1024
-        unit += 1
-    return f"{size}{_UNITS[unit]}"
 
 
 def v1_files(settings: CgroupSettings, page_sizes: Sequence[int]) -> list[tuple[str, str, str]]:

@@ -7,13 +7,13 @@ told as values, so that the caller decides about refusing, events and log.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from trikubelet.cgroups.hierarchy import MOUNT_POINT, Hierarchies, parse_hierarchies
+from trikubelet.huge_pages import page_sizes
 
 CGROUP_V1_EVENT: Final = "CgroupV1"
 """Reason of the node's warning."""
@@ -33,7 +33,6 @@ KERNEL_WARNING: Final = (
 SINGLE_OOM_KILL_REFUSED: Final = (
     "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1"
 )
-_HUGEPAGE_FOLDER: Final = re.compile(r"hugepages-(\d+)kB")
 
 
 @attrs.frozen
@@ -57,13 +56,6 @@ def read_hierarchies(root: Path = Path("/")) -> Hierarchies:
         limited = "hugetlb" in (at / "cgroup.controllers").read_text().split()
         return Hierarchies(2, {}, at, page_sizes(root) if limited else ())
     return attrs.evolve(found, page_sizes=page_sizes(root) if "hugetlb" in found.controllers else ())
-
-
-def page_sizes(root: Path = Path("/")) -> tuple[int, ...]:
-    """Sizes of the machine's huge pages, bytes, the smallest first."""
-    folders = (root / "sys/kernel/mm").glob("hugepages/*")
-    sizes = (_HUGEPAGE_FOLDER.fullmatch(folder.name) for folder in folders)
-    return tuple(sorted(int(size[1]) * 1024 for size in sizes if size is not None))
 
 
 def online_cpus(root: Path = Path("/")) -> str | None:

@@ -16,7 +16,8 @@ from typing import Final
 
 import attrs
 
-_HUGE_PAGES: Final = re.compile(r"hugepages-(\d+)kB")
+from trikubelet.huge_pages import huge_pages_folder, page_sizes
+
 _PRETTY_NAME: Final = re.compile(r"""^PRETTY_NAME=["']?(.*?)["']?\s*$""", re.MULTILINE)
 _PROCESSORS: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 _MEMORY_LINE: Final = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
@@ -118,12 +119,9 @@ def processors_in(text: str) -> int:
 
 
 def _huge_pages(root: Path) -> dict[int, int]:
-    sizes = {
-        int(match[1]) * 1024: _text(folder / "nr_hugepages").strip()
-        for folder in (root / "sys/kernel/mm/hugepages").glob("*")
-        if (match := _HUGE_PAGES.fullmatch(folder.name)) is not None
-    }
-    return {size: int(count) if count.isdecimal() else 0 for size, count in sorted(sizes.items())}
+    """How many there are of each size."""
+    counts = {size: _text(huge_pages_folder(size, root) / "nr_hugepages").strip() for size in page_sizes(root)}
+    return {size: int(count) if count.isdecimal() else 0 for size, count in counts.items()}
 
 
 def _file_system_size(path: Path) -> int | None:

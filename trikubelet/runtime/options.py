@@ -11,11 +11,10 @@ from typing import Final, Protocol
 import attrs
 
 from trikubelet.api import Quantity
+from trikubelet.huge_pages import page_size_name, page_sizes
 from trikubelet.runtime.backoff import CONTAINER_MAXIMUM
 
 DEFAULT_IDS_PER_POD: Final = 65_536
-_HUGEPAGE_DIRECTORY: Final = re.compile(r"hugepages-(\d+)kB")
-_UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 @attrs.frozen
@@ -46,16 +45,11 @@ class MachineFacts:
         if "MemTotal" not in memory:
             raise OSError(f"{root / 'proc/meminfo'} has no line MemTotal: cannot tell how much memory there is")
         cgroup_v2 = (root / "sys/fs/cgroup/cgroup.controllers").exists()
-        pages = sorted(
-            int(found[1])
-            for entry in (root / "sys/kernel/mm").glob("hugepages/*")
-            if (found := _HUGEPAGE_DIRECTORY.fullmatch(entry.name)) is not None
-        )
         throttle = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle"))
         return cls(
             memory_capacity=memory["MemTotal"],
             cgroup_v2=cgroup_v2,
-            hugepage_sizes=tuple(hugepage_unit(kilobytes * 1024) for kilobytes in pages),
+            hugepage_sizes=tuple(map(page_size_name, page_sizes(root))),
             masked_paths=tuple(f"/{path.relative_to(root)}" for path in throttle),
             swap_capacity=memory.get("SwapTotal", 0),
             swap_controller=_counts_swap(root, cgroup_v2=cgroup_v2),
@@ -208,12 +202,3 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def hugepage_unit(size: int) -> str:
-    """A page size in bytes as cgroups name it: `64KB`, `2MB`, `1GB`."""
-    value, units = float(size), iter(_UNITS)
-    unit = next(units)
-    while value >= 1024:
-        value, unit = value / 1024, next(units)
-    return f"{value:g}{unit}"

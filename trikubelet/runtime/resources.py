@@ -23,8 +23,8 @@ from trikubelet.api import (
 )
 from trikubelet.cgroups.settings import CPU, HUGEPAGES_PREFIX, MEMORY, cpu_quota, cpu_shares, memory_limit
 from trikubelet.cri import v1
+from trikubelet.huge_pages import page_size_name
 from trikubelet.runtime.memory_qos import set_memory_protection
-from trikubelet.runtime.options import hugepage_unit
 from trikubelet.runtime.swap import set_swap_limit
 
 if TYPE_CHECKING:
@@ -132,5 +132,5 @@ def _hugepage_limits(pod: Pod, container: Container, sizes: tuple[str, ...]) -> 
     for amounts in (pod_level, container.resources.limits):
         for name, amount in amounts.items():
             if is_huge_page_resource(name) and re.fullmatch(r"\d+[A-Za-z]*", name.removeprefix(HUGEPAGES_PREFIX)):
-                wanted[hugepage_unit(Quantity(name.removeprefix(HUGEPAGES_PREFIX)).value())] = amount.value()
+                wanted[page_size_name(Quantity(name.removeprefix(HUGEPAGES_PREFIX)).value())] = amount.value()
     return [v1.HugepageLimit(page_size=size, limit=wanted.get(size, 0)) for size in sizes]
