@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 log = get_logger("agent")
 
-SETTLE_PATIENCE: Final = 5.0
-"""Seconds that draining waits until the pods of an earlier agent are known."""
 REMOVAL_PATIENCE: Final = 30.0
 REMOVAL_RETRY: Final = 0.1
 DRAIN_MARGIN: Final = 60.0
@@ -31,8 +29,7 @@ async def drain(agent: Agent) -> frozenset[str]:
     The agent keeps running meanwhile, but takes no pods any more. One that has just started first learns what the
     node holds, or it would leave that running. Cancelling it leaves the pods that still run.
     """
-    with trio.move_on_after(SETTLE_PATIENCE):
-        await agent.sync_loop.settled.wait()
+    await agent.sync_loop.until_settled()
     agent.sync_loop.stop_starting()
     graces = [pod.spec.termination_grace_period_seconds or 0 for pod in agent.pods.pods()]
     graces += agent.workers.states.grace_periods()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from trikubelet.pods.types import PodStatusFn
     from trikubelet.shutdown.interface import Logind
     from trikubelet.shutdown.manager import ShutdownManager
-
-SETTLE_PATIENCE: Final = 5.0
-"""Seconds until an agent that was started in the middle of a shutdown ends the pods that it knows by then."""
 
 
 def node_shutdown(agent: Agent, *, logind: Logind | None, on_machine: bool) -> ShutdownManager | None:
@@ -56,8 +53,7 @@ class AgentNode:
         agent.on_worker_finished(self._finished)
 
     async def ready(self) -> None:
-        with trio.move_on_after(SETTLE_PATIENCE):
-            await self._agent.sync_loop.settled.wait()
+        await self._agent.sync_loop.until_settled()
 
     def active_pods(self) -> Sequence[Pod]:
         return self._agent.sync_loop.active_pods()

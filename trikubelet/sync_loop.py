@@ -55,6 +55,8 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 FIRST_LOOK_AT_HEALTH: Final = 0.1
 LONGEST_LOOK_AT_HEALTH: Final = 5.0
 """Seconds, as the kubelet's constants."""
+SETTLE_PATIENCE: Final = 5.0
+"""Seconds that the end of all pods waits until those that an earlier agent left are known."""
 
 
 class Housekeeper(loop_inputs.Housekeeper, Protocol):
@@ -187,6 +189,11 @@ class SyncLoop:
     def held(self) -> Collection[str]:
         """UIDs of pods that nobody may start yet: whether they may run is not decided."""
         return self._admitting.held
+
+    async def until_settled(self) -> None:
+        """For who is about to end all pods: `settled`, or what is known by then."""
+        with trio.move_on_after(SETTLE_PATIENCE):
+            await self.settled.wait()
 
     def stop_starting(self) -> None:
         """From now on lifecycle events are taken in, and nothing else: the pods are being drained."""
