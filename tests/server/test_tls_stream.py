@@ -40,11 +40,9 @@ def server_context(authorities: bytes = b"", kind: trustme.KeyType = ECDSA) -> S
 
 
 async def lockstep_pair() -> tuple[TlsStream, OpenSslClient]:
-    """On a transport that keeps nothing. (With TLS 1.3 the handshake would end with words that no client awaits.)"""
+    """On a transport that keeps nothing."""
     near, far = trio.testing.lockstep_stream_pair()
-    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
-    context.set_max_proto_version(SSL.TLS1_2_VERSION)
-    server, client = TlsStream(near, server_context()), OpenSslClient(far, context)
+    server, client = TlsStream(near, server_context()), OpenSslClient(far)
     await handshake(server, client)
     return server, client
 
@@ -373,6 +371,37 @@ async def test_answers_that_nobody_takes_do_not_pile_up(monkeypatch: pytest.Monk
                 await server.receive_some()
             nursery.cancel_scope.cancel()
     assert openssl.told * 31 < 20_000
+
+
+async def test_nothing_is_said_between_the_handshake_and_the_first_answer(autojump_clock: MockClock) -> None:
+    near, far = trio.testing.memory_stream_pair()
+    server, client = TlsStream(near, server_context()), OpenSslClient(far)
+    await handshake(server, client)
+    assert client.protocol[0] == "TLSv1.3"
+    await client.send_all(b"question")
+    assert await server.receive_some() == b"question"
+    with trio.move_on_after(60) as listening:
+        await far.receive_some()
+    assert listening.cancelled_caught
+    await server.send_all(b"answer")
+    assert await client.receive_some() == b"answer"
+
+
+async def test_a_client_that_asks_and_goes_has_still_asked() -> None:
+    near, far = trio.testing.memory_stream_pair()
+    server, client = TlsStream(near, server_context()), OpenSslClient(far).connection
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.do_handshake)
+        with pytest.raises(SSL.WantReadError):
+            client.do_handshake()
+        await far.send_all(client.bio_read(10_000))
+        client.bio_write(bytes(await far.receive_some()))
+        client.do_handshake()
+        client.send(b"last words")
+        # The end of the handshake, the words and the client's end, before the server looks.
+        near.receive_stream.put_data(client.bio_read(10_000))
+        far.receive_stream.close()
+    assert await server.receive_some() == b"last words"
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

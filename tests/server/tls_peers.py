@@ -75,6 +75,10 @@ class OpenSslClient(TlsStream):
 
     async def _await_record(self) -> None: ...
 
+    async def do_handshake(self) -> None:
+        await super().do_handshake()
+        await self._flush_handshake()  # a client has the last word of it
+
     @property
     def connection(self) -> SSL.Connection:
         return self._tls

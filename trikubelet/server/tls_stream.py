@@ -10,6 +10,12 @@ other until a writer takes it out. Only writers send. What OpenSSL has to say wh
 waits for the next writer, as RFC 8446 allows; so receiving can be cancelled at any time and nothing is lost, which
 `trio.SSLStream` cannot promise. A peer that makes it say too much that way is cut off.
 
+The session tickets at the end of a TLS 1.3 handshake wait for a writer, too: they go out with the first answer. No
+session is resumed, but OpenSSL sends them, and pyOpenSSL has no `SSL_CTX_set_num_tickets`. Sent at once they meet the
+client's request half-way. A client that asks and goes has its connection reset by them, and one that reads in one
+thread and writes in another (Python's `ssl` before 3.13 has no lock for that) reads them while it writes: two in a
+thousand connections of the `websockets` library broke, or hung, before they were answered.
+
 A renegotiation cannot be asked for, nothing is compressed, and no session is resumed: see `serving_tls.py`.
 """
 
@@ -84,7 +90,8 @@ class TlsStream(trio.abc.HalfCloseableStream):
                 raise HandshakeError(_words(error)) from error
             else:
                 break
-        await self._flush_handshake()
+        if self._tls.get_protocol_version() != SSL.TLS1_3_VERSION:
+            await self._flush_handshake()  # else only session tickets are left to say: see above
         self._established, self._broken = True, False
 
     @property
