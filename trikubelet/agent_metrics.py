@@ -6,9 +6,8 @@ loaded.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from trikubelet.metrics import (
     cluster,
@@ -24,22 +23,17 @@ from trikubelet.metrics import (
     volumes,
 )
 from trikubelet.metrics.exposition import AgentMetrics
-from trikubelet.metrics.families import gauge
 
 if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+    from collections.abc import Iterable
 
     from trikubelet.agent import Agent
     from trikubelet.cluster.certificates.rotation import CertificateManager
-    from trikubelet.metrics.families import Collect
+    from trikubelet.metrics.exposition import CollectSlowly
+    from trikubelet.metrics.families import AnyFamily, Collect
     from trikubelet.metrics.health_checks import HealthChecks
     from trikubelet.metrics.http_requests import RequestCounts
     from trikubelet.podresources.measures import PodResourcesMeasures
-    from trikubelet.stats.exposition import Family
-
-
-MeasuredFamilies: TypeAlias = Callable[[], Awaitable[Sequence["Family"]]]
-"""Families of what has to be measured first (`StatsProvider.log_samples`)."""
 
 
 def agent_metrics(
@@ -50,9 +44,12 @@ def agent_metrics(
     client_certificate: CertificateManager | None = None,
     server_certificate: CertificateManager | None = None,
     pod_resources: PodResourcesMeasures | None = None,
-    measured: MeasuredFamilies | None = None,
+    measured: CollectSlowly | None = None,
 ) -> AgentMetrics:
-    """All that is known of an agent; the optional ones are not the agent's own, and missing where there are none."""
+    """All that is known of an agent; the optional ones are not the agent's own, and missing where there are none.
+
+    `measured`: families of what has to be measured first (`StatsProvider.log_samples`).
+    """
     collectors: list[Collect] = [
         partial(pods.collect_pods, agent.pods, agent.workers, agent.statuses),
         partial(pods.collect_workers, agent.workers),
@@ -85,11 +82,11 @@ def agent_metrics(
         metrics=collectors,
         probes=[node.process_start, partial(probes.collect_probes, agent.probes.manager.metrics)],
         slis=[partial(servers.collect_health, health)],
-        slow_metrics=() if measured is None else (partial(_measured, measured),),
+        slow_metrics=() if measured is None else (measured,),
     )
 
 
-def _node(agent: Agent) -> Iterable[Metric]:
+def _node(agent: Agent) -> Iterable[AnyFamily]:
     info = agent.node.cached().status.node_info
     yield from node.collect_node(agent.options.node_name, info, cgroup_v2=agent.runtime_options.machine.cgroup_v2)
     if agent.shutdown is not None:
@@ -101,7 +98,7 @@ def _devices(agent: Agent) -> list[Collect]:
     return [] if manager is None else [partial(devices.collect_devices, manager.measures)]
 
 
-def _eviction(agent: Agent) -> Iterable[Metric]:
+def _eviction(agent: Agent) -> Iterable[AnyFamily]:
     manager = agent.eviction.manager
     return () if manager is None else eviction.collect_eviction(manager.evictions, manager.stats_age)
 
@@ -129,10 +126,3 @@ def _cluster(agent: Agent) -> list[Collect]:
     if isinstance(client, HttpApiClient):
         found.append(partial(cluster.collect_requests, client.measures))
     return found
-
-
-async def _measured(measure: MeasuredFamilies) -> Iterable[Metric]:
-    return [
-        gauge(family.name, family.help, {one.labels: one.value for one in family.samples}, family.label_names)
-        for family in await measure()
-    ]

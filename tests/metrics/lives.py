@@ -18,11 +18,11 @@ from trikubelet.agent_metrics import agent_metrics
 from trikubelet.agent_view import LocalView
 from trikubelet.cluster.certificates.rotation import AGE_BOUNDS, RotationStatistics
 from trikubelet.measures import Histogram
+from trikubelet.metrics.families import Family, Sample
 from trikubelet.metrics.health_checks import HealthChecks
 from trikubelet.metrics.http_requests import RequestCounts
 from trikubelet.podresources.measures import V1, PodResourcesMeasures
 from trikubelet.sim import Program
-from trikubelet.stats.exposition import Family, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,6 +22,7 @@ from trikubelet.eviction.manager import AGE_BOUNDS
 from trikubelet.measures import Histograms
 from trikubelet.metrics.devices import collect_devices
 from trikubelet.metrics.eviction import collect_eviction
+from trikubelet.metrics.families import Family
 from trikubelet.metrics.node import collect_gates, collect_shutdown
 from trikubelet.metrics.resizes import collect_resizes
 from trikubelet.metrics.text_format import write_text
@@ -138,7 +139,7 @@ def test_each_metric_of_the_kubelet_is_documented_or_left_out() -> None:
 
 
 def test_names_that_differ_from_the_kubelets_would_be_found() -> None:
-    right = next(iter(collect_csi(drivers_of(Histograms((1, 2))))))
+    (right,) = read(b"".join(write_text(collect_csi(drivers_of(Histograms((1, 2))))))).values()
     wrong = Metric(right.name, right.documentation, "gauge")
     for sample in right.samples:
         wrong.add_sample(sample.name, {**sample.labels, "pod": "web"}, sample.value)
@@ -160,4 +161,4 @@ def device_measures() -> DeviceMeasures:
 
 
 def test_a_family_without_help_would_be_found() -> None:
-    assert b"# HELP some_name \n" in b"".join(write_text([Metric("some_name", "", "gauge")]))
+    assert b"# HELP some_name \n" in b"".join(write_text([Family("some_name", "gauge", "")]))

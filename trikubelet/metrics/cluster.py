@@ -11,14 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from prometheus_client.metrics_core import Metric
-
     from trikubelet.cluster.certificates.rotation import CertificateManager
     from trikubelet.cluster.certificates.store import CertifiedKey
     from trikubelet.cluster.measures import RequestMeasures
+    from trikubelet.metrics.families import AnyFamily
 
 
-def collect_requests(measures: RequestMeasures) -> Iterator[Metric]:
+def collect_requests(measures: RequestMeasures) -> Iterator[AnyFamily]:
     """Under client-go's names."""
     host = measures.host
     answers = {(*labels, host): number for labels, number in measures.answers.items()}
@@ -34,14 +33,14 @@ def collect_requests(measures: RequestMeasures) -> Iterator[Metric]:
         yield histogram(f"rest_client_{name}", text, by_host, ("verb", "host"))
 
 
-def collect_client_certificate(manager: CertificateManager, now: datetime) -> Iterator[Metric]:
+def collect_client_certificate(manager: CertificateManager, now: datetime) -> Iterator[AnyFamily]:
     text = "Time until the certificate ends that the agent shows to the API server; infinite without one."
     yield gauge("kubelet_certificate_manager_client_ttl_seconds", text, _time_left(manager.current, now))
     text = "Requests for the agent's client certificate that failed."
     yield counter("kubelet_certificate_manager_client_expiration_renew_errors", text, manager.statistics().failed)
 
 
-def collect_server_certificate(manager: CertificateManager, now: datetime) -> Iterator[Metric]:
+def collect_server_certificate(manager: CertificateManager, now: datetime) -> Iterator[AnyFamily]:
     """Of a certificate that the API server signs."""
     text = "Time until the certificate ends that the node shows to its clients; infinite without one."
     yield gauge("kubelet_certificate_manager_server_ttl_seconds", text, _time_left(manager.current, now))

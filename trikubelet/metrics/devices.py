@@ -9,12 +9,11 @@ from trikubelet.metrics.families import counter, histogram
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client.metrics_core import Metric
-
     from trikubelet.devices.measures import DeviceMeasures
+    from trikubelet.metrics.families import AnyFamily
 
 
-def collect_devices(measures: DeviceMeasures) -> Iterator[Metric]:
+def collect_devices(measures: DeviceMeasures) -> Iterator[AnyFamily]:
     labels = ("resource_name",)
     text = "Registrations of device plugins."
     yield counter("kubelet_device_plugin_registration_total", text, measures.registrations, labels)

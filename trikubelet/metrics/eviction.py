@@ -9,14 +9,13 @@ from trikubelet.metrics.families import counter, histogram
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client.metrics_core import Metric
-
     from trikubelet.measures import Counts, Histograms
+    from trikubelet.metrics.families import AnyFamily
 
 LABELS = ("eviction_signal",)
 
 
-def collect_eviction(evictions: Counts, ages: Histograms) -> Iterator[Metric]:
+def collect_eviction(evictions: Counts, ages: Histograms) -> Iterator[AnyFamily]:
     """Of an `EvictionManager`."""
     text = "Pods that were evicted, by what there was too little of, or by which limit of their own they were beyond."
     yield counter("kubelet_evictions", text, evictions, LABELS)

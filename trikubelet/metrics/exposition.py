@@ -13,17 +13,15 @@ import trio
 
 from trikubelet.content_coding import SMALL, gzipped, header_entries, takes_gzip, weight
 from trikubelet.logs import get_logger
-from trikubelet.metrics.families import counter, has_samples
+from trikubelet.metrics.families import base_name, counter
 from trikubelet.metrics.text_format import TextFormat, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from prometheus_client.metrics_core import Metric
+    from trikubelet.metrics.families import AnyFamily, Collect
 
-    from trikubelet.metrics.families import Collect
-
-    CollectSlowly = Callable[[], Awaitable[Iterable[Metric]]]
+    CollectSlowly = Callable[[], Awaitable[Iterable[AnyFamily]]]
     """Gives families for which somebody else has to be asked."""
 
 log = get_logger("metrics")
@@ -77,25 +75,25 @@ class AgentMetrics:
             return Exposition(body, form.value)
         return Exposition(await gzipped(body), form.value, "gzip")
 
-    async def _gather(self, page: Page) -> list[Metric]:
+    async def _gather(self, page: Page) -> list[AnyFamily]:
         """The families that have samples, by name. Other tasks have their turn between two collectors."""
-        metrics: list[Metric] = []
+        families: list[AnyFamily] = []
         for collect in self._pages[page]:
             await trio.lowlevel.checkpoint()
             try:
-                metrics += collect()
+                families += collect()
             except Exception as error:  # noqa: BLE001 - see the module's text
                 self._failed(error)
         if page == "metrics":
             for collect_slowly in self._slow:
                 try:
                     with trio.fail_after(PATIENCE):
-                        metrics += await collect_slowly()
+                        families += await collect_slowly()
                 except Exception as error:  # noqa: BLE001 - see the module's text
                     self._failed(error)
             text = "Collectors of metrics that failed since the start: their families were missing in that answer."
-            metrics.append(counter("trikubelet_metrics_failures_total", text, self._failures))
-        return sorted(filter(has_samples, metrics), key=lambda metric: metric.name)
+            families.append(counter("trikubelet_metrics_failures_total", text, self._failures))
+        return sorted((family for family in families if family.samples), key=base_name)
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1

@@ -11,32 +11,31 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from trikubelet import __version__
-from trikubelet.metrics.families import gauge
+from trikubelet.metrics.families import COUNTER, TOTAL, counter, gauge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
 
     from trikubelet.api import NodeSystemInfo
-    from trikubelet.metrics.families import Collect
+    from trikubelet.metrics.families import AnyFamily, Collect
     from trikubelet.node.startup import NodeStartup
     from trikubelet.shutdown.record import ShutdownTimes
 
 
 def process_collectors() -> tuple[Collect, ...]:
     """The library's own: CPU, memory, descriptors and start of this process, and which Python it is."""
-    return ProcessCollector(registry=None).collect, PlatformCollector(registry=None).collect
+    return _ours(ProcessCollector(registry=None)), _ours(PlatformCollector(registry=None))
 
 
-def process_start() -> Iterator[Metric]:
+def process_start() -> Iterator[AnyFamily]:
     """The one of them that the kubelet has on each of its pages."""
-    return (
-        metric for metric in ProcessCollector(registry=None).collect() if metric.name == "process_start_time_seconds"
-    )
+    families = _ours(ProcessCollector(registry=None))()
+    return (family for family in families if family.name == "process_start_time_seconds")
 
 
-def collect_node(name: str, info: NodeSystemInfo, *, cgroup_v2: bool) -> Iterator[Metric]:
+def collect_node(name: str, info: NodeSystemInfo, *, cgroup_v2: bool) -> Iterator[AnyFamily]:
     """`info`: what the node reports of itself."""
     yield gauge("kubelet_node_name", "The name of this node.", {(name,): 1}, ("node",))
     yield gauge("kubelet_cgroup_version", "The version of cgroups that this machine has.", 2 if cgroup_v2 else 1)
@@ -52,7 +51,7 @@ def collect_node(name: str, info: NodeSystemInfo, *, cgroup_v2: bool) -> Iterato
     yield gauge("trikubelet_tasks", "Tasks of the agent's event loop.", tasks)
 
 
-def collect_gates(gates: Mapping[str, bool]) -> Iterator[Metric]:
+def collect_gates(gates: Mapping[str, bool]) -> Iterator[AnyFamily]:
     """Those that the configuration sets; what is not set is as in the kubelet of that version."""
     values = {(name, ""): int(enabled) for name, enabled in gates.items()}
     yield gauge(
@@ -60,7 +59,7 @@ def collect_gates(gates: Mapping[str, bool]) -> Iterator[Metric]:
     )
 
 
-def collect_shutdown(times: ShutdownTimes) -> Iterator[Metric]:
+def collect_shutdown(times: ShutdownTimes) -> Iterator[AnyFamily]:
     """Of the last shutdown, also one before the machine was started anew."""
     began, ended = (0 if time is None else int(time.timestamp()) for time in (times.began, times.ended))
     text = "When the last graceful shutdown of the node began, in seconds since 1970; 0 where there was none."
@@ -69,7 +68,7 @@ def collect_shutdown(times: ShutdownTimes) -> Iterator[Metric]:
     yield gauge("kubelet_graceful_shutdown_end_time_seconds", text, ended)
 
 
-def collect_startup(startup: NodeStartup, boot: Callable[[], BootTimes | None]) -> Iterator[Metric]:
+def collect_startup(startup: NodeStartup, boot: Callable[[], BootTimes | None]) -> Iterator[AnyFamily]:
     """How a new node came to be; nothing of one that was there before."""
     times = boot()
     if startup.attempted_at is None or startup.created_at is None or times is None:
@@ -88,6 +87,21 @@ def collect_startup(startup: NodeStartup, boot: Callable[[], BootTimes | None]) 
     yield gauge("kubelet_node_startup_post_registration_duration_seconds", text, ready - created)
     text = "From the machine's start to when a new node was ready."
     yield gauge("kubelet_node_startup_duration_seconds", text, ready - times.machine)
+
+
+def _ours(collector: Collector) -> Collect:
+    """A collector of the library that has counters and gauges."""
+
+    def collect() -> Iterator[AnyFamily]:
+        for metric in collector.collect():
+            names = tuple(metric.samples[0].labels) if metric.samples else ()
+            values = {tuple(sample.labels.values()): sample.value for sample in metric.samples}
+            if metric.type == COUNTER:
+                yield counter(f"{metric.name}{TOTAL}", metric.documentation, values, names)
+            else:
+                yield gauge(metric.name, metric.documentation, values, names)
+
+    return collect
 
 
 class BootTimes:

@@ -13,15 +13,14 @@ from trikubelet.runtime.model import ContainerState
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client.metrics_core import Metric
-
     from trikubelet.clock import WallClock
+    from trikubelet.metrics.families import AnyFamily
     from trikubelet.pleg.cache import PodStatusCache
     from trikubelet.pleg.pleg import Pleg
     from trikubelet.pleg.sources import PlegSources
 
 
-def collect_pleg(pleg: Pleg, sources: PlegSources, clock: WallClock) -> Iterator[Metric]:
+def collect_pleg(pleg: Pleg, sources: PlegSources, clock: WallClock) -> Iterator[AnyFamily]:
     relist, statistics = sources.relist, pleg.statistics()
     yield histogram("kubelet_pleg_relist_duration_seconds", "How long lists of all pods took.", relist.durations)
     yield histogram("kubelet_pleg_relist_interval_seconds", "Time from list to list of all pods.", relist.intervals)
@@ -47,7 +46,7 @@ def collect_pleg(pleg: Pleg, sources: PlegSources, clock: WallClock) -> Iterator
     yield counter("trikubelet_pleg_events_total", "Lifecycle events that were sent.", statistics.events)
 
 
-def collect_running(cache: PodStatusCache) -> Iterator[Metric]:
+def collect_running(cache: PodStatusCache) -> Iterator[AnyFamily]:
     """By what was last seen of each pod."""
     pods, containers = 0, Counter({(state.value,): 0 for state in ContainerState})
     for uid in cache.uids():

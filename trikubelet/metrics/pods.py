@@ -13,9 +13,8 @@ from trikubelet.pods.worker_registry import WorkerLifecycle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client.metrics_core import Metric
-
     from trikubelet.housekeeping import Housekeeping
+    from trikubelet.metrics.families import AnyFamily
     from trikubelet.pods.manager import PodManager
     from trikubelet.pods.preempting import Preempting
     from trikubelet.pods.start_latency import PodStartLatency
@@ -35,7 +34,7 @@ _CONFIGS: Final = (
 )
 
 
-def collect_pods(pods: PodManager, workers: PodWorkers, statuses: StatusManager) -> Iterator[Metric]:
+def collect_pods(pods: PodManager, workers: PodWorkers, statuses: StatusManager) -> Iterator[AnyFamily]:
     """How many pods there are."""
     wanted = pods.pods_and_mirror_pods()
     summaries = workers.summaries(wanted.pods)
@@ -66,7 +65,7 @@ def _working_labels(worker: WorkerSummary) -> tuple[str, str, str]:
     return worker.lifecycle.value, "orphan" if worker.orphan else "desired", static
 
 
-def collect_workers(workers: PodWorkers) -> Iterator[Metric]:
+def collect_workers(workers: PodWorkers) -> Iterator[AnyFamily]:
     counts, statistics = workers.counts, workers.statistics()
     text = "Time from learning of a change of a pod to the end of the work that it caused."
     yield histogram("kubelet_pod_worker_duration_seconds", text, counts.latencies, ("operation_type",))
@@ -82,7 +81,7 @@ def collect_workers(workers: PodWorkers) -> Iterator[Metric]:
     yield gauge("trikubelet_pod_works_in_flight", "What pod workers are doing now.", statistics.in_flight)
 
 
-def collect_cleanup(housekeeping: Housekeeping, preempting: Preempting) -> Iterator[Metric]:
+def collect_cleanup(housekeeping: Housekeeping, preempting: Preempting) -> Iterator[AnyFamily]:
     text = "Pods that the runtime was found to run and that no worker knew."
     yield counter("kubelet_orphaned_runtime_pods_total", text, housekeeping.orphans)
     restarted = {(STATIC,): 0, (NOT_STATIC,): 0} | housekeeping.restarted
@@ -92,7 +91,7 @@ def collect_cleanup(housekeeping: Housekeeping, preempting: Preempting) -> Itera
     yield counter("kubelet_preemptions", text, preempting.ended, ("preemption_signal",))
 
 
-def collect_statuses(statuses: StatusManager, writer: StatusWriter | None) -> Iterator[Metric]:
+def collect_statuses(statuses: StatusManager, writer: StatusWriter | None) -> Iterator[AnyFamily]:
     measures, statistics = statuses.measures, statuses.statistics()
     text = "Time from when the agent first saw a pod to when it ran."
     yield histogram("kubelet_pod_start_duration_seconds", text, measures.starts)
@@ -123,7 +122,7 @@ def collect_statuses(statuses: StatusManager, writer: StatusWriter | None) -> It
     yield counter("trikubelet_pod_status_requests_total", text, requests, ("kind",))
 
 
-def collect_start_latency(starts: PodStartLatency) -> Iterator[Metric]:
+def collect_start_latency(starts: PodStartLatency) -> Iterator[AnyFamily]:
     """Of pods of the API server."""
     text = "Time from a pod's creation to when the API server told that all its containers ran."
     yield histogram("kubelet_pod_start_total_duration_seconds", text, starts.total)

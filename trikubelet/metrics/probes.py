@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trikubelet.metrics.families import HistogramFamily, HistogramRow, counter
+from trikubelet.metrics.families import HistogramFamily, HistogramSample, counter
 from trikubelet.probes.metrics import BUCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client.metrics_core import Metric
-
+    from trikubelet.metrics.families import AnyFamily
     from trikubelet.probes.metrics import ProbeMetrics
 
 TOTAL_LABELS = ("probe_type", "result", "container", "pod", "namespace", "pod_uid")
+DURATION_LABELS = ("probe_type", "container", "pod", "namespace")
 
 
-def collect_probes(metrics: ProbeMetrics) -> Iterator[Metric]:
+def collect_probes(metrics: ProbeMetrics) -> Iterator[AnyFamily]:
     samples = metrics.samples()
     totals = {tuple(one.labels[name] for name in TOTAL_LABELS): one.value for one in samples.totals}
     yield counter("prober_probe_total", "Probes that came to a result.", totals, TOTAL_LABELS)
-    durations = HistogramFamily("prober_probe_duration_seconds", "How long probes took, with all their tries.")
-    durations.rows = [HistogramRow(one.labels, BUCKETS, one.buckets, one.sum) for one in samples.durations]
-    yield durations
+    durations = [
+        HistogramSample(tuple(one.labels[name] for name in DURATION_LABELS), BUCKETS, one.buckets, one.sum)
+        for one in samples.durations
+    ]
+    text = "How long probes took, with all their tries."
+    yield HistogramFamily("prober_probe_duration_seconds", text, DURATION_LABELS, durations)

@@ -9,15 +9,14 @@ from trikubelet.metrics.families import counter, gauge, histogram
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client.metrics_core import Metric
-
     from trikubelet.allocation.manager import AllocationManager
     from trikubelet.measures import Histograms
+    from trikubelet.metrics.families import AnyFamily
 
 _PENDING: Final = (("deferred",), ("infeasible",))
 
 
-def collect_resizes(allocation: AllocationManager, durations: Histograms) -> Iterator[Metric]:
+def collect_resizes(allocation: AllocationManager, durations: Histograms) -> Iterator[AnyFamily]:
     """`durations`: how long resizes took that were granted, in milliseconds."""
     counts, now = allocation.counts, allocation.statistics()
     text = "Changes of containers' resources that pods were asked for."

@@ -11,13 +11,12 @@ from trikubelet.metrics.families import counter, histogram
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client.metrics_core import Metric
-
     from trikubelet.cri.client import ImageClient, RuntimeClient
+    from trikubelet.metrics.families import AnyFamily
     from trikubelet.runtime.measures import RuntimeMeasures
 
 
-def collect_calls(runtime: RuntimeClient, images: ImageClient) -> Iterator[Metric]:
+def collect_calls(runtime: RuntimeClient, images: ImageClient) -> Iterator[AnyFamily]:
     """Of both clients, as if they were one."""
     durations, errors = Histograms(), Counts()
     for measures in (runtime.measures, images.measures):
@@ -51,7 +50,7 @@ def operation_type(rpc: str) -> str:
     return words.lower()
 
 
-def collect_starts(measures: RuntimeMeasures) -> Iterator[Metric]:
+def collect_starts(measures: RuntimeMeasures) -> Iterator[AnyFamily]:
     yield counter("kubelet_started_pods_total", "Pods for which a sandbox was to be made.", measures.started_pods)
     yield counter("kubelet_started_pods_errors_total", "Pods whose sandbox was not made.", measures.failed_pods)
     text = "Pods with a user namespace for which a sandbox was to be made."
@@ -69,7 +68,7 @@ def collect_starts(measures: RuntimeMeasures) -> Iterator[Metric]:
     yield counter("kubelet_sleep_action_terminated_early_total", text, measures.sleeps_cut_short)
 
 
-def collect_images(measures: RuntimeMeasures) -> Iterator[Metric]:
+def collect_images(measures: RuntimeMeasures) -> Iterator[AnyFamily]:
     text = "How long pulls that succeeded took, with the wait for their turn, by the size of the image."
     yield histogram("kubelet_image_pull_duration_seconds", text, measures.image_pulls, ("image_size_in_bytes",))
     text = "Images that containers and volumes asked for."
@@ -85,7 +84,7 @@ def collect_images(measures: RuntimeMeasures) -> Iterator[Metric]:
     yield counter("kubelet_image_volume_mounted_errors_total", text, measures.image_volumes_failed)
 
 
-def collect_cgroups(durations: Histograms) -> Iterator[Metric]:
+def collect_cgroups(durations: Histograms) -> Iterator[AnyFamily]:
     """Of pods' groups and those of their classes."""
     text = "How long it took to make, to change and to delete cgroups of pods and of their classes."
     yield histogram("kubelet_cgroup_manager_duration_seconds", text, durations, ("operation_type",))

@@ -10,14 +10,13 @@ from trikubelet.metrics.health_checks import HEALTHZ
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client.metrics_core import Metric
-
+    from trikubelet.metrics.families import AnyFamily
     from trikubelet.metrics.health_checks import HealthChecks
     from trikubelet.metrics.http_requests import RequestCounts
     from trikubelet.podresources.measures import PodResourcesMeasures
 
 
-def collect_http(counts: RequestCounts) -> Iterator[Metric]:
+def collect_http(counts: RequestCounts) -> Iterator[AnyFamily]:
     labels = ("method", "path", "server_type", "long_running")
     yield counter("kubelet_http_requests_total", "Requests to the node's servers.", counts.requests, labels)
     text = "How long requests to the node's servers took."
@@ -28,7 +27,7 @@ def collect_http(counts: RequestCounts) -> Iterator[Metric]:
     yield counter("kubelet_websocket_streaming_requests_total", text, counts.websockets, ("subresource",))
 
 
-def collect_pod_resources(measures: PodResourcesMeasures) -> Iterator[Metric]:
+def collect_pod_resources(measures: PodResourcesMeasures) -> Iterator[AnyFamily]:
     for name, text, counts in (
         ("requests_total", "Requests to the pod resources API.", measures.requests),
         ("requests_list", "Calls of List.", measures.lists),
@@ -41,7 +40,7 @@ def collect_pod_resources(measures: PodResourcesMeasures) -> Iterator[Metric]:
         yield counter(f"kubelet_pod_resources_endpoint_{name}", text, counts, ("server_api_version",))
 
 
-def collect_health(checks: HealthChecks) -> Iterator[Metric]:
+def collect_health(checks: HealthChecks) -> Iterator[AnyFamily]:
     """Looks, too."""
     checks.look()
     results = {(name, HEALTHZ): int(healthy) for name, healthy in checks.results.items()}

@@ -9,8 +9,7 @@ from trikubelet.metrics.families import counter, gauge, histogram
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from prometheus_client.metrics_core import Metric
-
+    from trikubelet.metrics.families import AnyFamily
     from trikubelet.volumes.csi.drivers import Drivers
     from trikubelet.volumes.manager import VolumeManager
 
@@ -25,7 +24,7 @@ _USAGE: Final = {
 """By what usage calls it."""
 
 
-def collect_volumes(volumes: VolumeManager) -> Iterator[Metric]:
+def collect_volumes(volumes: VolumeManager) -> Iterator[AnyFamily]:
     operations = {(*labels, "false"): one for labels, one in volumes.durations.items()}
     labels = ("volume_plugin", "operation_name", "status", "migrated")
     yield histogram("storage_operation_duration_seconds", "How long operations on volumes took.", operations, labels)
@@ -45,7 +44,7 @@ def collect_volumes(volumes: VolumeManager) -> Iterator[Metric]:
         yield gauge(name, text, known, ("namespace", "persistentvolumeclaim"))
 
 
-def collect_csi(drivers: Drivers) -> Iterator[Metric]:
+def collect_csi(drivers: Drivers) -> Iterator[AnyFamily]:
     calls = {(*labels, "false"): one for labels, one in drivers.durations.items()}
     labels = ("driver_name", "method_name", "grpc_status_code", "migrated")
     yield histogram("csi_operations_seconds", "How long calls to CSI drivers took.", calls, labels)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
+from trikubelet.metrics.families import Family, Sample
 from trikubelet.stats.cgroup_places import pod_group
-from trikubelet.stats.exposition import Family, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

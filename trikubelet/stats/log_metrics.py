@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trikubelet.stats.exposition import Family, Sample
+from trikubelet.metrics.families import Family, Sample
 
 if TYPE_CHECKING:
     from trikubelet.stats.model import Summary

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.cri import v1
-    from trikubelet.stats.exposition import Family
+    from trikubelet.metrics.families import Family
     from trikubelet.stats.measure import Meter
     from trikubelet.volumes.model import VolumeUsage
 
@@ -182,7 +182,7 @@ class StatsProvider:
             return resource_families(None)
 
     async def resource_text(self) -> bytes:
-        """The same as text (`exposition.CONTENT_TYPE`)."""
+        """The same as text (`TextFormat.TEXT`)."""
         families = await self.resource_samples()
         return await self._in_thread(lambda: text_of(families))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.stats.exposition import Family, Sample
+from trikubelet.metrics.families import Family, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
