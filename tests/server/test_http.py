@@ -411,7 +411,7 @@ async def test_shutdown_ends_idle_connections_and_lets_answers_finish(autojump_c
         answer = await read_all(busy)
     assert answer.count(b"finished") == 1
     assert b"Connection: close" in answer
-    assert trio.current_time() == pytest.approx(3)
+    assert trio.current_time() == pytest.approx(3 + Limits().linger_timeout)
 
 
 async def test_shutdown_cancels_what_does_not_finish(autojump_clock: MockClock) -> None:

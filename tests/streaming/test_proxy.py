@@ -17,8 +17,8 @@ from tests.streaming.fake_runtime import (
     read_head,
     read_rest,
 )
-from trikubelet.server.connection import RawStream
 from trikubelet.server.messages import Peer, Request
+from trikubelet.server.raw_stream import RawStream
 from trikubelet.streaming.proxy import BLOCK, forwarded_headers, proxy_upgrade, splice
 from trikubelet.streaming.runtime_upgrade import RuntimeStreamError, Upgraded, runtime_address
 

@@ -7,7 +7,8 @@ handler is cancelled. Like Go's server we take a client that closes its sending 
 whole or chunk by chunk; then the next request's turn comes. A handler may also take the connection over after a
 request that asks for it (`Connection: Upgrade`): from then on the bytes are its own.
 
-Whatever a client sends or a handler raises ends at most this connection.
+Whatever a client sends or a handler raises ends at most this connection. One that ends while a request has begun, and
+nobody has been answered, says so in the log, with the reason: to its client that looks like an agent that has crashed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from trikubelet.server.messages import (
     UpgradeResponse,
     error_response,
 )
+from trikubelet.server.raw_stream import RawStream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
@@ -50,7 +52,7 @@ _T = TypeVar("_T")
 
 
 class _Gone(Exception):  # noqa: N818 - no error, a fact
-    """The client is gone or too slow: there is nobody to say anything to."""
+    """The client is gone or too slow: there is nobody to say anything to. `HttpConnection.gone` makes it."""
 
 
 class HttpConnection:
@@ -78,6 +80,13 @@ class HttpConnection:
         self.busy = False
         """A request is being read or answered."""
         self.requests = 0
+        self.begun = False
+        """h11 has the head of the answer to the request in hand: no other one can be given."""
+        self._answered = False
+        """That head, or all of an answer whose length is known, has been sent."""
+        self._asked = "the head of a request"
+        """What is in hand, without what might be secret: a command or a token is in the rest of the path."""
+        self._why = ""
 
     async def run(self) -> None:
         """Serve until either side ends the connection. Raises nothing of the client's or a handler's doing.
@@ -90,7 +99,23 @@ class HttpConnection:
                     pass
                 await self._end()
         finally:
+            self._tell_if_unanswered()
             await trio.aclose_forcefully(self._stream)
+
+    def gone(self, why: str) -> _Gone:
+        """To be raised: the connection ends, without a word to the client."""
+        self._why = why
+        return _Gone()
+
+    def _tell_if_unanswered(self) -> None:
+        if not self.busy or self._answered:
+            return
+        why = self._why or "the server ended it"
+        if not self._why and self._draining:
+            why = "the server is being shut down"
+        elif not self._why and self._place is not None and self._place.scope.cancel_called:
+            why = "another connection needed its place"
+        log.info("connection closed without an answer", client=self._peer.address, asked=self._asked, why=why)
 
     def drain(self) -> None:
         """End the connection after the request in hand; at once when there is none."""
@@ -139,7 +164,7 @@ class HttpConnection:
 
     async def _end(self) -> None:
         """Close as agreed: over TLS a client knows by that from a connection that was cut."""
-        if self._http.our_state is h11.SWITCHED_PROTOCOL:
+        if self._http.our_state is h11.SWITCHED_PROTOCOL or self._http.trailing_data[0]:
             await self._linger()
         with trio.move_on_after(self._limits.linger_timeout), suppress(trio.BrokenResourceError):
             await self._stream.aclose()
@@ -157,6 +182,8 @@ class HttpConnection:
 
     async def _read_head(self) -> h11.Request | None:
         limits = self._limits
+        self.begun = self._answered = False
+        self._asked = "the head of a request"
         self.busy = bool(self._http.trailing_data[0])
         first = self.requests == 0
         with trio.move_on_after(limits.header_timeout if first or self.busy else limits.idle_timeout) as scope:
@@ -164,6 +191,7 @@ class HttpConnection:
                 event = self._next_event()
                 if isinstance(event, h11.Request):
                     self.busy = True
+                    self._asked = _unsecret(event)
                     return event
                 if event is not h11.NEED_DATA:
                     return None
@@ -208,7 +236,8 @@ class HttpConnection:
 
     async def _receive(self) -> None:
         if self._ended:
-            raise _Gone  # in the middle of a request: h11 would wait for its rest for ever
+            # In the middle of a request: h11 would wait for its rest for ever.
+            raise self.gone("the client ended it before its request was complete")
         data = await self._receive_some()
         self._ended = not data
         self._http.receive_data(data)
@@ -216,8 +245,8 @@ class HttpConnection:
     async def _receive_some(self) -> bytes:
         try:
             return bytes(await self._stream.receive_some(_RECEIVE))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            raise _Gone from None
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise self.gone(f"it broke: {error}") from None
 
     # Answering it.
 
@@ -238,7 +267,7 @@ class HttpConnection:
     async def take_over(self, headers: Sequence[tuple[str, str]]) -> RawStream:
         """Answer 101 and give the connection away."""
         answer = h11.InformationalResponse(status_code=101, headers=list(headers), reason="Switching Protocols")
-        await self._send(self._http.send(answer))
+        await self._begin(answer)
         self._watching.cancel()
         await self._watched.wait()
         return RawStream(self._stream, self._http.trailing_data[0])
@@ -254,6 +283,7 @@ class HttpConnection:
             while len(self._http.trailing_data[0]) < self._limits.pipelined_size:
                 data = await self._receive_some()
                 if not data:
+                    self._why = "the client ended it"
                     break
                 self._http.receive_data(data)
             else:
@@ -276,8 +306,9 @@ class HttpConnection:
         else:
             log.error("request failed", method=request.method, path=request.path, exc_info=failure)
             answer = Response(b"internal error: the agent's log has the details\n", 500)
-        if writer.begun:
+        if self.begun:
             writer.cut = True
+            self._why = "its answer failed half-way"
         else:
             await writer.send_response(answer)
 
@@ -286,10 +317,9 @@ class HttpConnection:
         headers = self._headers(response)
         if response.status not in _BODILESS:
             headers.append(("Content-Length", str(len(response.body))))
-        data = self._http.send(h11.Response(status_code=response.status, headers=headers)) or b""
-        if response.body and not head and response.status not in _BODILESS:
-            data += self._http.send(h11.Data(data=response.body)) or b""
-        await self._send(data + (self._http.send(h11.EndOfMessage()) or b""))
+        answer = h11.Response(status_code=response.status, headers=headers)
+        body = b"" if head or response.status in _BODILESS else response.body
+        await self._begin(answer, *([h11.Data(data=body)] if body else ()), h11.EndOfMessage())
 
     def _headers(self, response: Response | StreamResponse) -> list[tuple[str, str]]:
         headers = [("Content-Type", response.content_type), ("X-Content-Type-Options", "nosniff"), *response.headers]
@@ -299,7 +329,13 @@ class HttpConnection:
 
     async def begin_stream(self, response: StreamResponse) -> None:
         """Send the head of an answer whose length nobody knows."""
-        await self._send(self._http.send(h11.Response(status_code=response.status, headers=self._headers(response))))
+        await self._begin(h11.Response(status_code=response.status, headers=self._headers(response)))
+
+    async def _begin(self, *events: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        """Send an answer's head, and what there is of the rest. Headers that are none fail before, in h11's events."""
+        self.begun = True
+        await self._send(b"".join([self._http.send(event) or b"" for event in events]))
+        self._answered = True
 
     async def send_chunk(self, data: bytes) -> None:
         await self._send(self._http.send(h11.Data(data=data)))
@@ -317,9 +353,9 @@ class HttpConnection:
             with trio.move_on_after(self._limits.write_timeout):
                 await self._stream.send_all(part)
                 return
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        raise _Gone
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise self.gone(f"it broke: {error}") from None
+        raise self.gone(f"the client did not take {len(part)} bytes within {self._limits.write_timeout:g} seconds")
 
     async def _linger(self) -> None:
         """Read on for a moment: closing with bytes unread would tear the answer from a client that still sends."""
@@ -339,22 +375,19 @@ class _ResponseWriter:
     def __init__(self, connection: HttpConnection, request: Request, scope: trio.CancelScope) -> None:
         self._connection = connection
         self._head_only = request.method == "HEAD"
-        self._may_be_taken_over = "upgrade" in request.headers
+        self._may_be_taken_over = bool(request.headers.get("upgrade", "").strip(", \t"))
         self._scope = scope
         self._response: StreamResponse | None = None
-        self.begun = False
-        """The head has been sent, or a part of it."""
         self.cut = False
         """The answer remained incomplete."""
 
     async def send_response(self, response: AnyResponse) -> None:
         if isinstance(response, Response):
-            self.begun = True
             await self._try(self._connection.respond_whole(response, head=self._head_only))
             return
         if isinstance(response, UpgradeResponse):
             await response.handle(self)
-            if not self.begun:
+            if not self._connection.begun:
                 raise TypeError("a handler neither took the connection over nor answered")
             return
         self._response = response
@@ -366,7 +399,6 @@ class _ResponseWriter:
     async def accept(self, headers: Sequence[tuple[str, str]]) -> RawStream:
         if not self._may_be_taken_over:
             raise HTTPError(400, "expected a request with the headers Connection: Upgrade and Upgrade: PROTOCOL")
-        self.begun = True  # the connection ends with its handler: h11 knows no way back
         return await self._try(self._connection.take_over(headers))
 
     async def answer(self, response: Response) -> None:
@@ -374,8 +406,7 @@ class _ResponseWriter:
 
     async def write(self, data: bytes) -> None:
         assert self._response is not None
-        if not self.begun:
-            self.begun = True
+        if not self._connection.begun:
             await self._try(self._connection.begin_stream(self._response))
         if data:
             await self._try(self._connection.send_chunk(data))
@@ -391,36 +422,9 @@ class _ResponseWriter:
             await trio.sleep_forever()
 
 
-class RawStream(trio.abc.HalfCloseableStream):
-    """A connection that was taken over: first what had arrived already, then the stream itself."""
-
-    def __init__(self, stream: trio.abc.Stream, first: bytes) -> None:
-        self._stream = stream
-        self._first = bytes(first)
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if not self._first:
-            return bytes(await self._stream.receive_some(max_bytes))
-        await trio.lowlevel.checkpoint()
-        most = len(self._first) if max_bytes is None else max_bytes
-        data, self._first = self._first[:most], self._first[most:]
-        return data
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def send_eof(self) -> None:
-        """Say that nothing more comes. A stream that cannot say it is left open: the other side learns at its end."""
-        if isinstance(self._stream, trio.abc.HalfCloseableStream):
-            await self._stream.send_eof()
-        else:
-            await trio.lowlevel.checkpoint()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+def _unsecret(head: h11.Request) -> str:
+    path = head.target.decode("ascii", "replace").partition("?")[0].split("/")
+    return f"{head.method.decode('ascii')} {'/'.join(path[:2])}"
 
 
 def _request(head: h11.Request, body: bytes, peer: Peer) -> Request:

@@ -78,20 +78,27 @@ class HttpServer:
             await connection.refuse(HTTPError(503, "too many connections, try again later"))
 
     async def serve_transport(
-        self, transport: trio.abc.Stream, begin: Callable[[], Awaitable[tuple[trio.abc.Stream, Peer] | None]]
+        self,
+        transport: trio.abc.Stream,
+        begin: Callable[[], Awaitable[tuple[trio.abc.Stream, Peer] | None]],
+        address: str = "",
     ) -> None:
         """Like `serve_stream`, for a connection that has to begin with something else, like a handshake.
 
         `begin` gives the stream and who is at its other end, or None when there is nothing to serve. It has the time
         that a request's head may take, and may be cancelled to make room for others. However this ends, `transport`
-        is closed.
+        is closed. `address` is the client's, for the log.
         """
         self._accepted += 1
         try:
             with self._places.take() as place:
                 begun = None
-                with self.accepting(), trio.move_on_after(self._limits.header_timeout):
+                with self.accepting(), trio.move_on_after(self._limits.header_timeout) as patience:
                     begun = await begin()
+                if patience.cancelled_caught:
+                    log.info(
+                        "connection closed before it began", client=address, after=f"{self._limits.header_timeout:g}s"
+                    )
                 if begun is not None:
                     await self._serve(*begun, place)
         except* NoPlaceError:

@@ -218,7 +218,7 @@ class _ServedPort:
         if secure is None:
             await self.server.serve_stream(stream, Peer(address))
         else:
-            await self.server.serve_transport(stream, partial(secure, stream, address))
+            await self.server.serve_transport(stream, partial(secure, stream, address), address)
 
 
 async def open_port(port: Port) -> trio.socket.SocketType:

@@ -9,7 +9,7 @@ import attrs
 import h11
 import trio
 
-from trikubelet.server.connection import RawStream
+from trikubelet.server.raw_stream import RawStream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ from trikubelet.streaming.keep_alive import keep_alive
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from trikubelet.server.connection import RawStream  # noqa: TC004 - attrs evaluates no annotation
+    from trikubelet.server.raw_stream import RawStream  # noqa: TC004 - attrs evaluates no annotation
 
 DIAL_TIMEOUT: Final = 10.0
 ANSWER_TIMEOUT: Final = 30.0
