@@ -2,7 +2,7 @@
 
 The first SIGINT or SIGTERM ends the agent. With `--drain-on-exit`, the default with the embedded runtime outside of
 clusters, every pod is ended gracefully first; otherwise pods run on, for the next agent to adopt. A second signal ends
-it at once.
+it at once (`ending.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
-import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -34,6 +33,7 @@ from trikubelet.checkpoint import CheckpointError
 from trikubelet.clock import SystemClock
 from trikubelet.cluster_access import ClusterAccessError, OpenCluster, open_cluster
 from trikubelet.cri.client import ImageClient, RuntimeClient
+from trikubelet.ending import Ending, until_ended
 from trikubelet.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
 from trikubelet.logs import configure_logging, get_logger
 from trikubelet.node.addresses import primary_address
@@ -54,14 +54,11 @@ if TYPE_CHECKING:
 
 log = get_logger("agent")
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 START_PATIENCE: Final = 5.0
 """Seconds that an agent asked to end its pods may still take to start: before, it does not know them."""
 EXIT_PODS_LEFT: Final = 1
 EXIT_CANNOT_START: Final = 1
-EXIT_SECOND_SIGNAL: Final = 130
 EXIT_IN_USE: Final = 2
-HANGING_THREADS_PATIENCE: Final = 1.0
 
 
 class StartError(Exception):
@@ -136,49 +133,14 @@ async def _run(options: AgentOptions) -> int:
     for warning in options.warnings:
         log.warning(warning)
     log.info("starting", version=__version__, node=options.node_name, root_dir=str(options.root_dir))
-    ending = _Ending()
-    with trio.open_signal_receiver(*SIGNALS) as signals:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch_signals, signals, ending, nursery.cancel_scope)
-            ending.exit_code = await _run_until(options, ending)
-            nursery.cancel_scope.cancel()
-    log.info("ended", exit_code=ending.exit_code)
-    return ending.exit_code
+    ending = Ending()
+    with ending.by_signals():
+        code = await until_ended(partial(_run_until, options, ending), ending)
+    log.info("ended", exit_code=code)
+    return code
 
 
-@attrs.define
-class _Ending:
-    """How far the agent is, for whoever is asked to end it."""
-
-    asked: trio.Event = attrs.field(factory=trio.Event)
-    runtime_started: bool = False
-    exit_code: int = 0
-
-
-async def _watch_signals(signals: AsyncIterator[int], ending: _Ending, everything: trio.CancelScope) -> None:
-    async for number in signals:
-        name = signal.Signals(number).name
-        if not ending.asked.is_set():
-            log.info("asked to end", signal=name)
-            ending.asked.set()
-            if not ending.runtime_started:
-                everything.cancel()
-        else:
-            log.warning("second signal: ending at once", signal=name)
-            ending.exit_code = EXIT_SECOND_SIGNAL
-            trio.lowlevel.spawn_system_task(_exit_soon)
-            everything.cancel()
-            return
-
-
-async def _exit_soon() -> None:
-    """A thread that hangs in the kernel cannot be cancelled, and must not keep the agent from ending."""
-    await trio.sleep(HANGING_THREADS_PATIENCE)
-    sys.stderr.flush()
-    os._exit(EXIT_SECOND_SIGNAL)
-
-
-async def _run_until(options: AgentOptions, ending: _Ending) -> int:
+async def _run_until(options: AgentOptions, ending: Ending) -> int:
     clock = SystemClock()
     started_at = clock.now()
     _check_machine(options)
@@ -211,8 +173,11 @@ async def _run_until(options: AgentOptions, ending: _Ending) -> int:
             await ending.asked.wait()
         sd_notify.notify("STOPPING=1")
         started = not starting.cancelled_caught
+        ending.step = "ending pods"
         left = await agent.drain() if options.drains and started else frozenset()
+        ending.step = "finishing answers"
         await server.shutdown()
+        ending.step = "cancelling what goes on"
         nursery.cancel_scope.cancel()
         if left:
             log.error("pods did not end in time", uids=sorted(left))
