@@ -14,7 +14,7 @@ nobody has been answered, says so in the log, with the reason: to its client tha
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 import h11
@@ -23,20 +23,18 @@ import trio
 from trikubelet.logs import get_logger
 from trikubelet.server.messages import (
     NOBODY,
-    AnyResponse,
     Handler,
     HTTPError,
     Peer,
     Request,
     Response,
-    StreamResponse,
-    UpgradeResponse,
     error_response,
 )
 from trikubelet.server.raw_stream import RawStream
+from trikubelet.server.sending import Gone, ResponseWriter, Sender
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from trikubelet.server.limits import Limits
     from trikubelet.server.places import Place
@@ -47,12 +45,6 @@ _RECEIVE: Final = 16 * 2**10
 _LINGER_BYTES: Final = 2**20
 _MAX_QUERY_FIELDS: Final = 10_000
 """Each argument of a command is one."""
-_BODILESS: Final = frozenset({204, 304})
-_T = TypeVar("_T")
-
-
-class _Gone(Exception):  # noqa: N818 - no error, a fact
-    """The client is gone or too slow: there is nobody to say anything to. `HttpConnection.gone` makes it."""
 
 
 class HttpConnection:
@@ -73,17 +65,13 @@ class HttpConnection:
         self._limits = limits
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.header_size)
         self._scope = trio.CancelScope()
-        self._draining = False
+        self._sender = Sender(stream, self._http, limits, self._gone)
         self._watching, self._watched = trio.CancelScope(), trio.Event()
         self._ended = False
         """The client has closed its side, and h11 knows."""
         self.busy = False
         """A request is being read or answered."""
         self.requests = 0
-        self.begun = False
-        """h11 has the head of the answer to the request in hand: no other one can be given."""
-        self._answered = False
-        """That head, or all of an answer whose length is known, has been sent."""
         self._asked = "the head of a request"
         """What is in hand, without what might be secret: a command or a token is in the rest of the path."""
         self._why = ""
@@ -94,7 +82,7 @@ class HttpConnection:
         When cancelled, the handler is cancelled and the connection is cut.
         """
         try:
-            with self._scope, suppress(_Gone):
+            with self._scope, suppress(Gone):
                 while await self._serve_one():
                     pass
                 await self._end()
@@ -102,16 +90,16 @@ class HttpConnection:
             self._tell_if_unanswered()
             await trio.aclose_forcefully(self._stream)
 
-    def gone(self, why: str) -> _Gone:
+    def _gone(self, why: str) -> Gone:
         """To be raised: the connection ends, without a word to the client."""
         self._why = why
-        return _Gone()
+        return Gone()
 
     def _tell_if_unanswered(self) -> None:
-        if not self.busy or self._answered:
+        if not self.busy or self._sender.answered:
             return
         why = self._why or "the server ended it"
-        if not self._why and self._draining:
+        if not self._why and self._sender.closing:
             why = "the server is being shut down"
         elif not self._why and self._place is not None and self._place.scope.cancel_called:
             why = "another connection needed its place"
@@ -119,7 +107,7 @@ class HttpConnection:
 
     def drain(self) -> None:
         """End the connection after the request in hand; at once when there is none."""
-        self._draining = True
+        self._sender.closing = True
         if not self.busy:
             self._scope.cancel()
 
@@ -130,15 +118,15 @@ class HttpConnection:
     async def refuse(self, error: HTTPError) -> None:
         """Answer before anything was asked, and end the connection."""
         try:
-            with self._scope, suppress(_Gone):
+            with self._scope, suppress(Gone):
                 await self._refuse(error)
         finally:
             await trio.aclose_forcefully(self._stream)
 
     async def _refuse(self, error: HTTPError) -> None:
-        self._draining = True
+        self._sender.closing = True
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self.respond_whole(error_response(error), head=False)
+            await self._sender.whole(error_response(error), head=False)
             await self._linger()
 
     async def _serve_one(self) -> bool:
@@ -155,7 +143,7 @@ class HttpConnection:
             self._place.work()
         await self._answer(request)
         self.busy = False
-        if self._draining or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+        if self._sender.closing or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
         if self._place is not None:
@@ -182,7 +170,7 @@ class HttpConnection:
 
     async def _read_head(self) -> h11.Request | None:
         limits = self._limits
-        self.begun = self._answered = False
+        self._sender.begun = self._sender.answered = False
         self._asked = "the head of a request"
         self.busy = bool(self._http.trailing_data[0])
         first = self.requests == 0
@@ -214,7 +202,7 @@ class HttpConnection:
             raise self._too_large()
         while True:
             if self._http.they_are_waiting_for_100_continue:
-                await self._send(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
+                await self._sender.go_on()
             event = self._next_event()
             if isinstance(event, h11.Data):
                 body += event.data
@@ -237,7 +225,7 @@ class HttpConnection:
     async def _receive(self) -> None:
         if self._ended:
             # In the middle of a request: h11 would wait for its rest for ever.
-            raise self.gone("the client ended it before its request was complete")
+            raise self._gone("the client ended it before its request was complete")
         data = await self._receive_some()
         self._ended = not data
         self._http.receive_data(data)
@@ -246,7 +234,7 @@ class HttpConnection:
         try:
             return bytes(await self._stream.receive_some(_RECEIVE))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise self.gone(f"it broke: {error}") from None
+            raise self._gone(f"it broke: {error}") from None
 
     # Answering it.
 
@@ -257,17 +245,15 @@ class HttpConnection:
                 # Made here: a handler may take the connection over before the watching task has run at all.
                 self._watching, self._watched = trio.CancelScope(), trio.Event()
                 nursery.start_soon(self._watch_client, scope)
-                writer = _ResponseWriter(self, request, scope)
+                writer = ResponseWriter(self._sender, request, scope, self._take_over)
                 await self._run_handler(request, writer)
                 gone = writer.cut
                 nursery.cancel_scope.cancel()
         if gone or scope.cancelled_caught:
-            raise _Gone
+            raise Gone
 
-    async def take_over(self, headers: Sequence[tuple[str, str]]) -> RawStream:
-        """Answer 101 and give the connection away."""
-        answer = h11.InformationalResponse(status_code=101, headers=list(headers), reason="Switching Protocols")
-        await self._begin(answer)
+    async def _take_over(self, headers: Sequence[tuple[str, str]]) -> RawStream:
+        await self._sender.switch(headers)
         self._watching.cancel()
         await self._watched.wait()
         return RawStream(self._stream, self._http.trailing_data[0])
@@ -288,11 +274,11 @@ class HttpConnection:
                 self._http.receive_data(data)
             else:
                 return
-        except _Gone:
+        except Gone:
             pass
         scope.cancel()
 
-    async def _run_handler(self, request: Request, writer: _ResponseWriter) -> None:
+    async def _run_handler(self, request: Request, writer: ResponseWriter) -> None:
         failure: Exception | None = None
         try:
             await writer.send_response(await self._handler(request))
@@ -306,56 +292,11 @@ class HttpConnection:
         else:
             log.error("request failed", method=request.method, path=request.path, exc_info=failure)
             answer = Response(b"internal error: the agent's log has the details\n", 500)
-        if self.begun:
+        if self._sender.begun:
             writer.cut = True
             self._why = "its answer failed half-way"
         else:
             await writer.send_response(answer)
-
-    async def respond_whole(self, response: Response, *, head: bool) -> None:
-        """Send a whole answer; with `head` without its body."""
-        headers = self._headers(response)
-        if response.status not in _BODILESS:
-            headers.append(("Content-Length", str(len(response.body))))
-        answer = h11.Response(status_code=response.status, headers=headers)
-        body = b"" if head or response.status in _BODILESS else response.body
-        await self._begin(answer, *([h11.Data(data=body)] if body else ()), h11.EndOfMessage())
-
-    def _headers(self, response: Response | StreamResponse) -> list[tuple[str, str]]:
-        headers = [("Content-Type", response.content_type), ("X-Content-Type-Options", "nosniff"), *response.headers]
-        if self._draining:
-            headers.append(("Connection", "close"))
-        return headers
-
-    async def begin_stream(self, response: StreamResponse) -> None:
-        """Send the head of an answer whose length nobody knows."""
-        await self._begin(h11.Response(status_code=response.status, headers=self._headers(response)))
-
-    async def _begin(self, *events: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
-        """Send an answer's head, and what there is of the rest. Headers that are none fail before, in h11's events."""
-        self.begun = True
-        await self._send(b"".join([self._http.send(event) or b"" for event in events]))
-        self._answered = True
-
-    async def send_chunk(self, data: bytes) -> None:
-        await self._send(self._http.send(h11.Data(data=data)))
-
-    async def end_stream(self) -> None:
-        await self._send(self._http.send(h11.EndOfMessage()))
-
-    async def _send(self, data: bytes | None) -> None:
-        with memoryview(data or b"") as view:
-            for start in range(0, len(view), self._limits.write_size):
-                await self._send_part(view[start : start + self._limits.write_size])
-
-    async def _send_part(self, part: memoryview) -> None:
-        try:
-            with trio.move_on_after(self._limits.write_timeout):
-                await self._stream.send_all(part)
-                return
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise self.gone(f"it broke: {error}") from None
-        raise self.gone(f"the client did not take {len(part)} bytes within {self._limits.write_timeout:g} seconds")
 
     async def _linger(self) -> None:
         """Read on for a moment: closing with bytes unread would tear the answer from a client that still sends."""
@@ -367,59 +308,6 @@ class HttpConnection:
         with trio.move_on_after(self._limits.linger_timeout):
             while left > 0 and (data := await self._receive_some()):
                 left -= len(data)
-
-
-class _ResponseWriter:
-    """Carries one answer, whole or in pieces."""
-
-    def __init__(self, connection: HttpConnection, request: Request, scope: trio.CancelScope) -> None:
-        self._connection = connection
-        self._head_only = request.method == "HEAD"
-        self._may_be_taken_over = bool(request.headers.get("upgrade", "").strip(", \t"))
-        self._scope = scope
-        self._response: StreamResponse | None = None
-        self.cut = False
-        """The answer remained incomplete."""
-
-    async def send_response(self, response: AnyResponse) -> None:
-        if isinstance(response, Response):
-            await self._try(self._connection.respond_whole(response, head=self._head_only))
-            return
-        if isinstance(response, UpgradeResponse):
-            await response.handle(self)
-            if not self._connection.begun:
-                raise TypeError("a handler neither took the connection over nor answered")
-            return
-        self._response = response
-        if not self._head_only:
-            await response.produce(self)
-        await self.write(b"")
-        await self._try(self._connection.end_stream())
-
-    async def accept(self, headers: Sequence[tuple[str, str]]) -> RawStream:
-        if not self._may_be_taken_over:
-            raise HTTPError(400, "expected a request with the headers Connection: Upgrade and Upgrade: PROTOCOL")
-        return await self._try(self._connection.take_over(headers))
-
-    async def answer(self, response: Response) -> None:
-        await self.send_response(response)
-
-    async def write(self, data: bytes) -> None:
-        assert self._response is not None
-        if not self._connection.begun:
-            await self._try(self._connection.begin_stream(self._response))
-        if data:
-            await self._try(self._connection.send_chunk(data))
-        else:
-            await trio.lowlevel.checkpoint()
-
-    async def _try(self, sending: Awaitable[_T]) -> _T:
-        try:
-            return await sending
-        except _Gone:
-            self.cut = True
-            self._scope.cancel()
-            await trio.sleep_forever()
 
 
 def _unsecret(head: h11.Request) -> str:
