@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from trikubelet.grpc import Channel
-from trikubelet.scopes import running
+from trikubelet.scopes import leaves, running
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -92,3 +92,9 @@ async def test_a_channel_that_is_cancelled_while_it_is_entered_leaves_nothing_op
             raise AssertionError("the block is not to be entered")
     assert scope.cancelled_caught
     assert trio.lowlevel.current_task().child_nurseries == open_before
+
+
+def test_the_leaves_of_a_group_are_the_errors_in_all_its_groups() -> None:
+    errors = [ValueError("a"), KeyError("b"), OSError("c")]
+    group = ExceptionGroup("", [errors[0], ExceptionGroup("", [ExceptionGroup("", [errors[1]]), errors[2]])])
+    assert list(leaves(group)) == errors

@@ -43,10 +43,11 @@ from trikubelet.registry_access import RegistryAccessError
 from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
 from trikubelet.runtime.sysctls import SysctlPatternError
 from trikubelet.runtime.user_namespaces import UserNamespaceError, id_range_of_node
+from trikubelet.scopes import leaves
 from trikubelet.server.listeners import PortError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from trikubelet.clock import WallClock
     from trikubelet.cluster.certificates.rotation import CertificateManager
@@ -91,7 +92,7 @@ def run_agent(options: AgentOptions) -> int:
             expected, unexpected = group.split(kinds)
             if expected is None or unexpected is not None:
                 raise
-            for leaf in _leaves(expected):
+            for leaf in leaves(expected):
                 log.error(str(leaf))
             return EXIT_CANNOT_START
 
@@ -100,14 +101,6 @@ def _take_all_descriptors() -> None:
     """Every running container takes one, for its pidfd: more than the usual limit of programs allows."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def lock_root_folder(root_dir: Path, stack: ExitStack) -> None:

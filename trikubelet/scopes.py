@@ -1,9 +1,9 @@
-"""Background tasks behind an `async with`, without wrapping what its body raises."""
+"""Background tasks behind an `async with`, without wrapping what its body raises; and what nurseries wrapped."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from trio_typing import TaskStatus
+
+E = TypeVar("E", bound=BaseException)
 
 
 class Run(Protocol):
@@ -33,6 +35,15 @@ def body_errors() -> Iterator[None]:
         if len(errors) != 1:
             raise
         raise errors[0] from errors[0].__cause__
+
+
+def leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
+    """The errors in a group and in the groups in it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from trikubelet.grpc.status import Failure
 from trikubelet.grpc.unix import listen_unix
 from trikubelet.grpc.wire import WireStream
 from trikubelet.logs import get_logger
+from trikubelet.scopes import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -208,18 +209,10 @@ class Server:
 
 def _failure_of_handler(path: str, group: ExceptionGroup[Exception]) -> Failure:
     """What to tell the client. A `GRPCError` is the handler's answer, also out of a nursery; all else is a mistake."""
-    leaves = list(_leaves(group))
-    answers = [leaf for leaf in leaves if isinstance(leaf, GRPCError)]
-    if len(answers) == len(leaves):
+    errors = list(leaves(group))
+    answers = [error for error in errors if isinstance(error, GRPCError)]
+    if len(answers) == len(errors):
         return Failure.of(answers[0])
-    cause: BaseException = leaves[0] if len(leaves) == 1 else group
+    cause = errors[0] if len(errors) == 1 else group
     log.error("gRPC handler failed", rpc=path, error=repr(cause), exc_info=cause)
-    return Failure(Status.UNKNOWN, f"internal error in {path}: {type(leaves[0]).__name__}: {leaves[0]}")
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+    return Failure(Status.UNKNOWN, f"internal error in {path}: {type(errors[0]).__name__}: {errors[0]}")

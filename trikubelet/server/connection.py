@@ -21,6 +21,7 @@ import h11
 import trio
 
 from trikubelet.logs import get_logger
+from trikubelet.scopes import leaves
 from trikubelet.server.messages import (
     NOBODY,
     Handler,
@@ -34,7 +35,7 @@ from trikubelet.server.raw_stream import RawStream
 from trikubelet.server.sending import Gone, ResponseWriter, Sender
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from trikubelet.server.limits import Limits
     from trikubelet.server.places import Place
@@ -341,13 +342,5 @@ def _request(head: h11.Request, body: bytes, peer: Peer) -> Request:
 
 def _single(group: ExceptionGroup[Exception]) -> Exception:
     """What a handler meant to raise: its only error, when its nurseries have wrapped that into groups."""
-    leaves = list(_leaves(group))
-    return leaves[0] if len(leaves) == 1 else group
-
-
-def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
-    for error in group.exceptions:
-        if isinstance(error, ExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+    errors = list(leaves(group))
+    return errors[0] if len(errors) == 1 else group
