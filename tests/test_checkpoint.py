@@ -18,9 +18,9 @@ from trikubelet.checkpoint import (
     GrowingChecksum,
     checksum,
     read_checkpoint,
-    write_atomically,
     write_checkpoint,
 )
+from trikubelet.durable_files import write_atomically
 
 OF_A_KUBELET = (
     r'{"data":"{\"entries\":{\"pod1\":{\"ContainerResources\":{\"container1\":{\"requests\":{\"cpu\":\"1Ki\",'

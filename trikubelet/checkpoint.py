@@ -1,12 +1,8 @@
 """Small files that must survive: what the agent has decided, and has to know after it was killed.
 
-A file is written beside its place, brought to the disk, and renamed into place. Whoever reads finds the old content or
-the new one, whole, wherever the writer was killed, and after a crash of the machine too: the rename comes after the
-content, and the folder is brought to the disk before the write counts as done.
-
-A checkpoint says also whether it is whole: it is a JSON object with its data, a text, and the checksum of the text, to
-the bit as the kubelet's `checkpointmanager` computes it. So a kubelet reads the agent's checkpoints, and the agent a
-kubelet's.
+A checkpoint is written by `durable_files`, and says also whether it is whole: it is a JSON object with its data, a
+text, and the checksum of the text, to the bit as the kubelet's `checkpointmanager` computes it. So a kubelet reads the
+agent's checkpoints, and the agent a kubelet's.
 
 All of it blocks on the disk, for milliseconds on a good one: not for the event loop.
 """
@@ -14,19 +10,18 @@ All of it blocks on the disk, for milliseconds on a good one: not for the event 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.durable_files import write_atomically
 from trikubelet.runtime.hashing import fnv1a_32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BLOCK: Final = 1024
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @attrs.frozen
@@ -116,40 +111,3 @@ def write_checkpoint(path: Path, data: str, summed: Callable[[str], int] = check
         write_atomically(path, content.encode())
     except OSError as error:
         raise CheckpointError(path, f"cannot be written: {error.strerror}") from error
-
-
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace a file by one with this content, which is on the disk when this returns.
-
-    The folder has to be there. Raises OSError: then the old file is there, or the new one if its folder could not be
-    brought to the disk. One writer at a time for each path: the unfinished file, `.NAME.tmp`, has one name, so that
-    what a killed writer leaves is overwritten by the next.
-    """
-    unfinished = path.with_name(f".{path.name}.tmp")
-    try:
-        _write_out(unfinished, content, mode)
-        unfinished.rename(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _write_out(path: Path, content: bytes, mode: int) -> None:
-    descriptor = os.open(path, _NEW_FILE, mode)
-    try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk once its folder is."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,6 +21,7 @@ import attrs
 from trikubelet.api import DecodeError, Problem, from_dict
 from trikubelet.cluster.kubeconfig_schema import IF_AVAILABLE, Chosen, Kubeconfig, choose, split_server
 from trikubelet.config.yaml_documents import Document, YamlError, read_documents
+from trikubelet.durable_files import write_atomically
 
 MAX_SIZE: Final = 10 * 2**20
 EXEC_CONFIG_EXTENSION: Final = "client.authentication.k8s.io/exec"
@@ -234,14 +235,7 @@ def write_bootstrapped(file: Path, bootstrap: ClusterAccess, pem: Path) -> None:
 
     text = yaml.safe_dump(_bootstrapped(bootstrap, pem), sort_keys=True)
     file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    new.replace(file)
+    write_atomically(file, text.encode())
 
 
 def _bootstrapped(bootstrap: ClusterAccess, pem: Path) -> dict[str, Any]:

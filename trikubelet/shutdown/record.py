@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from trikubelet.api.timestamps import format_micro_time, parse_time
-from trikubelet.checkpoint import write_atomically
+from trikubelet.durable_files import write_atomically
 from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:

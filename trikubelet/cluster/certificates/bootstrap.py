@@ -38,7 +38,7 @@ from trikubelet.cluster.certificates.requests import (
     wanted_for_node,
 )
 from trikubelet.cluster.certificates.rotation import FIRST_RETRY, LONGEST_RETRY, CertificateManager
-from trikubelet.cluster.certificates.store import CertificateError, CertificateStore, load_files, load_key, write_secret
+from trikubelet.cluster.certificates.store import CertificateError, CertificateStore, load_files, load_key
 from trikubelet.cluster.errors import ApiError
 from trikubelet.cluster.kubeconfig import (
     ClusterAccess,
@@ -49,6 +49,7 @@ from trikubelet.cluster.kubeconfig import (
     write_bootstrapped,
 )
 from trikubelet.cluster.tls import KeyPair, TlsError, client_context
+from trikubelet.durable_files import write_atomically
 from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:
@@ -335,7 +336,7 @@ class _Bootstrap:
         self.options.certificates.mkdir(parents=True, exist_ok=True, mode=0o755)
         key = new_key()
         pem = key_pem(key)
-        write_secret(path, pem)
+        write_atomically(path, pem)
         return key, pem
 
     def _keep(self, certificate: bytes, key: bytes) -> None:

@@ -36,8 +36,8 @@ from trikubelet.cluster.certificates.store import (
     CertificateStore,
     CertifiedKey,
     load_files,
-    write_secret,
 )
+from trikubelet.durable_files import write_atomically
 from trikubelet.logs import get_logger
 
 if TYPE_CHECKING:
@@ -189,8 +189,8 @@ def self_signed_files(folder: Path, host: str, now: datetime) -> tuple[Path, Pat
         raise CertificateError(f"error reading {problem}, certificate and key must be supplied as a pair")
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     chain, secret = self_signed(host, now)
-    write_secret(key, secret)
-    write_secret(certificate, chain)
+    write_atomically(key, secret)
+    write_atomically(certificate, chain)
     certificate.chmod(0o644)
     return certificate, key
 

@@ -10,7 +10,6 @@ The calls block on the disk, `update` until the disk has it: not for the event l
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from trikubelet.cluster.tls import KeyPair
+from trikubelet.durable_files import sync_folder, write_atomically
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -101,12 +101,12 @@ class CertificateStore:
         _is_link(self.current_path)
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         path = self._folder / f"{self._prefix}-{self._clock.now():%Y-%m-%d-%H-%M-%S}.pem"
-        write_secret(path, certified.pair.certificate + certified.pair.key)
+        write_atomically(path, certified.pair.certificate + certified.pair.key)
         if _is_link(self._updated):
             self._updated.unlink()
         self._updated.symlink_to(path.absolute())
         self._updated.replace(self.current_path)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         return certified
 
 
@@ -164,27 +164,6 @@ def _blocks(pem: bytes) -> list[tuple[bytes, bytes]]:
 
 def _public_bytes(holder: x509.Certificate | PrivateKey) -> bytes:
     return holder.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-
-
-def write_secret(path: Path, content: bytes) -> None:
-    """Replace a file that only its owner may read: after a crash it has the old content or the new."""
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_link(path: Path) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from trikubelet.durable_files import write_atomically
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, config_from_spec
 from trikubelet.logs import get_logger
@@ -146,17 +147,7 @@ def write_layer(directory: Path, record: LayerRecord) -> None:
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Replace a file by a JSON document, durably and at once."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(document, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_atomically(path, json.dumps(document).encode(), mode=0o644)
 
 
 def _file_name(name: object) -> str:
