@@ -297,6 +297,7 @@ from trikubelet.api.storage_volumes import (
     VsphereVirtualDiskVolumeSource,
 )
 from trikubelet.api.validate_pod import validate_pod
+from trikubelet.api.volume_objects import volume_config_maps, volume_secrets
 from trikubelet.api.volumes import (
     ClusterTrustBundleProjection,
     ConfigMapProjection,
@@ -611,4 +612,6 @@ __all__ = [
     "set_pod_defaults",
     "to_dict",
     "validate_pod",
+    "volume_config_maps",
+    "volume_secrets",
 ]

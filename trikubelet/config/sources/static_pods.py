@@ -25,11 +25,12 @@ from trikubelet.api import (
     Pod,
     Problem,
     Toleration,
-    Volume,
     pod_from_dict,
     set_pod_defaults,
     to_dict,
     validate_pod,
+    volume_config_maps,
+    volume_secrets,
 )
 from trikubelet.api.decode import wire_name
 from trikubelet.api.schema import APIObject
@@ -178,30 +179,8 @@ def _named_secrets(pod: Pod) -> Iterator[tuple[str, str]]:
             if origin is not None and origin.secret_key_ref is not None and origin.secret_key_ref.name:
                 yield f"{path}.env[{index}].valueFrom.secretKeyRef", "secrets"
     for index, volume in enumerate(pod.spec.volumes):
-        if any(_secret_names(volume)):
+        if any(volume_secrets(volume)):
             yield f"spec.volumes[{index}]", "secrets"
-
-
-def _secret_names(volume: Volume) -> Iterator[str]:
-    if volume.azure_file is not None:
-        yield volume.azure_file.secret_name
-    if volume.secret is not None:
-        yield volume.secret.secret_name
-    if volume.csi is not None and volume.csi.node_publish_secret_ref is not None:
-        yield volume.csi.node_publish_secret_ref.name
-    if volume.projected is not None:
-        yield from (source.secret.name for source in volume.projected.sources if source.secret is not None)
-    for kind in (
-        volume.cephfs,
-        volume.cinder,
-        volume.flex_volume,
-        volume.rbd,
-        volume.scale_io,
-        volume.iscsi,
-        volume.storageos,
-    ):
-        if kind is not None and kind.secret_ref is not None:
-            yield kind.secret_ref.name
 
 
 def _named_config_maps(pod: Pod) -> Iterator[tuple[str, str]]:
@@ -214,11 +193,7 @@ def _named_config_maps(pod: Pod) -> Iterator[tuple[str, str]]:
             if origin is not None and origin.config_map_key_ref is not None and origin.config_map_key_ref.name:
                 yield f"{path}.env[{index}].valueFrom.configMapKeyRef", "configmaps"
     for index, volume in enumerate(pod.spec.volumes):
-        projected = volume.projected.sources if volume.projected is not None else ()
-        names = [source.config_map.name for source in projected if source.config_map is not None]
-        if volume.config_map is not None:
-            names.append(volume.config_map.name)
-        if any(names):
+        if any(volume_config_maps(volume)):
             yield f"spec.volumes[{index}]", "configmaps"
 
 
