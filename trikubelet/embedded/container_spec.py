@@ -24,6 +24,7 @@ import attrs
 import betterproto
 
 from trikubelet.cri import v1
+from trikubelet.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
 from trikubelet.embedded.host_devices import all_host_devices, host_device
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
@@ -31,21 +32,6 @@ from trikubelet.embedded.keeper_client import KeeperAbilities
 if TYPE_CHECKING:
     from trikubelet.embedded.images.model import StoredImage
 
-MASKED_PATHS: Final = (
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-    "/sys/devices/virtual/powercap",
-)
-READONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 # Files that the kubelet mounts into every container; a plain process lives with the host's.
 _OPTIONAL_WHEN_PLAIN: Final = frozenset(

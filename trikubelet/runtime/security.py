@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.cri import v1
+from trikubelet.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
 from trikubelet.runtime.errors import ContainerConfigError, SandboxConfigError
 
 if TYPE_CHECKING:
@@ -28,21 +29,6 @@ if TYPE_CHECKING:
     )
     from trikubelet.runtime.options import RuntimeOptions
 
-MASKED_PATHS: Final = (
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-    "/sys/devices/virtual/powercap",
-)
-READONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 APPARMOR_ANNOTATION: Final = "container.apparmor.security.beta.kubernetes.io/"
 """Followed by a container's name: where a profile was named before there was a field for it."""
 _APPARMOR_LOCALHOST: Final = "localhost/"
