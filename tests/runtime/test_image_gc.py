@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 import trio
+import trio.testing
 from grpclib.const import Status
 
 from tests.runtime.conftest import Node, make_container, make_pod
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
     from pathlib import Path
+    from typing import NoReturn
 
     from trio.testing import MockClock
 
@@ -334,3 +338,22 @@ async def test_the_space_of_a_real_disk(tmp_path: Path) -> None:
     assert 0 < space.available <= space.capacity
     with pytest.raises(FileNotFoundError):
         await read_disk_space(str(tmp_path / "missing"))
+
+
+async def test_a_disk_that_hangs_keeps_nobody_from_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, ended = threading.Event(), threading.Event()
+
+    def hang(_: str) -> NoReturn:
+        answered.wait(10)
+        ended.set()
+        raise OSError
+
+    monkeypatch.setattr(os, "statvfs", hang)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_disk_space, str(tmp_path))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert not ended.is_set()
+    finally:
+        answered.set()

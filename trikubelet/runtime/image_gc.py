@@ -73,8 +73,8 @@ class ImageCollectionError(Exception):
 
 
 async def read_disk_space(path: str) -> DiskSpace:
-    """Of the file system that a path is on. Raises OSError."""
-    status = await trio.to_thread.run_sync(os.statvfs, path)
+    """Of the file system that a path is on. Raises OSError. When cancelled, a file system that hangs is left alone."""
+    status = await trio.to_thread.run_sync(os.statvfs, path, abandon_on_cancel=True)
     return DiskSpace(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
 
