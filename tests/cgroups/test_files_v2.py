@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -36,6 +37,16 @@ FULL = CgroupSettings(
     unified={"memory.min": "4096"},
 )
 POD = ("kubepods", "burstable", "podu-1")
+EVERY = {
+    "cpu.weight": "20",
+    "cpu.max": "50000 100000",
+    "memory.max": str(64 * MI),
+    "memory.min": "4096",
+    "memory.high": "8192",
+    "pids.max": "100",
+    "cpuset.cpus": "0",
+    "hugetlb.2MB.max": str(4 * MI),
+}
 HUGE = CgroupSettings(hugepages={2 * MI: 4 * MI})
 
 
@@ -165,6 +176,10 @@ async def test_a_kernel_that_does_not_answer_is_left_behind(tree: Tree, monkeypa
         answers.set()
 
 
+def controllers(folder: Path) -> set[str]:
+    return set((folder / "cgroup.controllers").read_text().split())
+
+
 @pytest.mark.root
 async def test_the_kernel_takes_what_is_written(v2: V2Files, own_root: CgroupName) -> None:
     name = (*own_root, "burstable", "podu-1")
@@ -173,10 +188,31 @@ async def test_the_kernel_takes_what_is_written(v2: V2Files, own_root: CgroupNam
     folder = Path(v2.folders(name)[0])
     assert (folder / "hugetlb.2MB.max").read_text().strip() == str(4 * MI)
     assert (folder / "hugetlb.2MB.rsvd.max").read_text().strip() == str(4 * MI)
-    assert (folder / "cgroup.controllers").read_text().split() == ["hugetlb"]
-    assert await v2.read(name) == CgroupReading()
+    assert controllers(folder) == controllers(Path(v2.folders(())[0])) & set(CONTROLLERS)
     await v2.remove(own_root)
     assert not folder.exists()
+
+
+@pytest.mark.root
+async def test_the_kernel_takes_every_setting_and_reads_it_back(v2: V2Files, own_root: CgroupName) -> None:
+    if not {"cpu", "cpuset", "memory", "pids"} <= set(
+        Path(v2.folders(())[0], "cgroup.controllers").read_text().split()
+    ):
+        pytest.skip("needs all controllers in cgroup v2")
+    name = (*own_root, "burstable", "podu-1")
+    await v2.create(name, NOTHING)
+    fresh = await v2.read(name)
+    assert attrs.evolve(fresh, memory_usage=0) == CgroupReading(2597, -1, 100_000, -1, 0)
+    await v2.update(name, attrs.evolve(FULL, cpus="0", unified={"memory.min": "4096", "memory.high": "8192"}))
+    folder = Path(v2.folders(name)[0])
+    assert {file: (folder / file).read_text().strip() for file in EVERY} == EVERY
+    reading = await v2.read(name)
+    assert attrs.evolve(reading, memory_usage=0) == CgroupReading(500, 50_000, 100_000, 64 * MI, 0)
+    await v2.update(name, CgroupSettings(cpu_quota=-1, memory=-1, pids=-1))
+    assert {(folder / file).read_text().strip() for file in ("memory.max", "pids.max")} == {"max"}
+    with pytest.raises(CgroupError, match=r"cpu\.max"):
+        await v2.update(name, CgroupSettings(cpu_quota=10**18, cpu_period=1000, pids=7))
+    assert (folder / "pids.max").read_text().strip() == "7"
 
 
 @pytest.mark.root
