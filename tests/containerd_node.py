@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from tests.oci_image import make_root_folder, write_oci_archive
+from tests.patience import PATIENCE
 from trikubelet.cri.client import RuntimeClient
 from trikubelet.cri.errors import CRIError
 from trikubelet.grpc import open_unix_channel
@@ -34,7 +35,6 @@ T = TypeVar("T")
 
 SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 TEST_IMAGE = "localhost/test:1"
-CALL_TIMEOUT = 60.0
 
 CONFIG = """\
 version = 2
@@ -95,7 +95,7 @@ class ContainerdNode:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + CALL_TIMEOUT
+        deadline = time.monotonic() + PATIENCE
         while not _run_apart(self._answers):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"containerd does not answer: {(self.root / 'containerd.log').read_text()[-2000:]}")
@@ -105,7 +105,7 @@ class ContainerdNode:
         """Whether its CRI plugin takes calls, which it does a moment later than it is reached."""
         async with open_unix_channel(self.socket) as channel:
             try:
-                await RuntimeClient(channel, timeout=CALL_TIMEOUT).list_pod_sandboxes()
+                await RuntimeClient(channel, timeout=PATIENCE).list_pod_sandboxes()
             except CRIError:
                 return False
             return True
@@ -126,7 +126,7 @@ class ContainerdNode:
         """End containerd with SIGKILL: containers live on under their shims, and `start` finds them again."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait(CALL_TIMEOUT)
+            self.process.wait(PATIENCE)
             self.process = None
 
     def stop(self) -> None:
@@ -163,7 +163,7 @@ class ContainerdNode:
             ["ctr", "-a", str(self.socket), "-n", "k8s.io", *arguments],
             capture_output=True,
             check=True,
-            timeout=CALL_TIMEOUT,
+            timeout=PATIENCE,
             text=True,
         )
         return done.stdout

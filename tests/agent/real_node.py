@@ -23,6 +23,7 @@ import attrs
 
 from tests.containerd_node import ContainerdNode
 from tests.forked import ForkedProcess, fork
+from tests.patience import PATIENCE
 from trikubelet.api import ContainerStatus, Pod, pod_from_dict
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
@@ -35,7 +36,6 @@ REPOSITORY = Path(__file__).parents[2]
 UNTOUCHED = "tests.agent.untouched_kernel"
 AGENT = ("-c", f"from {UNTOUCHED} import main; main()")
 COMMAND = (sys.executable, "-c", "from trikubelet.cli.main import main; main()")
-PATIENCE = 20.0
 POLL = 0.03
 NODE_NAME = "node-1"
 WITHOUT_CGROUPS: dict[str, Any] = {"cgroupsPerQOS": False, "enforceNodeAllocatable": [], "failCgroupV1": False}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.agent.real_node import NODE_NAME, PATIENCE
+from tests.agent.real_node import NODE_NAME
+from tests.patience import PATIENCE
 from tests.volumes.real.served_cluster import served_cluster
 
 if TYPE_CHECKING:

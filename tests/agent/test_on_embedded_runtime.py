@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agent.real_node import PATIENCE
 from tests.oci_image import write_oci_archive
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path

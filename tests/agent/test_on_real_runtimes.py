@@ -9,7 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 from tests.agent.broken_manifests import write_broken_manifests
-from tests.agent.real_node import NODE_NAME, PATIENCE, numbers
+from tests.agent.real_node import NODE_NAME, numbers
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from tests.agent.real_node import RealNode
@@ -247,13 +248,13 @@ def test_without_draining_pods_run_on_and_the_next_agent_adopts_them(node: RealN
 
 def test_a_second_signal_ends_the_agent_at_once(node: RealNode) -> None:
     script = "trap : TERM; until [ -e /shared/end ]; do sleep 0.1; done"
-    node.run("stubborn", node.container(script), terminationGracePeriodSeconds=30)
+    node.run("stubborn", node.container(script), terminationGracePeriodSeconds=3600)
     node.start()
     node.until_running("stubborn")
     pid = node.until_process()
     node.send(signal.SIGINT)
     node.until(lambda: "Stopping container main" in node.told(), "the pod is being ended")
-    assert node.stop(signal.SIGINT) == 130, "before the pod's 30 seconds are over"
+    assert node.stop(signal.SIGINT) == 130, "before the pod's hour is over"
     assert node.process() == pid
     (node.shared / "end").touch()
     node.start()

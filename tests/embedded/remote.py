@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 import trio.testing
 
-from tests.embedded.runtime_node import PATIENCE
+from tests.patience import PATIENCE
 from trikubelet.embedded import sessions
 from trikubelet.streaming.command import CommandResult, CommandStreams, TerminalSize
 from trikubelet.streaming.port_forward import ForwardedPort

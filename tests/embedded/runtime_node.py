@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from tests.patience import PATIENCE
 from trikubelet.clock import SystemClock
 from trikubelet.cri import v1
 from trikubelet.embedded.images.model import StoredImage
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
 
-PATIENCE = 20.0
 OWN_PID = v1.NamespaceOption(pid=v1.NamespaceMode.CONTAINER)
 
 

@@ -18,8 +18,9 @@ import attrs
 import pytest
 import trio
 
-from tests.embedded.runtime_node import PATIENCE, Node, processes_with, wait_until
+from tests.embedded.runtime_node import Node, processes_with, wait_until
 from tests.embedded.test_port_forward import echo, pod_listening
+from tests.patience import PATIENCE
 from trikubelet.cri import v1
 from trikubelet.server.http import HttpServer
 from trikubelet.server.messages import JSON, AnyResponse, Request, Response

@@ -14,7 +14,8 @@ import pytest
 import trio
 
 from tests.embedded.remote import Forwarded
-from tests.embedded.runtime_node import PATIENCE, descriptors, wait_for_descriptors
+from tests.embedded.runtime_node import descriptors, wait_for_descriptors
+from tests.patience import PATIENCE
 from trikubelet.embedded.forwarding import forward
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import trio.testing
 from grpclib import GRPCError
 from grpclib.const import Status
 
-from tests.embedded.runtime_node import PATIENCE, descriptors, processes_with, wait_for_descriptors, wait_until
+from tests.embedded.runtime_node import descriptors, processes_with, wait_for_descriptors, wait_until
 from tests.embedded.test_port_forward import echo, pod_listening
+from tests.patience import PATIENCE
 from trikubelet.cri import v1
 from trikubelet.embedded.streaming_server import MOST_TOKENS, TOKEN_LIFETIME, Session, Tokens, TooManyTokensError
 from trikubelet.streaming.client import ClientCommand, UpgradeError, open_command, open_port_forward

@@ -13,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.patience import PATIENCE
 from trikubelet.eviction.alarms import NODE_PRESSURE, StallAlarm, UsageAlarm
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.root
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 MIB = 2**20
-PATIENCE = 20.0
 
 JOIN = "import os, sys\nopen(sys.argv[1] + '/cgroup.procs', 'w').write(str(os.getpid()))\n"
 HOLD = JOIN + "held = bytearray(int(sys.argv[2]))\nos.write(1, b'held')\nsys.stdin.read()\n"

@@ -20,6 +20,7 @@ from tests.agent.private_cgroups import PrivateCgroups
 from tests.agent.real_node import NODE_NAME, RealNode
 from tests.apiserver.documents import Document, dig, items
 from tests.apiserver.metrics_server import MetricsServer
+from tests.patience import PATIENCE
 from tests.volumes.real.served_cluster import ServedCluster
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     from tests.apiserver.identities import Certificate
 
-PATIENCE: Final = 60.0
-"""Seconds; what takes longer has failed."""
 UNTIL_TERM: Final = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
 

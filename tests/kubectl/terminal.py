@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from tests.kubectl.one_node import PATIENCE
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

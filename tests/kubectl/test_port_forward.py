@@ -11,7 +11,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
-from tests.kubectl.one_node import PATIENCE
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from tests.kubectl.one_node import OneNode

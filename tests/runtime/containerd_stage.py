@@ -13,6 +13,7 @@ import trio
 import yaml
 
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
+from tests.patience import PATIENCE
 from tests.runtime.conftest import FakeMounts, make_container
 from tests.runtime.objects import FakeObjects
 from trikubelet.api import pod_from_dict, set_pod_defaults, validate_pod
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from trikubelet.runtime.pull_records.records import PullRecords
     from trikubelet.runtime.results import PodSyncResult
 
-PATIENCE: Final = 60.0
 POLL: Final = 0.02
 
 

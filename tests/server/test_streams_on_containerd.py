@@ -14,7 +14,8 @@ import pytest
 import trio
 import trio.testing
 
-from tests.runtime.containerd_stage import PATIENCE, POLL, ContainerdStage, manifest, stage_on
+from tests.patience import PATIENCE
+from tests.runtime.containerd_stage import POLL, ContainerdStage, manifest, stage_on
 from trikubelet.api import Pod
 from trikubelet.cri import v1
 from trikubelet.cri.client import RuntimeClient

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
+from tests.patience import PATIENCE
 from tests.stats.node_files import MIB
 from tests.stats.stage import FakeView
 from trikubelet.clock import SystemClock
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from trikubelet.stats.model import ContainerStats, PodStats
 
-PATIENCE: Final = 60.0
 WINDOW: Final = 3.0
 SECOND: Final = 1_000_000_000
 HELD: Final = 50 * MIB

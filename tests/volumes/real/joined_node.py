@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from tests.agent.real_node import NODE_NAME, PATIENCE, REPOSITORY, RealNode
+from tests.agent.real_node import NODE_NAME, REPOSITORY, RealNode
+from tests.patience import PATIENCE
 from tests.volumes.real.served_cluster import DRIVER, ServedCluster
 from trikubelet.cli.failures import CommandError
 
