@@ -5,7 +5,9 @@ In a cluster, since a node does not do without its static pods.
 
 from __future__ import annotations
 
+import re
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -17,6 +19,7 @@ from tests.volumes.real.served_cluster import served_cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.agent.private_cgroups import PrivateCgroups
     from tests.agent.real_node import RealNode
     from tests.apiserver.documents import Document
     from tests.volumes.real.served_cluster import ServedCluster
@@ -130,3 +133,57 @@ def test_who_fills_a_disk_or_a_volume_goes_and_who_is_chosen_goes_for_memory(nod
         told = ("True", "KubeletHasInsufficientMemory")
         node.until(lambda: pressure(cluster, "MemoryPressure") == told, "it is told")
         assert node.stop() == 0, node.told()
+
+
+@pytest.mark.root
+def test_who_takes_the_memory_of_all_pods_ends_since_the_kernel_rang(
+    embedded_node: RealNode, cgroups: PrivateCgroups
+) -> None:
+    """Where pods may have little memory together, and cgroup v1 rings when there is little left of it."""
+    node = embedded_node
+    if "memory" not in cgroups.hierarchies.controllers:
+        pytest.skip("cgroup v1 has no memory hierarchy here")
+    with served_cluster() as cluster:
+        kubeconfig = node.folder / "kubeconfig"
+        kubeconfig.touch(mode=0o600)
+        kubeconfig.write_text(cluster.kubeconfig(NODE_NAME))
+        node.configure(
+            **cgroups.fields,
+            kubeReserved={"memory": str(machine_memory() - 128 * MIB)},
+            evictionHard={"memory.available": "80Mi"},
+            kernelMemcgNotification=True,
+        )
+        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit")
+        takes = f"until [ -e /told/go ]; do sleep 0.1; done; head -c {60 * MIB} /dev/zero > /dev/shm/held"
+        waits: dict[str, Any] = {
+            "volumes": [{"name": "told", "hostPath": {"path": str(node.shared)}}],
+            "container": {"volumeMounts": [{"name": "told", "mountPath": "/told"}]},
+        }
+        create(cluster, node, "takes", takes, **waits)
+        create(cluster, node, "less", "")
+        until(node, cluster, "Running", "takes", "less")
+        assert cgroups.file("memory", "kubepods", "memory.limit_in_bytes") == str(128 * MIB)
+        node.until(lambda: told(node, "the node's file systems"), "the node has been measured")
+        (node.shared / "go").touch()
+        until(node, cluster, "Failed", "takes")
+        ended_for(node, cluster, "takes", "The node was low on resource: memory. Threshold quantity: 80Mi, ")
+        assert status(cluster, "less")["phase"] == "Running"
+
+        alarms, shortages = told(node, "memory usage crossed a threshold"), told(node, "the node is low on a resource")
+        assert alarms, "the kernel rang"
+        assert alarms[0]["signal"] == shortages[0]["signal"] == "allocatableMemory.available"
+        assert shortages[0]["ahead_of_period"], "no round that was due anyway"
+        lines = node.log()
+        assert lines.index(alarms[0]) < lines.index(shortages[0])
+
+
+def machine_memory() -> int:
+    """Bytes."""
+    found = re.search(r"^MemTotal: +(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def told(node: RealNode, event: str) -> list[dict[str, Any]]:
+    """The lines of the agent's log with this text."""
+    return [line for line in node.log() if line["event"] == event]

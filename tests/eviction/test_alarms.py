@@ -29,6 +29,7 @@ class FakeAlarm:
 
     where: Path
     usage: int = 0
+    measured: int = 0
     closed: bool = False
     _send: trio.MemorySendChannel[None] = attrs.field(init=False)
     _receive: trio.MemoryReceiveChannel[None] = attrs.field(init=False)
@@ -57,13 +58,13 @@ class Kernel:
     set: list[FakeAlarm] = attrs.field(factory=list)
     refuses: bool = False
 
-    def usage_alarm(self, group: Path, usage: int) -> FakeAlarm:
-        return self.stall_alarm(group, usage)
+    def usage_alarm(self, group: Path, usage: int, measured: int) -> FakeAlarm:
+        return self.stall_alarm(group, usage, measured)
 
-    def stall_alarm(self, path: Path, usage: int = 0) -> FakeAlarm:
+    def stall_alarm(self, path: Path, usage: int = 0, measured: int = 0) -> FakeAlarm:
         if self.refuses:
             raise OSError(errno.ENOENT, "no such file")
-        self.set.append(FakeAlarm(path, usage))
+        self.set.append(FakeAlarm(path, usage, measured))
         return self.set[-1]
 
     def alarms(self, places: AlarmPlaces, *thresholds: Threshold) -> Alarms:
@@ -136,6 +137,7 @@ async def test_alarms_follow_what_is_measured() -> None:
     await alarms.follow({S.MEMORY: of_memory("2Gi", "2Gi", None)})
     await alarms.follow({})
     assert [(alarm.usage // GIB, alarm.closed) for alarm in kernel.set] == [(3, True), (4, False)]
+    assert [alarm.measured // GIB for alarm in kernel.set] == [1, 3], "it can tell what was crossed meanwhile"
 
 
 async def test_an_alarm_is_heard_also_after_it_was_moved(autojump_clock: MockClock) -> None:

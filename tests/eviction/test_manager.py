@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
 from tests.eviction.situations import amounts, disk, left, make_pod, memory, threshold
 from tests.eviction.stage import Stage
@@ -256,6 +257,27 @@ async def test_an_alarm_brings_the_measurement_forward(autojump_clock: MockClock
         await ringing(stage, bells, 3, 14.5)
     assert stage.measured == [0, 3, 13, 14.5, 24.5]
     assert len(bells.followed) == 5
+
+
+async def test_the_log_tells_whether_a_shortage_was_found_before_its_period(autojump_clock: MockClock) -> None:
+    bells = Bells()
+    stage = Stage(NEEDS_MEMORY, observations=ENOUGH, alarms=bells)
+
+    async def run_low(at: float) -> None:
+        await trio.sleep(at - stage.now)
+        stage.observations = LOW_MEMORY
+        await trio.sleep(10)
+        stage.observations = ENOUGH
+
+    with capture_logs() as logs:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.run_for, 45)
+            nursery.start_soon(ringing, stage, bells, 3)
+            await run_low(2)
+            await run_low(27)
+    found = [line["ahead_of_period"] for line in logs if line["event"] == "the node is low on a resource"]
+    assert stage.measured == [0, 3, 13, 23, 33, 43]
+    assert found == [True, False]
 
 
 async def test_alarms_bring_one_measurement_a_second(autojump_clock: MockClock) -> None:

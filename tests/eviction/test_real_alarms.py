@@ -71,7 +71,7 @@ def descriptors() -> int:
 
 async def test_usage_beyond_the_threshold_rings(group: Path) -> None:
     before = descriptors()
-    alarm = UsageAlarm(group, 40 * MIB)
+    alarm = UsageAlarm(group, 40 * MIB, 0)
     process = await in_group(HOLD, group, 80 * MIB)
     try:
         with trio.fail_after(PATIENCE):
@@ -89,7 +89,7 @@ async def test_usage_beyond_the_threshold_rings(group: Path) -> None:
 
 
 async def test_usage_below_the_threshold_does_not(group: Path) -> None:
-    alarm = UsageAlarm(group, 400 * MIB)
+    alarm = UsageAlarm(group, 400 * MIB, 0)
     process = await in_group(HOLD, group, 40 * MIB)
     try:
         assert process.stdout is not None
@@ -103,8 +103,25 @@ async def test_usage_below_the_threshold_does_not(group: Path) -> None:
         alarm.close()
 
 
+@pytest.mark.parametrize(("measured", "rings"), [(10 * MIB, True), (30 * MIB, False)])
+async def test_what_was_crossed_before_the_alarm_was_set_rings_too(group: Path, measured: int, rings: bool) -> None:
+    """The kernel tells of what comes, and a measurement tells of what was; between them is a moment."""
+    process = await in_group(HOLD, group, 40 * MIB)
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.receive_some() == b"held"
+        alarm = UsageAlarm(group, 20 * MIB, measured)
+        with trio.move_on_after(PATIENCE if rings else 0.1) as waited:
+            await alarm.wait()
+        assert waited.cancelled_caught is not rings
+        alarm.close()
+    finally:
+        process.kill()
+        await process.wait()
+
+
 async def test_an_alarm_that_is_closed_wakes_who_waits_for_it(group: Path) -> None:
-    alarm = UsageAlarm(group, 400 * MIB)
+    alarm = UsageAlarm(group, 400 * MIB, 0)
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
@@ -121,7 +138,7 @@ async def test_an_alarm_that_is_closed_wakes_who_waits_for_it(group: Path) -> No
 def test_a_group_that_is_not_there_is_an_error_and_leaves_nothing_open() -> None:
     before = descriptors()
     with pytest.raises(FileNotFoundError):
-        UsageAlarm(MEMORY / "no-such-group", MIB)
+        UsageAlarm(MEMORY / "no-such-group", MIB, 0)
     with pytest.raises(FileNotFoundError):
         StallAlarm(Path("/proc/pressure/no-such-file"))
     with pytest.raises(OSError, match="Invalid argument"):

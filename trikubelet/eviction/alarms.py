@@ -85,13 +85,18 @@ class Alarm(Protocol):
 class UsageAlarm:
     """Rings when the usage of a group of cgroup v1 crosses a number of bytes."""
 
-    def __init__(self, group: Path, usage: int) -> None:
-        """Raises OSError. Blocks for some milliseconds: the kernel waits for all processors."""
+    def __init__(self, group: Path, usage: int, measured: int) -> None:
+        """`measured`: what the group used when `usage` was chosen; if it has crossed that since, this rings at once.
+
+        Raises OSError. Blocks for some milliseconds: the kernel waits for all processors.
+        """
         self.usage = usage
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             with (group / _USAGE).open("rb") as watched, (group / "cgroup.event_control").open("wb", 0) as control:
                 control.write(f"{self._fd} {watched.fileno()} {usage}".encode())
+                if (int(watched.read()) >= usage) != (measured >= usage):
+                    os.eventfd_write(self._fd, 1)
         except OSError:
             os.close(self._fd)
             raise
@@ -160,7 +165,7 @@ class Alarms:
         places: AlarmPlaces,
         thresholds: Iterable[Threshold],
         *,
-        usage_alarm: Callable[[Path, int], Alarm] = UsageAlarm,
+        usage_alarm: Callable[[Path, int, int], Alarm] = UsageAlarm,
         stall_alarm: Callable[[Path], Alarm] = StallAlarm,
     ) -> None:
         self._pressure = places.pressure
@@ -202,13 +207,17 @@ class Alarms:
         """Set the alarms on usage by what was measured just now."""
         for setting in self._settings:
             observed = observations.get(setting.threshold.signal)
-            usage = None if observed is None else usage_at_threshold(setting.threshold, observed)
+            if observed is None or observed.used is None:
+                continue
+            usage = usage_at_threshold(setting.threshold, observed)
             if usage is not None and usage != setting.usage:
-                await self._set(setting, usage)
+                await self._set(setting, usage, observed.used)
 
-    async def _set(self, setting: _Setting, usage: int) -> None:
+    async def _set(self, setting: _Setting, usage: int, measured: int) -> None:
         try:
-            alarm = await trio.to_thread.run_sync(self._usage_alarm, setting.group, usage, limiter=self._setting)
+            alarm = await trio.to_thread.run_sync(
+                self._usage_alarm, setting.group, usage, measured, limiter=self._setting
+            )
         except OSError as error:
             self._tell(setting.group, error)
             return

@@ -112,6 +112,8 @@ class EvictionManager:
         self._listeners: list[Callable[[], object]] = []
         self._rung = trio.Event()
         self._finished = trio.Event()
+        self._ahead = False
+        """Something has brought this round forward. Who reads the log can tell from it whether alarms work."""
         self._blind = False
         """The last measurement failed."""
         self._layout: Layout | None = None
@@ -157,6 +159,7 @@ class EvictionManager:
                 began = trio.current_time()
                 self._rung = trio.Event()
                 ended = await self.round()
+                self._ahead = False
                 if ended:
                     await self._wait_for_cleanup(ended)
                 if not ended or DISK_PRESSURE in self._conditions:
@@ -210,7 +213,9 @@ class EvictionManager:
     ) -> tuple[Pod, ...]:
         """Act on the most urgent threshold; ends one pod at most."""
         resource = target.signal.resource
-        log.warning("the node is low on a resource", resource=resource, signal=target.signal.value)
+        log.warning(
+            "the node is low on a resource", resource=resource, signal=target.signal.value, ahead_of_period=self._ahead
+        )
         self._recorder.node_event(EventType.WARNING, THRESHOLD_MET, f"Attempting to reclaim {resource}")
         if await self._reclaim(reclaims(target.signal, measured.layout)):
             log.info("no pod needs to be evicted", resource=resource)
@@ -280,6 +285,7 @@ class EvictionManager:
     async def _wait_for_next(self, began: float) -> None:
         with trio.move_on_at(max(began + PERIOD, trio.current_time() + LEAST_PAUSE)):
             await self._rung.wait()
+            self._ahead = True
             await trio.sleep_until(began + LEAST_PAUSE)
 
     async def _wait_for_cleanup(self, pods: Iterable[Pod]) -> None:
