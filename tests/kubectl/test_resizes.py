@@ -5,8 +5,10 @@ One pod lives through all of it: its first container is never restarted, its sec
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,10 +79,10 @@ class Grows:
         found = self.node.cgroups.read(f"kubepods/burstable/pod{uid}")
         return found.memory_limit, found.cpu_shares
 
-    def conditions(self) -> dict[str, str]:
-        """The reasons of those about a resize, by type."""
+    def conditions(self, field: str = "reason") -> dict[str, str]:
+        """A field of those about a resize, by type."""
         listed = items(self.node.pod(POD), "status", "conditions")
-        return {one["type"]: one.get("reason", "") for one in listed if one["type"].startswith("PodResize")}
+        return {one["type"]: one.get(field, "") for one in listed if one["type"].startswith("PodResize")}
 
     def until_done(self, **amounts: str) -> None:
         """Wait until the status says that the first container has this."""
@@ -95,10 +97,17 @@ class Grows:
         status = self.node.status(POD, name)
         return status["containerID"], status["restartCount"]
 
-    def told(self) -> list[str]:
-        """Reasons of the events about resizes."""
-        reasons = [message.partition(":")[0] for message in self.node.cluster.messages(POD)]
-        return [reason for reason in reasons if reason.startswith("Resize")]
+    def until_told(self, *reasons: str) -> None:
+        """Wait until the last events about resizes have these reasons. What failed may have failed more than once."""
+
+        def is_about_resize(reason: str) -> bool:
+            return reason.startswith("Resize")
+
+        def told() -> list[str]:
+            found = (message.partition(":")[0] for message in self.node.cluster.messages(POD))
+            return [reason for reason, _ in itertools.groupby(filter(is_about_resize, found))]
+
+        self.node.until(lambda: told()[-len(reasons) :] == [*reasons], f"{reasons} are told")
 
 
 @pytest.fixture
@@ -137,12 +146,10 @@ def test_a_pod_is_resized_while_it_runs(grows: Grows) -> None:
     grows.resize(cpu="200m", memory="128Mi", limit="1")
     grows.until_sees(128 * MI, 100_000)
     grows.until_done(cpu="200m", memory="128Mi")
+    grows.until_told("ResizeStarted", "ResizeCompleted")
     assert grows.group() == (192 * MI, 307)
-    grows.resize(cpu="50m", memory="32Mi", limit="250m")
-    grows.until_sees(32 * MI, 25_000)
-    grows.until_done(cpu="50m", memory="32Mi")
+    needs_more_memory_than_it_shall_have(grows)
     assert grows.group() == (96 * MI, 153)
-    assert grows.told() == ["ResizeStarted", "ResizeCompleted"] * 2
 
     others = grows.life("restarts")
     grows.resize("restarts", cpu="100m", memory="96Mi")
@@ -160,6 +167,31 @@ def test_a_pod_is_resized_while_it_runs(grows: Grows) -> None:
     assert grows.life() == before, "neither restarted nor made anew"
 
 
+def needs_more_memory_than_it_shall_have(grows: Grows) -> None:
+    """The processors do not shrink either, until the container uses less memory than it is to have."""
+    node, before = grows.node, grows.group()
+    node.kubectl("exec", POD, "-c", "stays", "--", "sh", "-c", f"head -c {48 * MI} /dev/zero > /dev/shm/held")
+    grows.resize(cpu="50m", memory="32Mi", limit="250m")
+    node.until(lambda: grows.conditions() == {"PodResizeInProgress": "Error"}, "the resize is refused")
+    grows.until_told("ResizeStarted", "ResizeError")
+    message = grows.conditions("message")["PodResizeInProgress"]
+    problem = f'attempting to set container "stays" memory limit ({32 * MI}) below current usage'
+    refused = re.fullmatch(rf"cannot decrease memory limits: {re.escape(problem)} \((\d+)\)", message)
+    assert refused is not None, message
+    assert int(refused[1]) >= 48 * MI
+    assert grows.sees() == (128 * MI, 100_000)
+    assert grows.group() == before
+    status = node.status(POD, "stays")
+    assert status["resources"] == resources("200m", "128Mi", "1")
+    assert status["allocatedResources"] == {"cpu": "50m", "memory": "32Mi"}
+
+    node.kubectl("exec", POD, "-c", "stays", "--", "rm", "/dev/shm/held")
+    node.kubectl("label", "pod", POD, "uses=less")  # any change of the pod is quicker than the retry after ten seconds
+    grows.until_sees(32 * MI, 25_000)
+    grows.until_done(cpu="50m", memory="32Mi")
+    grows.until_told("ResizeStarted", "ResizeError", "ResizeCompleted")
+
+
 def waits_for_another_pod_to_end(grows: Grows) -> None:
     node = grows.node
     status = dig(node.cluster.find("nodes", "node-1"), "status", "allocatable", "cpu")
@@ -172,7 +204,7 @@ def waits_for_another_pod_to_end(grows: Grows) -> None:
     node.cluster.delete("pods", "holds", grace=1)
     grows.until_sees(32 * MI, 60_000)
     grows.until_done(cpu="500m", memory="32Mi")
-    assert grows.told()[-3:] == ["ResizeDeferred", "ResizeStarted", "ResizeCompleted"]
+    grows.until_told("ResizeDeferred", "ResizeStarted", "ResizeCompleted")
 
 
 def is_finished_by_the_next_agent(grows: Grows, **configuration: Any) -> None:
