@@ -25,7 +25,7 @@ from trikubelet.agent_allocation import allocation_manager, resize_gates, resizi
 from trikubelet.agent_devices import node_devices
 from trikubelet.agent_disk import disk_caretakers
 from trikubelet.agent_eviction import AgentEviction
-from trikubelet.agent_node import local_view, look_at_node, make_observer, node_settings, watch_memory
+from trikubelet.agent_node import local_view, look_at_node, node_observer, node_settings, watch_memory
 from trikubelet.agent_options import AgentOptions, runtime_options
 from trikubelet.agent_plugins import AgentPlugins
 from trikubelet.agent_probes import ProbeParts
@@ -119,18 +119,7 @@ class Agent:
         rng = stand_ins.rng or Random()
         self.plugins = AgentPlugins(options.root_dir, rng)
         self.devices = node_devices(self, stand_ins)
-        self.observer = make_observer(
-            options,
-            settings,
-            self.runtime_state,
-            image_client,
-            runtime_version=lambda: self.runtime_version,
-            machine=stand_ins.machine,
-            volumes_in_use=lambda: self.volumes.in_use(),
-            devices=self.devices.resources,
-            shutdown_problem=lambda: None if self.shutdown is None else self.shutdown.problem(),
-            pressure=lambda: self.eviction.pressure(),
-        )
+        self.observer = node_observer(self, settings, stand_ins.machine)
         self._kernel_log = stand_ins.machine.kernel_log
         self.resources = ResourceParts(
             options,
@@ -161,32 +150,11 @@ class Agent:
         )
         self._caretakers = () if registry_access is None else self._make_caretakers(registry_access)
         self.pleg = Pleg(self.runtime)
-        runtime_client.on_removed = self.pleg.removed_by_agent
-        self.pleg_sources = PlegSources(
-            self.pleg,
-            self.runtime,
-            runtime_client,
-            clock,
-            self.ends,
-            enabled=options.pleg_sources,
-            on_end=self.runtime.note_end,
-            on_recovery=lambda: self.sync_loop.runtime_is_back(),
-            make_pidfds=stand_ins.make_pidfds,
-        )
-        self.runtime_state.add_health_check("PLEG", self.pleg_sources.relist.unhealthy_reason)
+        self.pleg_sources = self._make_pleg_sources(stand_ins)
         self.reporters = (
             None if self.cluster is None else self.cluster.reporters(self.pods, self.statuses, lambda: self.workers)
         )
-        self.workers = PodWorkers(
-            self._make_syncer(),
-            self.pleg.cache,
-            recorder=self.recorder,
-            resync_interval=options.configuration.sync_frequency.total_seconds(),
-            rng=rng,
-            desired=self.pods.desired,
-            on_finished=self._worker_finished,
-            registry=stand_ins.registry,
-        )
+        self.workers = self._make_workers(stand_ins, rng)
         self.sources = SourceMux(
             self._sources(stand_ins.sources),
             clock=clock,
@@ -198,6 +166,12 @@ class Agent:
         self.sync_loop = self._make_sync_loop(stand_ins.admission or admission, admission.features)
         self.shutdown = node_shutdown(self, logind=stand_ins.logind, on_machine=not stand_ins.diskless)
         self.eviction = AgentEviction(self, stand_in=stand_ins.usage, measures=not stand_ins.diskless)
+        self._introduce_parts()
+
+    def _introduce_parts(self) -> None:
+        """What parts tell others that were made after them."""
+        self.runtime_client.on_removed = self.pleg.removed_by_agent
+        self.runtime_state.add_health_check("PLEG", self.pleg_sources.relist.unhealthy_reason)
         self.volumes.on_pod_changed(self.sync_loop.sync_soon)
         if self.cluster is not None:
             self.cluster.on_volumes_reported(self.volumes.reported_in_use)
@@ -359,6 +333,31 @@ class Agent:
             recorder=self.recorder,
             clock=self.clock,
             on_collected=registry_access.pull_records.prune,
+        )
+
+    def _make_pleg_sources(self, stand_ins: StandIns) -> PlegSources:
+        return PlegSources(
+            self.pleg,
+            self.runtime,
+            self.runtime_client,
+            self.clock,
+            self.ends,
+            enabled=self.options.pleg_sources,
+            on_end=self.runtime.note_end,
+            on_recovery=lambda: self.sync_loop.runtime_is_back(),
+            make_pidfds=stand_ins.make_pidfds,
+        )
+
+    def _make_workers(self, stand_ins: StandIns, rng: Random) -> PodWorkers:
+        return PodWorkers(
+            self._make_syncer(),
+            self.pleg.cache,
+            recorder=self.recorder,
+            resync_interval=self.options.configuration.sync_frequency.total_seconds(),
+            rng=rng,
+            desired=self.pods.desired,
+            on_finished=self._worker_finished,
+            registry=stand_ins.registry,
         )
 
     def _make_syncer(self) -> AgentPodSyncer:

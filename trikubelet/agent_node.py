@@ -34,14 +34,10 @@ from trikubelet.runtime.errors import SandboxConfigError
 from trikubelet.runtime.user_namespaces import UserNamespaceError, UserNamespaces
 
 if TYPE_CHECKING:
+    from trikubelet.agent import Agent
     from trikubelet.agent_options import AgentOptions
     from trikubelet.api import Node
     from trikubelet.clock import WallClock
-    from trikubelet.cri.client import ImageClient
-    from trikubelet.cri.v1 import VersionResponse
-    from trikubelet.devices.model import DeviceResources
-    from trikubelet.node.conditions import Pressure
-    from trikubelet.node.runtime_state import RuntimeState
     from trikubelet.runtime.options import MachineFacts, RuntimeOptions
     from trikubelet.runtime.pod_files import PodFiles
 
@@ -108,27 +104,15 @@ def node_settings(options: AgentOptions) -> NodeSettings:
     )
 
 
-def make_observer(
-    options: AgentOptions,
-    settings: NodeSettings,
-    state: RuntimeState,
-    images: ImageClient,
-    *,
-    runtime_version: Callable[[], VersionResponse | None],
-    machine: MachineView,
-    volumes_in_use: Callable[[], tuple[str, ...] | None],
-    devices: Callable[[], DeviceResources],
-    shutdown_problem: Callable[[], str | None],
-    pressure: Callable[[], Pressure],
-) -> NodeObserver:
+def node_observer(agent: Agent, settings: NodeSettings, machine: MachineView) -> NodeObserver:
     """Looks at the machine and the runtime. A machine that cannot be read is logged, and takes no pods.
 
-    Raises ReservationError.
+    The agent's volumes, shutdown and eviction may be made later. Raises ReservationError.
     """
     facts = machine.machine
     if facts is None:
         try:
-            facts = Machine.read(root_dir=options.root_dir)
+            facts = Machine.read(root_dir=agent.options.root_dir)
         except OSError as error:
             log.error(
                 "cannot tell what this machine has: pods that ask for resources will be refused", error=str(error)
@@ -138,13 +122,13 @@ def make_observer(
     return NodeObserver(
         facts,
         settings.addresses,
-        state,
-        images,
-        runtime_version=runtime_version,
-        volumes_in_use=volumes_in_use,
-        devices=devices,
-        shutdown_problem=shutdown_problem,
-        pressure=pressure,
+        agent.runtime_state,
+        agent.image_client,
+        runtime_version=lambda: agent.runtime_version,
+        volumes_in_use=lambda: agent.volumes.in_use(),
+        devices=agent.devices.resources,
+        shutdown_problem=lambda: None if agent.shutdown is None else agent.shutdown.problem(),
+        pressure=lambda: agent.eviction.pressure(),
         host=machine.host,
         lookup=machine.lookup,
     )
