@@ -137,7 +137,7 @@ def test_who_fills_a_disk_or_a_volume_goes_and_who_is_chosen_goes_for_memory(nod
 
 @pytest.mark.root
 def test_who_takes_the_memory_of_all_pods_ends_since_the_kernel_rang(
-    embedded_node: RealNode, cgroups: PrivateCgroups
+    cgroups: PrivateCgroups, embedded_node: RealNode
 ) -> None:
     """Where pods may have little memory together, and cgroup v1 rings when there is little left of it."""
     node = embedded_node
@@ -168,6 +168,7 @@ def test_who_takes_the_memory_of_all_pods_ends_since_the_kernel_rang(
         until(node, cluster, "Failed", "takes")
         ended_for(node, cluster, "takes", "The node was low on resource: memory. Threshold quantity: 80Mi, ")
         assert status(cluster, "less")["phase"] == "Running"
+        assert node.stop() == 0, node.told()
 
         alarms, shortages = told(node, "memory usage crossed a threshold"), told(node, "the node is low on a resource")
         assert alarms, "the kernel rang"
