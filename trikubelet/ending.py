@@ -1,17 +1,15 @@
 """How `trikubelet run` is ended: the first SIGINT or SIGTERM asks, the second one insists.
 
 Signals are counted by their handler and not by a task: that would hear them only while Trio's loop turns and nobody has
-cancelled it. The second one cancels everything and starts a thread that a moment later leaves without unwinding. So no
-cleanup that waits, no thread that hangs in the kernel, no loop that hangs itself and nothing that Python does at its
-exit keeps the process. An agent that was asked and takes its time says now and then what it is at.
+cancelled it. The second one cancels everything and sets an alarm, whose signal a moment later leaves without unwinding.
+So no cleanup that waits, no thread that hangs in the kernel, no loop that hangs itself and nothing that Python does at
+its exit keeps the process. An agent that was asked and takes its time says now and then what it is at.
 """
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -83,12 +81,12 @@ class Ending:
 
 
 def _leave_soon() -> None:
-    # Not by `threading`: whom the signal interrupted may hold one of its locks.
-    _thread.start_new_thread(_leave, ())
+    # The alarm outlives Trio's loop, and where Python has taken its handlers down it ends the process by itself.
+    signal.signal(signal.SIGALRM, _leave)
+    signal.setitimer(signal.ITIMER_REAL, CLEANUP_PATIENCE)
 
 
-def _leave() -> None:
-    time.sleep(CLEANUP_PATIENCE)
+def _leave(_: int, __: FrameType | None) -> None:
     os._exit(EXIT_SECOND_SIGNAL)
 
 
