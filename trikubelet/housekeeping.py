@@ -265,8 +265,10 @@ class Housekeeping:
         )
         if plan is None:
             return False
-        with_cgroups = (RemovePodCgroup, ThrottlePodCgroup, KillOrphan)
-        self._cgroups.expect(orphans=any(isinstance(action, with_cgroups) for action in plan.actions))
+        # Of a pod that is being ended, too: if only the runtime knew it, nobody removes its group with it.
+        wanted = {pod.metadata.uid for pod in desired.pods}
+        orphans = any(isinstance(action, KillOrphan) for action in plan.actions)
+        self._cgroups.expect(orphans=orphans or not found.pod_cgroups <= wanted)
         carried_out = [self._carry_out(action) for action in plan.actions]
         running = {pod.uid for pod in found.running}
         released = self._release_user_ids(plan.statuses_to_keep | workers.keys() | running)

@@ -15,7 +15,7 @@ from tests.conftest import NIGHTLY, PROFILE
 from trikubelet.cgroups.errors import CgroupBusyError, CgroupError
 from trikubelet.cgroups.pods import NoPodCgroups, PodCgroupKeeper
 from trikubelet.cgroups.settings import CgroupOptions
-from trikubelet.sim import SimulatedRuntime
+from trikubelet.sim import Program, SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource, simulated_node
 
 if TYPE_CHECKING:
@@ -171,11 +171,13 @@ async def test_a_cgroup_that_cannot_be_removed_is_tried_again(
         assert driver.steps_on("remove").count(group) == 2
 
 
+@pytest.mark.parametrize("grace", [1, 20])
 async def test_what_an_earlier_agent_left_is_removed_once_all_sources_have_spoken(
-    autojump_clock: MockClock, driver: FakeDriver, sim: SimulatedRuntime
+    autojump_clock: MockClock, driver: FakeDriver, sim: SimulatedRuntime, grace: int
 ) -> None:
-    """A group that nobody knows, and that of a pod that runs and that nobody wants."""
-    pod, kept = static_pod("gone"), static_pod("kept")
+    """A group that nobody knows, and that of a pod that runs and that nobody wants, however long it takes to end."""
+    sim.program(Program.runs_forever(sigterm=None), container="main")
+    pod, kept = static_pod("gone", terminationGracePeriodSeconds=grace), static_pod("kept")
     first = ScriptedSource("file")
     async with node_on(driver, sim=sim, source=first) as node:
         first.put(pod, kept)

@@ -2,7 +2,7 @@
 
 Housekeeping decides which those are; here they are found and dealt with, one after the other, beside the sync loop. To
 look for them costs a walk, so that it is done while there may be some: after the start, and when pods were found that
-nobody knew, until a look finds none.
+nobody knew, until a look finds none but those of pods that are wanted.
 """
 
 from __future__ import annotations
