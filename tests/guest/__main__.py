@@ -90,6 +90,8 @@ def build(folder: Path, disk: Path) -> None:
         (root / name).write_text(text)
     if Path("/", CERTIFICATES).exists():  # registries of one's own
         shutil.copy(Path("/", CERTIFICATES), root / CERTIFICATES)
+    if kubectl := shutil.which("kubectl"):
+        shutil.copy(kubectl, root / "usr/local/bin")
     run("chroot", str(root), "systemctl", "-q", "enable", "ssh", "systemd-networkd")
     run("chroot", str(root), "systemctl", "-q", "disable", *UNUSED_SERVICES)
     run("chroot", str(root), "python3", "-m", "venv", VENV)
