@@ -17,6 +17,7 @@ import pytest
 from tests.apiserver.documents import dig, items
 from tests.kubectl.one_node import UNTIL_TERM
 from trikubelet.allocation.store import ACTUATED_FILE, ALLOCATED_FILE
+from trikubelet.cgroups.settings import cpu_weight, shares_of_weight
 from trikubelet.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
@@ -31,15 +32,15 @@ POD: Final = "grows"
 MI: Final = 2**20
 POD_LEVEL: Final = "InPlacePodLevelResourcesVerticalScaling"
 LOOKS: Final = """
-own() { echo "/cgroup${2:+/$2}$(grep "$1" /proc/self/cgroup | cut -d: -f3)"; }
-if [ -e /cgroup/cgroup.controllers ]; then
-  memory=$(own ^0::)/memory.max; cpu=$(own ^0::)/cpu.max
+own() { echo "/cgroup/$1$(grep ":$1:" /proc/self/cgroup | cut -d: -f3)"; }
+if [ -e /cgroup/cgroup.controllers ]; then  # its own group is the root of what it sees
+  memory=/sys/fs/cgroup/memory.max; cpu=/sys/fs/cgroup/cpu.max
 else
-  memory=$(own :memory: memory)/memory.limit_in_bytes; cpu=$(own :cpu: cpu)/cpu.cfs_quota_us
+  memory=$(own memory)/memory.limit_in_bytes; cpu=$(own cpu)/cpu.cfs_quota_us
 fi
 trap 'exit 0' TERM
 while :; do
-  read bytes < $memory; read quota period < $cpu
+  read bytes < $memory; read quota period < $cpu; [ "$quota" != max ] || quota=-1
   echo $bytes $quota > /shared/.NAME; mv /shared/.NAME /shared/NAME
   sleep 0.05
 done
@@ -73,8 +74,13 @@ class Grows:
     def until_sees(self, memory: int, quota: int, name: str = "stays") -> None:
         self.node.until(lambda: self.sees(name) == (memory, quota), f"{name} sees {memory} and {quota}")
 
-    def group(self) -> tuple[int | None, int | None]:
+    def has(self, memory: int, shares: int) -> bool:
         """The same of the pod's cgroup; the second container has no limit of the processors, so the pod has none."""
+        if self.node.cgroups.hierarchies.version == 2:
+            shares = shares_of_weight(cpu_weight(shares))
+        return self.group() == (memory, shares)
+
+    def group(self) -> tuple[int | None, int | None]:
         uid = self.node.pod(POD)["metadata"]["uid"]
         found = self.node.cgroups.read(f"kubepods/burstable/pod{uid}")
         return found.memory_limit, found.cpu_shares
@@ -141,15 +147,15 @@ def grows(node: OneNode) -> Iterator[Grows]:
 def test_a_pod_is_resized_while_it_runs(grows: Grows) -> None:
     node, before = grows.node, grows.life()
     assert grows.sees() == (64 * MI, 50_000)
-    assert grows.group() == (128 * MI, 204)
+    assert grows.has(128 * MI, 204)
 
     grows.resize(cpu="200m", memory="128Mi", limit="1")
     grows.until_sees(128 * MI, 100_000)
     grows.until_done(cpu="200m", memory="128Mi")
     grows.until_told("ResizeStarted", "ResizeCompleted")
-    assert grows.group() == (192 * MI, 307)
+    assert grows.has(192 * MI, 307)
     needs_more_memory_than_it_shall_have(grows)
-    assert grows.group() == (96 * MI, 153)
+    assert grows.has(96 * MI, 153)
 
     others = grows.life("restarts")
     grows.resize("restarts", cpu="100m", memory="96Mi")
