@@ -234,8 +234,10 @@ async def capability_sets(node: Node, **fields: Any) -> dict[str, int]:
 
 
 async def test_capabilities_are_the_usual_ones(node: Node) -> None:
+    """But for making devices, where no group of cgroup v1 keeps containers from those of the machine."""
     sets = await capability_sets(node)
-    assert sets["CapEff"] == sets["CapPrm"] == sets["CapBnd"] == 0xA80425FB
+    usual = 0xA80425FB if Path("/sys/fs/cgroup/devices").is_dir() else 0xA00425FB
+    assert sets["CapEff"] == sets["CapPrm"] == sets["CapBnd"] == usual
     assert sets["CapInh"] == sets["CapAmb"] == 0
 
 
