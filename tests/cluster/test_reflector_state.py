@@ -66,7 +66,7 @@ def test_the_next_request(position: Position, expected: Request) -> None:
         (NEW, Step.WATCH_LIST, status_error(422, "Invalid"), attrs.evolve(NEW, list_next=True), False),
         (NEW, Step.WATCH_LIST, status_error(400, "BadRequest"), attrs.evolve(NEW, list_next=True), False),
         (NEW, Step.WATCH_LIST, status_error(403, "Forbidden"), attrs.evolve(NEW, list_next=True), False),
-        (NEW, Step.WATCH_LIST, status_error(500, "InternalError"), NEW, True),
+        (NEW, Step.WATCH_LIST, status_error(500, "InternalError"), attrs.evolve(NEW, list_next=True), False),
         (NEW, Step.WATCH_LIST, TOO_MANY, NEW, True),
         (NEW, Step.WATCH_LIST, lost(), NEW, True),
         (NEW, Step.WATCH_LIST, Ended(2, 5), NEW, True),

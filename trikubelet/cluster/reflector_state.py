@@ -145,10 +145,11 @@ def _start_again(position: Position, step: Step) -> Reaction:
 
 def _refused(position: Position, step: Step, error: ApiStatusError) -> Reaction:
     pause = error.retry_after or 0.0
-    passing = error.too_many or error.server_fault or error.unauthorized
+    passing = error.too_many or error.unauthorized
     if step is Step.WATCH_LIST and not passing:
+        # Even a fault: on a database that cannot do watch lists a server answers them with an internal error.
         return Reaction(attrs.evolve(position, list_next=True), wait=False)
-    if step is Step.WATCH and not passing and not error.forbidden:
+    if step is Step.WATCH and not (passing or error.server_fault or error.forbidden):
         # The server does not like how the watch was asked for. All that can be in it is the version.
         return Reaction(attrs.evolve(position, current=False, version_lost=True), wait=True)
     # What was refused for now is asked again; a list after a watch list that was refused has its turn only once.
