@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from tests.cluster.scripted_client import ScriptedClient, lost, status_error
 from trikubelet.api import ObjectMeta, Pod, PodSpec, Problem
@@ -110,15 +111,17 @@ async def test_too_much_has_happened_so_everything_is_read_anew(
     assert [verb for verb, _ in followed.verbs()][-3:] == ["watch list", "list", "watch"]
 
 
-@pytest.mark.parametrize("code", [400, 403, 422])
+@pytest.mark.parametrize("code", [400, 403, 422, 500])
 async def test_a_server_that_refuses_watch_lists_is_listed(
     code: int, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     client = ScriptedClient([pod("web")])
     client.fail("watch", PODS, status_error(code))
-    followed = follow(client, nursery)
-    await until_settled()
+    with capture_logs() as lines:
+        followed = follow(client, nursery)
+        await until_settled()
     assert followed.names() == {"web"}
+    assert "warning" not in {line["log_level"] for line in lines}, "nothing is wrong with that"
     assert followed.verbs() == [("watch list", ""), ("list", "0"), ("watch", "1001")]
 
 

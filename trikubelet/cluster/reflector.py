@@ -136,7 +136,7 @@ class Reflector(Generic[T]):
             reaction = after(self._position, step, outcome)
             self._position = reaction.position
             if isinstance(outcome, ApiError):
-                self._note(outcome)
+                self._note(outcome, asks_otherwise=self._position.list_next)
             if reaction.wait:
                 lost = isinstance(outcome, ApiUnreachable | CredentialsError)
                 await self._pause(reaction.at_least, recoveries, unreachable=lost)
@@ -249,8 +249,8 @@ class Reflector(Generic[T]):
         else:
             await trio.sleep(max(seconds, at_least))
 
-    def _note(self, error: ApiError | None) -> None:
-        """Tell of the first failure in a row, and of the end of the row."""
+    def _note(self, error: ApiError | None, *, asks_otherwise: bool = False) -> None:
+        """Tell of the first failure in a row, and of the end of the row. `asks_otherwise`: a list may succeed."""
         if error is None:
             if self._problem and not self._one_of_many:
                 log.info("objects are followed again", objects=self._name)
@@ -258,6 +258,9 @@ class Reflector(Generic[T]):
             return
         if isinstance(error, ApiStatusError) and error.expired:
             log.info("too much has happened; reading everything anew", objects=self._name, problem=str(error))
+            return
+        if asks_otherwise:
+            log.debug("a watch list was refused; objects are listed", objects=self._name, problem=str(error))
             return
         self._failures += 1
         # That the server is away, those reflectors say of which there is one.
