@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Else every run, in each of its processes, prepares the assertions of every test module anew, and every agent and
     command that a test starts compiles all of its modules, which is a third of what it costs to start one.
     """
-    if sys.dont_write_bytecode and config.cache is not None:
+    if sys.dont_write_bytecode and getattr(config, "cache", None) is not None:
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(config.cache.mkdir("compiled"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.dont_write_bytecode = False

@@ -145,6 +145,21 @@ async def test_all_of_a_removed_pod_goes(autojump_clock: MockClock, node: Node, 
     assert [one.name for one in (tmp_path / "logs").iterdir()] == ["default_other_uid-other"]
 
 
+async def test_how_a_container_ended_is_known_though_it_is_collected_before_anybody_looked(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    """All of an evicted pod may go at once: also what ended a moment ago."""
+    node.sim.program(Program.exits(5, exit_code=3))
+    await node.sync(make_pod(restart_policy="Never"))
+    [ended] = node.sim.running_containers()
+    await trio.sleep(6)
+    await collect(node, "uid-web")
+    assert not node.sim.machine.containers
+    end = node.manager.seen_end(ended.id)
+    assert end is not None
+    assert (end.state, end.exit_code, end.pod_sandbox_id) == (ContainerState.EXITED, 3, ended.sandbox.id)
+
+
 async def test_logs_of_another_agent_stay(autojump_clock: MockClock, node: Node, tmp_path: Path) -> None:
     other = node.another_manager(root_dir=tmp_path / "another root")
     await node.sync(make_pod())

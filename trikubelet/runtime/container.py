@@ -106,7 +106,8 @@ class ContainerStarter:
     `objects`: whom to ask for what the environment names. `hooks` runs postStart hooks and `killer` ends containers
     whose hook failed; without them, no postStart hook is run. `node`: what containers are told of it, without one what
     the options say. `extras`: what containers get for their devices. `seen_end` spares the question where a container
-    that is to be removed keeps its log. `actuated` keeps what containers were started with.
+    that is to be removed keeps its log; what is answered otherwise is left with `note_end`, as nobody can ask again.
+    `actuated` keeps what containers were started with.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class ContainerStarter:
         node: NodeValues | None = None,
         extras: Extras = no_extras,
         seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
+        note_end: Callable[[v1.ContainerStatus, str], None] = lambda _, __: None,
         actuated: ActuatedResources | None = None,
     ) -> None:
         self._actuated = actuated
@@ -141,6 +143,7 @@ class ContainerStarter:
         self._node = node or options.fixed_node
         self._extras = extras
         self._seen_end = seen_end
+        self._note_end = note_end
 
     async def start(self, request: StartRequest) -> str:
         """Bring a container to run, its postStart hook included; returns its id (kubelet: `startContainer`).
@@ -168,13 +171,15 @@ class ContainerStarter:
         await self._run_post_start_hook(request, container_id)
         return container_id
 
-    async def remove(self, container_id: str, *, keep_logs: bool = False) -> None:
+    async def remove(self, container_id: str, *, pod_sandbox_id: str = "", keep_logs: bool = False) -> None:
         """Remove an ended container, its logs first, so that logs without a container cannot stay behind.
+
+        With its sandbox's id, how it ended is remembered of one that was not looked at since.
 
         Raises CRIError and OSError. A container that is gone is removed.
         """
         if not keep_logs:
-            status = self._seen_end(container_id) or await self._ask_status(container_id)
+            status = self._seen_end(container_id) or await self._last_status(container_id, pod_sandbox_id)
             if status is None:
                 return
             owner = read_identity(status.labels)
@@ -187,14 +192,17 @@ class ContainerStarter:
             if not error.not_found:
                 raise
 
-    async def _ask_status(self, container_id: str) -> v1.ContainerStatus | None:
+    async def _last_status(self, container_id: str, pod_sandbox_id: str) -> v1.ContainerStatus | None:
         """None for a container that is gone. Raises CRIError."""
         try:
-            return (await self._runtime.container_status(container_id)).status
+            status = (await self._runtime.container_status(container_id)).status
         except CRIError as error:
             if error.not_found:
                 return None
             raise
+        if pod_sandbox_id:
+            self._note_end(status, pod_sandbox_id)
+        return status
 
     def _restart_count(self, request: StartRequest) -> int:
         """One more than the last run's; after a reboot that made the runtime forget it, the logs tell."""

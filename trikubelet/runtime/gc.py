@@ -81,6 +81,7 @@ class ContainerCollector:
                 id=container.id,
                 name=container.metadata.name,
                 pod_uid=read_identity(container.labels).uid,
+                pod_sandbox_id=container.pod_sandbox_id,
                 created_at=container.created_at / 1e9,
                 unknown=container.state == v1.ContainerState.CONTAINER_UNKNOWN,
                 attempt=container.metadata.attempt,
@@ -106,7 +107,7 @@ class ContainerCollector:
             if result.failed:
                 return False
         try:
-            await self._starter.remove(container.id)
+            await self._starter.remove(container.id, pod_sandbox_id=container.pod_sandbox_id)
         except (CRIError, OSError) as error:
             log.warning("container could not be removed", container_id=container.id, problem=str(error))
             return False

@@ -38,6 +38,7 @@ class DeadContainer:
     attempt: int = 0
     never_started: bool = False
     """It was made, and is about to be started, unless the agent ended in between."""
+    pod_sandbox_id: str = ""
 
 
 @attrs.frozen

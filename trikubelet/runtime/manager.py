@@ -152,6 +152,7 @@ class RuntimeManager:
             node=self._node,
             extras=extras,
             seen_end=self._observer.seen_end,
+            note_end=self.note_end,
             actuated=self._actuated,
         )
         self._collector = ContainerCollector(runtime, self._starter, self._killer, files, clock)
