@@ -125,6 +125,19 @@ async def test_a_server_that_refuses_watch_lists_is_listed(
     assert followed.verbs() == [("watch list", ""), ("list", "0"), ("watch", "1001")]
 
 
+async def test_a_list_after_a_refused_watch_list_that_fails_is_told_of(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    client = ScriptedClient([pod("web")])
+    client.fail("watch", PODS, status_error(500))
+    client.fail("list", PODS, lost())
+    with capture_logs() as lines:
+        followed = follow(client, nursery)
+        await trio.sleep(10)
+    assert followed.names() == {"web"}
+    assert [line["log_level"] for line in lines].count("warning") == 1
+
+
 async def test_a_server_that_ignores_watch_lists_is_listed_after_a_silence(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

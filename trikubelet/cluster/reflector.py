@@ -136,7 +136,7 @@ class Reflector(Generic[T]):
             reaction = after(self._position, step, outcome)
             self._position = reaction.position
             if isinstance(outcome, ApiError):
-                self._note(outcome, asks_otherwise=self._position.list_next)
+                self._note(outcome, asks_otherwise=reaction.position.list_next and not reaction.wait)
             if reaction.wait:
                 lost = isinstance(outcome, ApiUnreachable | CredentialsError)
                 await self._pause(reaction.at_least, recoveries, unreachable=lost)
