@@ -22,6 +22,7 @@ test: $(VENV)/installed-dev packages lint types check-protos
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(VENV)/installed-dev
 	$(BIN)/mypy
@@ -66,4 +67,4 @@ $(VENV)/installed-dev: pyproject.toml | $(BIN)/python
 	touch $@ $(VENV)/installed
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

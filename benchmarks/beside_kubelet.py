@@ -31,9 +31,9 @@ import trio
 from benchmarks.report import Result, print_table, report
 from trikubelet.api import Pod, pod_from_dict
 from trikubelet.clock import SystemClock
-from trikubelet.cluster.client import HttpApiClient, open_client
-from trikubelet.cluster.dialing import open_access
-from trikubelet.cluster.types import PODS, PatchType
+from trikubelet.kube_client.client import HttpApiClient, open_client
+from trikubelet.kube_client.dialing import open_access
+from trikubelet.kube_client.types import PODS, PatchType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -36,7 +36,7 @@ from trikubelet.cgroups.driver_choice import file_driver
 from trikubelet.cgroups.hierarchy import Hierarchies
 from trikubelet.cgroups.kernel_files import KernelFiles
 from trikubelet.cgroups.names import CgroupName, pod_name, tier_name, to_cgroupfs
-from trikubelet.cgroups.pods import PodCgroupKeeper
+from trikubelet.cgroups.pods import PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions, CgroupSettings, cpu_shares, pod_settings, v1_files, v2_files
 from trikubelet.cgroups.version import read_hierarchies
 from trikubelet.sim import SimulatedRuntime
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from benchmarks.manifest_agents import ManifestFolder
     from tests.containerd_node import ContainerdNode
-    from trikubelet.agent import Agent
+    from trikubelet.agent.agent import Agent
     from trikubelet.api import Pod
 
 AIM: Final = 5.0
@@ -149,11 +149,11 @@ async def measure(hierarchies: Hierarchies, root: CgroupName, others: int, start
     """The pods that are measured, which the node does not know."""
 
     def active() -> Iterator[Pod]:
-        known = agents[0].sync_loop.active_pods() if agents else []
+        known = agents[0].desired.active() if agents else []
         return itertools.chain(map(agents[0].allocation.allocated, known) if agents else (), coming)
 
     pods_root = (*root, "kubepods")
-    keeper = PodCgroupKeeper(driver, pods_root, OPTIONS, active_pods=active)
+    keeper = PodCgroupManager(driver, pods_root, OPTIONS, active_pods=active)
     await keeper.start()
     floor_root = (*root, "floor")
     await driver.create(tier_name(floor_root, "Burstable"), CgroupSettings())

@@ -27,8 +27,8 @@ import grpclib.client
 import trio
 
 from benchmarks.report import Result, print_table, report
-from trikubelet.cri.v1 import RuntimeServiceStub, VersionRequest, VersionResponse
-from trikubelet.grpc import open_unix_channel
+from trikubelet.rpc.cri.v1 import RuntimeServiceStub, VersionRequest, VersionResponse
+from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _SERVER = """
 import sys
 import trio
-from trikubelet.cri.v1 import RuntimeServiceBase, VersionResponse
-from trikubelet.grpc import Server
+from trikubelet.rpc.cri.v1 import RuntimeServiceBase, VersionResponse
+from trikubelet.rpc.grpc import Server
 
 class Runtime(RuntimeServiceBase):
     async def version(self, version_request):
@@ -120,7 +120,7 @@ def _run_asyncio(client: Callable[[str, int], Awaitable[Cost]], path: str, calls
 
 
 _CLIENTS: dict[str, Callable[[str, int], Cost]] = {
-    "trikubelet.grpc on Trio": lambda path, calls: trio.run(_ours, path, calls),
+    "trikubelet.rpc.grpc on Trio": lambda path, calls: trio.run(_ours, path, calls),
     "grpclib on asyncio": lambda path, calls: _run_asyncio(_grpclib, path, calls),
     "grpclib on Trio (trio-asyncio)": lambda path, calls: trio.run(_grpclib_on_trio, path, calls),
 }

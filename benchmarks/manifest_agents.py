@@ -11,12 +11,12 @@ import trio
 
 from benchmarks.agent_process import NODE_NAME, PATIENCE, running_agent
 from tests.containerd_node import TEST_IMAGE
-from trikubelet.agent import Agent
-from trikubelet.agent_options import AgentOptions
+from trikubelet.agent.agent import Agent
+from trikubelet.agent.options import AgentOptions
 from trikubelet.clock import SystemClock
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.grpc import open_unix_channel
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
 
 __all__ = [
     "NODE_NAME",
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from trikubelet.cri import v1
-    from trikubelet.cri.caller import CallChannel
-    from trikubelet.grpc import Channel
+    from trikubelet.rpc.cri import v1
+    from trikubelet.rpc.cri.caller import CallChannel
+    from trikubelet.rpc.grpc import Channel
 
 SCRIPT: Final = ": > /sign/$(hostname); trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"
 

@@ -34,9 +34,9 @@ import trio
 from benchmarks.manifest_agents import NODE_NAME, PATIENCE, ManifestFolder, agent_inside, agent_process
 from benchmarks.report import Result, print_table, report
 from tests.containerd_node import ContainerdNode
-from trikubelet.cri import v1
-from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.grpc import open_unix_channel
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

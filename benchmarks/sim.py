@@ -22,7 +22,7 @@ import trio
 import trio.testing
 
 from benchmarks.report import Result, print_table, report
-from trikubelet.pods.types import SyncPodType, UpdatePodOptions
+from trikubelet.pods.types import SyncPodType, UpdatePod
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.kinds import KINDS, install
 from trikubelet.sim.life import LifeOptions, live
@@ -83,7 +83,7 @@ async def _resync(node: SimulatedNode) -> float:
         await trio.testing.wait_all_tasks_blocked()
         began = time.process_time()
         for pod in pods:
-            request = UpdatePodOptions(update_type=SyncPodType.SYNC, start_time=trio.current_time(), pod=pod)
+            request = UpdatePod(update_type=SyncPodType.SYNC, start_time=trio.current_time(), pod=pod)
             node.agent.workers.update_pod(request)
         await trio.testing.wait_all_tasks_blocked()
         best = min(best, (time.process_time() - began) / len(pods))

@@ -31,8 +31,8 @@ MIB: Final = 1 << 20
 IMPORTS: Final = {
     "python, nothing": "pass",
     "python, import trio": "import trio",
-    "python, import the agent": "import trikubelet.run",
-    "python, import the agent with the embedded runtime": "import trikubelet.run, trikubelet.embedded.runtime",
+    "python, import the agent": "import trikubelet.agent.run",
+    "python, import the agent with the embedded runtime": "import trikubelet.agent.run, trikubelet.embedded.runtime",
 }
 
 

@@ -1,6 +1,6 @@
 """Generate the messages of every proto file here (`SOURCES`), or check that they are up to date.
 
-    python protos/generate.py            writes trikubelet/cri/v1/__init__.py and the others
+    python protos/generate.py            writes trikubelet/rpc/cri/v1/__init__.py and the others
     python protos/generate.py --check    exits with 1 and a summary when committed code differs
 
 The compiler is grpc_tools' protoc with betterproto's plugin, both from the environment of this very interpreter (extra
@@ -8,10 +8,10 @@ The compiler is grpc_tools' protoc with betterproto's plugin, both from the envi
 new black does not make the code stale, a changed field number does.
 
 Four things are done to the plugin's output. Messages of CRI and of pod resources get the base class of
-`trikubelet.cri.codec`, which is faster than betterproto's and otherwise the same; those that are few, or have what that
-codec does not know, keep betterproto's. Enums get `enum.IntEnum` as their base for type checkers, which do not see that
-betterproto's own `Enum` is one and take its members for ints. Trailing blanks go. The header names the command that
-made the file.
+`trikubelet.rpc.cri.codec`, which is faster than betterproto's and otherwise the same; those that are few, or have what
+that codec does not know, keep betterproto's. Enums get `enum.IntEnum` as their base for type checkers, which do not see
+that betterproto's own `Enum` is one and take its members for ints. Trailing blanks go. The header names the command
+that made the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEADER = """\
 # This file has been @generated
 """
 
-FAST_MESSAGE = "from trikubelet.cri.codec import Message\n\n"
+FAST_MESSAGE = "from trikubelet.rpc.cri.codec import Message\n\n"
 
 ENUM = """\
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ class Source(NamedTuple):
 
 
 SOURCES = (
-    Source("runtime_v1.proto", "runtime.v1", "trikubelet/cri/v1", fast=True),
-    Source("csi_v1.proto", "csi.v1", "trikubelet/csi/v1"),
-    Source("plugin_registration_v1.proto", "pluginregistration", "trikubelet/plugins/v1"),
-    Source("device_plugin_v1beta1.proto", "v1beta1", "trikubelet/devices/v1beta1", fast=True),
-    Source("health_v1.proto", "grpc.health.v1", "trikubelet/probes/health_v1"),
-    Source("podresources_v1.proto", "v1", "trikubelet/podresources/v1", fast=True),
-    Source("podresources_v1alpha1.proto", "v1alpha1", "trikubelet/podresources/v1alpha1", fast=True),
+    Source("runtime_v1.proto", "runtime.v1", "trikubelet/rpc/cri/v1", fast=True),
+    Source("csi_v1.proto", "csi.v1", "trikubelet/rpc/csi/v1"),
+    Source("plugin_registration_v1.proto", "pluginregistration", "trikubelet/rpc/plugin_registration/v1"),
+    Source("device_plugin_v1beta1.proto", "v1beta1", "trikubelet/rpc/device_plugins/v1beta1", fast=True),
+    Source("health_v1.proto", "grpc.health.v1", "trikubelet/rpc/health/v1"),
+    Source("podresources_v1.proto", "v1", "trikubelet/rpc/pod_resources/v1", fast=True),
+    Source("podresources_v1alpha1.proto", "v1alpha1", "trikubelet/rpc/pod_resources/v1alpha1", fast=True),
 )
 
 

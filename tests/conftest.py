@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import hypothesis
 import pytest
 
-from trikubelet.logs import configure_logging
+from trikubelet.telemetry.logs import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,9 +24,9 @@ import trio
 
 from tests.oci_image import make_root_folder, write_oci_archive
 from tests.patience import PATIENCE
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.cri.errors import CRIError
-from trikubelet.grpc import open_unix_channel
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

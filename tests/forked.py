@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 IMPORTED: Final = (
     "tests.agent.untouched_kernel",
     "tests.cli.interruptible",
-    "trikubelet.agent_cluster",
-    "trikubelet.agent_server",
-    "trikubelet.agent_stats",
-    "trikubelet.agent_volumes",
+    "trikubelet.agent.cluster",
+    "trikubelet.agent.server",
+    "trikubelet.agent.stats",
+    "trikubelet.agent.volumes",
     "trikubelet.api",
     "trikubelet.cli.attach",
     "trikubelet.cli.command_session",
@@ -51,8 +51,8 @@ IMPORTED: Final = (
     "trikubelet.cli.run",
     "trikubelet.cli.terminal",
     "trikubelet.cli.top",
-    "trikubelet.streaming.client",
-    "trikubelet.run",
+    "trikubelet.http.streaming.client",
+    "trikubelet.agent.run",
 )
 """What the first process reads."""
 _ROOM: Final = 8192

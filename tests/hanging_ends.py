@@ -11,15 +11,15 @@ from unittest.mock import patch
 
 import trio
 
-from trikubelet import ending
-from trikubelet.ending import Ending, until_ended
+from trikubelet.agent import ending
+from trikubelet.agent.ending import Ending, until_ended
 
 FOR_EVER: Final = 3600.0
 
 
 def main() -> None:
     [_, what] = sys.argv
-    with patch.object(ending, "CLEANUP_PATIENCE", 0.2):
+    with patch.object(ending, "CLEANUP_TIMEOUT", 0.2):
         sys.exit(trio.run(_run, what))
 
 

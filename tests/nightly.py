@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PROJECT: Final = Path(__file__).parents[1]
-MACHINES: Final = ("tests/pods/test_worker_properties.py", "tests/pods/test_workers_on_simulated_node.py")
+MACHINES: Final = (
+    "tests/pods/test_machine_properties.py",
+    "tests/pods/test_life_properties.py",
+    "tests/pods/test_life_on_simulated_node.py",
+)
 
 ATTACKS: Final = (
     "tests/volumes/test_subpath_attack.py",
@@ -30,7 +34,7 @@ ATTACKS: Final = (
     "tests/agent/test_senseless_clients.py",
     "tests/agent/test_cgroups.py",
 )
-LOGS: Final = "tests/server/test_followed_logs.py"
+LOGS: Final = "tests/node_api/test_followed_logs.py"
 LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}
 
 

@@ -20,7 +20,7 @@ from jeepney import HeaderFields, MessageFlag, MessageType, new_error, new_metho
 from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, open_dbus_connection
 
-from trikubelet.dbus import Interface
+from trikubelet.linux.dbus import Interface
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from trikubelet.grpc import Channel
+from trikubelet.rpc.grpc import Channel
 from trikubelet.scopes import leaves, running
 
 if TYPE_CHECKING:

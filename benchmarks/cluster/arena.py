@@ -29,10 +29,10 @@ from benchmarks.termination.kubelets import IMAGES, MOST_PODS, containerd, serve
 from benchmarks.termination.pods import PodPlan
 from benchmarks.termination.watch import ContainerdEyes, EmbeddedEyes
 from tests.apiserver.cluster import TestCluster
-from trikubelet.cluster.client import open_client
-from trikubelet.cluster.dialing import open_access
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.grpc import open_unix_channel
+from trikubelet.kube_client.client import open_client
+from trikubelet.kube_client.dialing import open_access
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -22,7 +22,7 @@ from benchmarks.termination.pods import STARTED, Behaviour
 from benchmarks.termination.watch import wait_for_signs
 from tests.apiserver.cluster import TestCluster
 from trikubelet.api import pod_from_dict
-from trikubelet.cluster.types import PODS
+from trikubelet.kube_client.types import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

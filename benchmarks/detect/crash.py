@@ -35,13 +35,13 @@ from benchmarks.detect.processes import (
     until_running,
     write_manifests,
 )
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from trikubelet.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 DECISION: Final = "pod planned"
 PAUSES: Final = (0.2, 1.2)

@@ -1,4 +1,4 @@
-"""The processes that `benchmarks.detect` measures: a container runtime behind a socket, and an agent beside it.
+"""The processes that `benchmarks.detect` metrics: a container runtime behind a socket, and an agent beside it.
 
     python -m benchmarks.detect.processes sim|embedded --socket PATH --root FOLDER
 
@@ -27,9 +27,9 @@ import trio
 from benchmarks.agent_process import PATIENCE, running_agent
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
 from trikubelet.clock import SystemClock
-from trikubelet.cri import v1
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.grpc import Server, open_unix_channel
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.grpc import Server, open_unix_channel
 from trikubelet.sim import ExecOutcome, Program, SimulatedRuntime
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.detect.processes import COMMAND, POD_NAME, POD_UID
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trikubelet.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 
 async def start_container(client: RuntimeClient, image: str, name: str, logs: Path) -> str:

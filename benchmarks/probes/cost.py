@@ -18,10 +18,10 @@ from benchmarks.detect.processes import runtime_process, until_running
 from benchmarks.probes.bare import start_container
 from trikubelet.api import Container, ObjectMeta, Pod, from_dict
 from trikubelet.api import Probe as ApiProbe
+from trikubelet.container.model import ContainerID
+from trikubelet.http.client.connect import close_quietly
 from trikubelet.probes.asking import NetworkAndExec
 from trikubelet.probes.types import Outcome, ProbeKind, ProbeTarget
-from trikubelet.runtime.connect import close_quietly
-from trikubelet.runtime.model import ContainerID
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from benchmarks.detect.processes import RuntimeProcess
     from benchmarks.probes.targets import Targets
-    from trikubelet.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 HOST: Final = "127.0.0.1"
 REQUEST: Final = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bare\r\nAccept: */*\r\nConnection: close\r\n\r\n"

@@ -25,8 +25,8 @@ from benchmarks.detect.idle import cpu_seconds
 from benchmarks.detect.processes import POD_NAME, agent_on, runtime_process, until_running
 from benchmarks.probes.targets import address
 from benchmarks.probes.timing import Timing, timing
-from trikubelet.cri import v1
-from trikubelet.runtime.connect import close_quietly
+from trikubelet.http.client.connect import close_quietly
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from benchmarks.agent_process import AgentProcess
     from benchmarks.detect.processes import RuntimeProcess
     from benchmarks.probes.targets import Targets
-    from trikubelet.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 PERIOD: Final = 1.0
 CONTAINERS: Final = 10

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from benchmarks.agent_process import AgentProcess
     from benchmarks.detect.processes import RuntimeProcess
     from benchmarks.probes.targets import Targets
-    from trikubelet.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 PERIOD: Final = 1
 THRESHOLD: Final = 2

@@ -24,12 +24,12 @@ import trio
 
 from benchmarks.agent_process import NODE_NAME, PATIENCE, write_configuration
 from benchmarks.server.sockets import Place
-from trikubelet.agent_server import AgentServer
+from trikubelet.agent.server import AgentServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trikubelet.server.listeners import Port
+    from trikubelet.node_api.listeners import Port
 
 REPOSITORY: Final = Path(__file__).parents[2]
 OPEN: Final[dict[str, Any]] = {
@@ -130,11 +130,11 @@ class OnFreePorts(AgentServer):
 
 def main(addresses_file: str, *arguments: str) -> None:
     """Be an agent."""
-    import trikubelet.run
+    import trikubelet.agent.run
     from trikubelet.cli.main import main as command_line
 
     OnFreePorts.addresses_file = Path(addresses_file)
-    trikubelet.run.AgentServer = OnFreePorts  # type: ignore[attr-defined]
+    trikubelet.agent.run.AgentServer = OnFreePorts  # type: ignore[attr-defined]
     sys.argv = ["trikubelet", *arguments]
     command_line()
 

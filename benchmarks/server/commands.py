@@ -20,16 +20,16 @@ from benchmarks.detect.processes import runtime_process, until_running
 from benchmarks.server.agents import ServingAgent, serving_agent
 from benchmarks.server.logs import pods_of, start_pods
 from benchmarks.server.sockets import trusting
-from trikubelet.cri import v1
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.streaming.client import open_command
-from trikubelet.streaming.command import CommandStreams, Exited
+from trikubelet.http.streaming.client import open_command
+from trikubelet.http.streaming.command import CommandStreams, Exited
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from trikubelet.streaming.client import Transport
+    from trikubelet.http.streaming.client import Transport
 
 WAYS: Final[tuple[Transport, ...]] = ("spdy", "websocket")
 STREAMS: Final = CommandStreams(stdout=True, stderr=True)

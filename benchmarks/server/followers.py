@@ -1,6 +1,6 @@
 """Followers of a log that is rotated while it is written: does everybody get every line, and what is the agent like?
 
-The writer and the followers are the tests' (`tests.server.numbered_log`), each in a process of its own; the followers
+The writer and the followers are the tests' (`tests.node_api.numbered_log`), each in a process of its own; the followers
 check every byte. How late the agent is meanwhile is asked from outside: somebody wants `/healthz` every twenty
 milliseconds.
 """
@@ -22,7 +22,7 @@ from benchmarks.detect.crash import percentile
 from benchmarks.server.agents import REPOSITORY, ServingAgent, serving_agent
 from benchmarks.server.logs import MIB, pods_of, start_pods
 from benchmarks.server.sockets import Place
-from tests.server.numbered_log import LINE
+from tests.node_api.numbered_log import LINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,7 +107,7 @@ def _nobody(agent: ServingAgent) -> Followed:
 def _measure(agent: ServingAgent, plan: Plan, name: str) -> Followed:
     pod = next(pod for pod in pods_of(agent) if pod["metadata"]["name"].startswith(name))["metadata"]["name"]
     [log] = (agent.folder / "logs").glob(f"default_{pod}_*/main/0.log")
-    module = [sys.executable, "-m", "tests.server.numbered_log"]
+    module = [sys.executable, "-m", "tests.node_api.numbered_log"]
     target = f"/containerLogs/default/{pod}/main?follow=true"
     follow = [*module, "follow", str(agent.socket), target, f"--lines={plan.lines}", f"--followers={plan.followers}"]
     write = [*module, "write", str(log), f"--lines={plan.lines}", f"--rotations={plan.rotations}"]

@@ -15,7 +15,7 @@ import attrs
 
 from benchmarks.server.agents import ServingAgent, serving_agent
 from benchmarks.server.sockets import KINDS, Place, cat, read_all
-from tests.server.numbered_log import record, write
+from tests.node_api.numbered_log import record, write
 
 if TYPE_CHECKING:
     import socket

@@ -20,9 +20,9 @@ from benchmarks.cluster.arena import running_api_server
 from benchmarks.server.agents import ServingAgent, serving_agent
 from benchmarks.server.logs import start_pods
 from benchmarks.server.sockets import cat, read_all
-from trikubelet.cluster.client import open_client
-from trikubelet.cluster.dialing import open_access
-from trikubelet.server.auth.reviews import (
+from trikubelet.kube_client.client import open_client
+from trikubelet.kube_client.dialing import open_access
+from trikubelet.node_api.auth.reviews import (
     ACCESS_REVIEWS,
     TOKEN_REVIEWS,
     ResourceAttributes,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.socket_address import socket_address
+from trikubelet.linux.socket_address import socket_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

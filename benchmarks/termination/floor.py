@@ -20,9 +20,9 @@ from benchmarks.manifest_agents import PATIENCE, ManifestFolder, agent_inside
 from benchmarks.termination.phases import FLOOR, Phase
 from benchmarks.termination.pods import HOOK, HOOK_SECONDS, LEAST_GRACE, SIGN, STARTED, Behaviour, PodPlan
 from benchmarks.termination.watch import Eyes, wait_for_signs
-from trikubelet.cri import v1
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.grpc import open_unix_channel
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

@@ -25,8 +25,8 @@ from benchmarks.termination.phases import OURS, Phase
 from benchmarks.termination.pods import LEAST_GRACE, Behaviour
 from benchmarks.termination.watch import Eyes
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.grpc import open_unix_channel
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

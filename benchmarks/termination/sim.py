@@ -17,9 +17,9 @@ from benchmarks.termination.floor import BareCalls, Recorded
 from benchmarks.termination.phases import FLOOR, OURS, Batch, Measurements, Phase, PodTimes
 from benchmarks.termination.pods import HOOK_SECONDS, LEAST_GRACE, Behaviour, PodPlan
 from trikubelet.api import pod_from_dict, set_pod_defaults
-from trikubelet.cri import v1
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.runtime.labels import POD_UID
+from trikubelet.container.labels import POD_UID
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import run_deterministically, simulated_node
 from trikubelet.sim.programs import ExecOutcome, Life, Program
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from benchmarks.termination.rounds import Settings
     from trikubelet.api import Pod
+    from trikubelet.broadcast import Subscription
     from trikubelet.sim.machine import Change
 
 IMAGE: Final = "test:1"
@@ -101,8 +102,10 @@ class _Sightings:
         if not self.running[uid]:
             moments[Phase.PROCESS_DEAD] = moments[Phase.CONTAINERS_GONE] = change.time
 
-    def finished(self, uid: str) -> None:
-        self.moments[uid].setdefault(Phase.WORKER_FINISHED, trio.current_time())
+    async def follow(self, finished: Subscription[str]) -> None:
+        with finished:
+            async for uid in finished:
+                self.moments[uid].setdefault(Phase.WORKER_FINISHED, trio.current_time())
 
     def signalled(self, uid: str) -> bool:
         containers = self.sim.machine.containers_by_pod.get(uid, {}).values()
@@ -124,7 +127,8 @@ async def _running(sim: SimulatedRuntime, plans: Sequence[PodPlan]) -> None:
 
 async def _ours(sim: SimulatedRuntime, plans: Sequence[PodPlan], settle: float) -> list[PodTimes]:
     seen = _Sightings(sim, plans, frozenset(Phase))
-    async with simulated_node(sim, prepare=lambda agent: agent.on_worker_finished(seen.finished)) as node:
+    async with simulated_node(sim) as node, trio.open_nursery() as nursery:
+        nursery.start_soon(seen.follow, node.agent.workers.finished.subscribe())
         source = node.source()
         source.put(*(_pod(plan) for plan in plans))
         await _running(sim, plans)
@@ -139,6 +143,7 @@ async def _ours(sim: SimulatedRuntime, plans: Sequence[PodPlan], settle: float) 
             asked = trio.current_time()
             source.remove(*(plan.uid for plan in plans))
         await seen.complete()
+        nursery.cancel_scope.cancel()
     return seen.times({plan.uid: asked for plan in plans})
 
 

@@ -34,10 +34,10 @@ import trio
 
 from benchmarks.termination.phases import Phase, PodTimes
 from benchmarks.termination.pods import SIGNALLED, PodPlan, find_processes, read_sign
-from trikubelet.cri import v1
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.grpc import open_unix_channel
-from trikubelet.inotify import Inotify, Mask
+from trikubelet.linux.inotify import Inotify, Mask
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.volumes.kinds import VALUE, Kind
-from trikubelet.volumes.linux_mounter import LinuxMounter
+from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes.removal import remove_folder
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def make_bare(folder: Path, kind: Kind, count: int) -> float:
     """Seconds for `count` volumes in a folder that exists; nothing is left in it."""
     if kind is Kind.HOST_PATH:
         return 0.0
-    mounter = LinuxMounter()
+    mounter = Mounter()
     volumes = [folder / f"volume-{number}" for number in range(count)]
     began = time.perf_counter()
     try:
@@ -36,7 +36,7 @@ def make_bare(folder: Path, kind: Kind, count: int) -> float:
             remove_folder(volume, lambda: None)
 
 
-def _make(path: str, kind: Kind, mounter: LinuxMounter, at: Path) -> None:
+def _make(path: str, kind: Kind, mounter: Mounter, at: Path) -> None:
     os.mkdir(path)  # noqa: PTH102 - here and below: the calls, not what pathlib adds to them
     if kind.in_memory:
         mounter.tmpfs(at, size=2**30, mode=0o1777, group=None, noswap=True)

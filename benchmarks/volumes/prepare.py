@@ -16,17 +16,17 @@ import trio
 from benchmarks.volumes.kinds import NAMESPACE, TOKEN_SECONDS, Kind, config_map, secret, with_volumes
 from trikubelet.api import ConfigMap, Pod, Quantity, Secret, pod_from_dict, set_pod_defaults
 from trikubelet.clock import SystemClock, WallClock
-from trikubelet.events import EventRecorder
+from trikubelet.kube_client.volume_objects import Token
+from trikubelet.linux.mounter import Mounter
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.kinds.content import ConfigMapKind, DownwardAPIKind, ProjectedKind, SecretKind
 from trikubelet.volumes.kinds.empty_dir import EmptyDirKind
 from trikubelet.volumes.kinds.host_path import HostPathKind
 from trikubelet.volumes.kinds.protocol import Kinds
-from trikubelet.volumes.linux_mounter import LinuxMounter
 from trikubelet.volumes.manager import VolumeManager
 from trikubelet.volumes.no_cluster import NoClusterCredentials, NoClusterObjects, NoClusterStorage
-from trikubelet.volumes.objects import Token
 from trikubelet.volumes.stats import VolumeMeter
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _pod(name: str, kind: Kind, count: int) -> Pod:
 
 
 def _manager(root: Path, clock: WallClock) -> VolumeManager:
-    mounter, disk, meter = LinuxMounter(), Disk(), VolumeMeter(clock)
+    mounter, disk, meter = Mounter(), Disk(), VolumeMeter(clock)
     objects, storage, credentials = KnownObjects(), NoClusterStorage(), KnownCredentials(clock)
     common: dict[str, Any] = {
         "root": root,

@@ -1,4 +1,4 @@
-"""What was measured of volumes, and what follows from it. Nothing here measures."""
+"""What was measured of volumes, and what follows from it. Nothing here metrics."""
 
 from __future__ import annotations
 

@@ -24,19 +24,19 @@ from benchmarks.termination.watch import ContainerdEyes, EmbeddedEyes
 from benchmarks.volumes.kinds import MOST_VOLUMES, NAMESPACE, Kind, VolumePlan, config_map, secret
 from tests.apiserver.cluster import TestCluster
 from trikubelet.api import ObjectMeta, ServiceAccount
-from trikubelet.cluster.client import open_client
-from trikubelet.cluster.dialing import open_access
-from trikubelet.cluster.errors import ApiStatusError
-from trikubelet.cluster.types import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.grpc import open_unix_channel
+from trikubelet.kube_client.client import open_client
+from trikubelet.kube_client.dialing import open_access
+from trikubelet.kube_client.errors import ApiStatusError
+from trikubelet.kube_client.types import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import ExitStack
 
     from benchmarks.termination.watch import Eyes
-    from trikubelet.cluster.client import HttpApiClient
+    from trikubelet.kube_client.client import HttpApiClient
 
 GRACE: Final = 5
 CALLS_PER_SECOND: Final = 40

@@ -23,7 +23,7 @@ from trikubelet.api import (
     ResourceRequirements,
     Taint,
 )
-from trikubelet.pods.classify import CONFIG_SOURCE_ANNOTATION
+from trikubelet.api.pod_kinds import CONFIG_SOURCE_ANNOTATION
 
 MI = 2**20
 

@@ -8,11 +8,11 @@ import pytest
 
 from tests.admission.situations import make_node, make_pod, pod_with_ports, requires, term, wants
 from trikubelet.admission.admit import NodeAdmission
+from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.admission.types import Admission, Admitted, NeedsFreshNode, Preempt, Rejected, Verdict, Wait
 from trikubelet.api import AppArmorProfile, Pod, PodOS, PodSecurityContext, Sysctl
-from trikubelet.node.runtime_state import RuntimeAbilities
-from trikubelet.runtime.options import MachineFacts
-from trikubelet.runtime.sysctls import SysctlAllowList
+from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.linux.machine_facts import MachineFacts
 
 if TYPE_CHECKING:
     from trikubelet.api import Node

@@ -15,6 +15,7 @@ from trikubelet.admission.declared_features import (
     infer_for_update,
     update_problem,
 )
+from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.admission.types import Rejected
 from trikubelet.api import (
     AppArmorProfile,
@@ -28,8 +29,7 @@ from trikubelet.api import (
     Sysctl,
     Toleration,
 )
-from trikubelet.runtime.options import MachineFacts
-from trikubelet.runtime.sysctls import SysctlAllowList
+from trikubelet.linux.machine_facts import MachineFacts
 
 MEMORY, DISK = ("MemoryPressure",), ("DiskPressure",)
 PUTS_UP_WITH_IT = Toleration(key="node.kubernetes.io/memory-pressure", operator="Exists", effect="NoSchedule")

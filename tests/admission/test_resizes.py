@@ -9,11 +9,11 @@ import pytest
 
 from tests.admission.situations import make_node, make_pod, requires, resources, term, wants
 from trikubelet.admission.admit import NodeAdmission
-from trikubelet.admission.types import Admitted, InfeasibleResize, Preempt, Rejected, ResizeAdmission, Verdict
+from trikubelet.admission.sysctls import SysctlAllowList
+from trikubelet.admission.types import Admitted, InfeasibleResize, Preempt, Rejected, Verdict
 from trikubelet.api import Container, ContainerResizePolicy, Pod
-from trikubelet.node.runtime_state import RuntimeAbilities
-from trikubelet.runtime.options import MachineFacts
-from trikubelet.runtime.sysctls import SysctlAllowList
+from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.linux.machine_facts import MachineFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ RESTART_FOR_CPU = (ContainerResizePolicy(resource_name="cpu", restart_policy="Re
 
 
 def judge(pod: Pod, allocated: Pod, *others: Pod, **parts: Any) -> Verdict:
-    decides: ResizeAdmission = NodeAdmission(
+    decides = NodeAdmission(
         **{
             "sysctls": SysctlAllowList.of_node(),
             "machine": MachineFacts(2**30),

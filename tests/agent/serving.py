@@ -21,21 +21,21 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.agent.sim_node import SimNode, static_pod
 from tests.apiserver.access import ServerAccess
 from tests.apiserver.server import ApiServer, open_api_server
-from tests.server.auth.people import authority
-from trikubelet.agent_node_view import NodeView
-from trikubelet.agent_server import AgentServer
-from trikubelet.cluster.client import open_client
+from tests.node_api.auth.people import authority
+from trikubelet.agent.node_view import NodeView
+from trikubelet.agent.server import AgentServer
 from trikubelet.config.kubelet_configuration import Authentication, KubeletConfiguration, X509Authentication
-from trikubelet.grpc.unix import connect_unix
+from trikubelet.kube_client.client import open_client
+from trikubelet.rpc.grpc.unix import connect_unix
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource, simulated_node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from tests.server.auth.people import Signer
-    from trikubelet.server.http import HttpStatistics
-    from trikubelet.server.listeners import Port
+    from tests.node_api.auth.people import Signer
+    from trikubelet.http.server import HttpStatistics
+    from trikubelet.node_api.listeners import Port
 
 NODE: Final = "simulated"
 POD: Final = "web-node"

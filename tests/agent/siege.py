@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from tests.agent.serving import POD, PORTS, Served, authentication, client_context, served
 from tests.agent.sim_node import static_pod
 from tests.conftest import NIGHTLY, PROFILE
-from tests.server.auth.people import client
+from tests.node_api.auth.people import client
 from trikubelet.config.kubelet_configuration import Authorization, WebhookAuthentication
-from trikubelet.grpc.unix import connect_unix
+from trikubelet.rpc.grpc.unix import connect_unix
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,7 +9,7 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from trikubelet.agent import Agent
+from trikubelet.agent.agent import Agent
 from trikubelet.api import Pod, PodStatus, pod_from_dict, set_pod_defaults
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.sim import SimulatedRuntime

@@ -13,10 +13,9 @@ from trio.testing import MockClock
 from tests.agent.serving import POD, UID, Caller, Served, authentication, served
 from tests.apiserver.users import AUTHENTICATED
 from tests.apiserver.users import User as ServerUser
-from tests.server.auth.people import NOW, SERVER_AUTH, YEAR, authority, client
-from tests.server.handlers.stage import FakeNode, clock, fake_parts
-from trikubelet.agent_server import ServerError
-from trikubelet.cluster.certificates.serving import LOOK, self_signed
+from tests.node_api.auth.people import NOW, SERVER_AUTH, YEAR, authority, client
+from tests.node_api.handlers.stage import FakeNode, clock, fake_parts
+from trikubelet.agent.server import ServerError
 from trikubelet.config.kubelet_configuration import (
     AnonymousAuthentication,
     Authentication,
@@ -24,15 +23,16 @@ from trikubelet.config.kubelet_configuration import (
     WebhookAuthentication,
     X509Authentication,
 )
-from trikubelet.server.auth.client_ca import REREAD_SECONDS
-from trikubelet.server.node_api import Switches, node_api
+from trikubelet.kube_client.certificates.serving import LOOK, self_signed
+from trikubelet.node_api.auth.client_ca import REREAD_SECONDS
+from trikubelet.node_api.node_api import Switches, node_api
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from tests.apiserver.server import ApiServer
-    from tests.server.auth.people import Signer
+    from tests.node_api.auth.people import Signer
 
 HERE: Final = f"default/{POD}"
 

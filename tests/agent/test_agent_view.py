@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
-from trikubelet.agent_view import LocalView
-from trikubelet.server.local_api import ImportRefusedError
-from trikubelet.server.log_location import LogNotAvailableError
+from trikubelet.agent.view import LocalView
+from trikubelet.node_api.local_api import ImportRefusedError
+from trikubelet.node_api.log_location import LogNotAvailableError
 from trikubelet.sim import Program
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ async def test_a_subscriber_is_woken_by_every_kind_of_change(mock_clock: MockClo
         with view.subscribe() as changed, trio.fail_after(5):
             node.source.put(pod)
             while not (view.pods() and view.pods()[0].status.phase == "Running"):
-                await changed.wait()
+                await changed.receive()
             node.source.remove(pod)
             while view.pods():
-                await changed.wait()
+                await changed.receive()
 
     async with sim_node(tmp_path) as node, trio.open_nursery() as nursery:
         view = LocalView(node.agent)

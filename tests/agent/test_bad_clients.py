@@ -27,14 +27,14 @@ from tests.agent.siege import (
     read_all,
     resident,
 )
-from tests.server.auth.people import client
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.server import node_api
-from trikubelet.server.handlers.node_logs import NodeLogHandlers
-from trikubelet.server.http import HttpServer
-from trikubelet.server.limits import Limits
-from trikubelet.server.listeners import HEALTH_LIMITS, NODE_LIMITS
-from trikubelet.server.messages import AnyResponse, Request, Takeover, UpgradeResponse
+from tests.node_api.auth.people import client
+from trikubelet.http.limits import Limits
+from trikubelet.http.messages import AnyResponse, Request, Takeover, UpgradeResponse
+from trikubelet.http.server import HttpServer
+from trikubelet.node_api import node_api
+from trikubelet.node_api.handlers.node_logs import NodeLogHandlers
+from trikubelet.node_api.listeners import HEALTH_LIMITS, NODE_LIMITS
+from trikubelet.rpc.cri.client import RuntimeClient
 
 if TYPE_CHECKING:
     from pathlib import Path

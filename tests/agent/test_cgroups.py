@@ -13,7 +13,7 @@ from tests.agent.sim_node import SimNode, static_pod
 from tests.cgroups.fake_driver import FakeDriver
 from tests.conftest import NIGHTLY, PROFILE
 from trikubelet.cgroups.errors import CgroupBusyError, CgroupError
-from trikubelet.cgroups.pods import NoPodCgroups, PodCgroupKeeper
+from trikubelet.cgroups.pods import NoPodCgroups, PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions
 from trikubelet.sim import Program, SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource, simulated_node
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from tests.agent.private_cgroups import PrivateCgroups
-    from trikubelet.agent import Agent
+    from trikubelet.agent.agent import Agent
     from trikubelet.api import Pod
     from trikubelet.cgroups.interface import CgroupDriver
     from trikubelet.cgroups.names import CgroupName
@@ -63,8 +63,8 @@ async def node_on(
     """An agent that was just started. `silent`: another source has said nothing yet."""
     sources = {source.name: source, **({"silent": SilentSource("silent")} if silent else {})}
     agents: list[Agent] = []
-    keeper = PodCgroupKeeper(
-        driver, root, CgroupOptions(), active_pods=lambda: agents[0].sync_loop.active_pods() if agents else ()
+    keeper = PodCgroupManager(
+        driver, root, CgroupOptions(), active_pods=lambda: agents[0].desired.active() if agents else ()
     )
     await keeper.start()
     async with (

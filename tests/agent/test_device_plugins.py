@@ -12,11 +12,11 @@ from grpclib import GRPCError, Status
 
 from tests.agent.sim_node import SimNode, clock_without_threads, static_pod
 from tests.device_plugin import Brick, ToyPlugin
-from tests.devices.plugin_sockets import PluginSockets
-from trikubelet.agent_devices import DeviceFolderError
+from tests.node.devices.plugin_sockets import PluginSockets
+from trikubelet.agent.devices import DeviceFolderError
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.devices.endpoint import ALLOCATE_SECONDS
-from trikubelet.devices.server import FOLDER
+from trikubelet.node.devices.endpoint import ALLOCATE_SECONDS
+from trikubelet.node.devices.server import FOLDER
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource, simulated_node
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.api import Pod
-    from trikubelet.devices.manager import DeviceManager
+    from trikubelet.node.devices.manager import DeviceManager
 
 BRICK = "toy.example.com/brick"
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trikubelet.cri import v1
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.devices.server import FOLDER
-from trikubelet.grpc import open_unix_channel
+from trikubelet.node.devices.server import FOLDER
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

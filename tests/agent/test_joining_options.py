@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from trikubelet.agent_node import node_settings
-from trikubelet.agent_options import AgentOptions, NodeOptions
+from trikubelet.agent.node import node_settings
+from trikubelet.agent.options import AgentOptions, NodeOptions
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.agent.real_node import REPOSITORY
+from tests.node.shutdown.login1 import Login1Client
 from tests.private_bus import PrivateBus, bus
-from tests.shutdown.login1 import Login1Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,17 +28,17 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import trikubelet.agent, trikubelet.run
-from trikubelet.agent_options import AgentOptions
-from trikubelet.agent_resources import _driver
-from trikubelet.agent_shutdown import node_shutdown
+import trikubelet.agent.agent, trikubelet.agent.run
+from trikubelet.agent.options import AgentOptions
+from trikubelet.agent.resources import _driver
+from trikubelet.agent.shutdown import node_shutdown
 from trikubelet.cgroups.hierarchy import Hierarchies
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 
 options = AgentOptions(configuration=KubeletConfiguration(), root_dir=Path("/nowhere"), node_name="n")
-assert node_shutdown(SimpleNamespace(options=options), logind=None, on_machine=True) is None
+assert node_shutdown(options, None, None, logind=None, on_machine=True) is None
 assert _driver("cgroupfs", Hierarchies(2, {}, Path("/nowhere"))).version == 2
-print([name for name in sys.modules if name.startswith("jeepney") or name == "trikubelet.dbus"])
+print([name for name in sys.modules if name.startswith("jeepney") or name == "trikubelet.linux.dbus"])
 """
 
 
@@ -58,7 +58,7 @@ def test_who_needs_no_message_bus_does_not_load_it() -> None:
 def login1(bus: PrivateBus, monkeypatch: pytest.MonkeyPatch) -> Iterator[Login1Client]:
     """The logind that agents find."""
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", bus.address)
-    command = [sys.executable, "-m", "tests.shutdown.login1", bus.address]
+    command = [sys.executable, "-m", "tests.node.shutdown.login1", bus.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=REPOSITORY) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"

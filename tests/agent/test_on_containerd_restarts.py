@@ -19,13 +19,13 @@ from tests.agent.real_node import NODE_NAME, RealNode, listens_to_sigterm
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
 from tests.oci_image import OciImage, make_root_folder
 from tests.registry_node import RegistryNode, needs_registry
-from trikubelet.agent import Agent
-from trikubelet.agent_options import AgentOptions
+from trikubelet.agent.agent import Agent
+from trikubelet.agent.options import AgentOptions
 from trikubelet.api import POD_READY, PodStatus
 from trikubelet.clock import SystemClock
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.grpc import Channel, open_unix_channel
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.rpc.grpc import Channel, open_unix_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

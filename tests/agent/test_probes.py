@@ -10,7 +10,7 @@ import trio
 from tests.agent.sim_node import SimNode, sim_node, static_pod
 from tests.probes.stage import LIVENESS, READINESS, STARTUP
 from tests.scenarios.health import Health, asked, assert_nothing_left, probed, sidecar
-from trikubelet.agent_view import LocalView
+from trikubelet.agent.view import LocalView
 from trikubelet.probes.types import ProbeKind
 from trikubelet.sim import ExecOutcome, Program, SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource
@@ -324,9 +324,9 @@ async def test_five_hundred_targets_that_hang_do_not_delay_a_deletion(autojump_c
         for number in range(5):
             node.sim.program(health.program(), container=f"c{number}")
         node.source.put(*crowd)
-        await node.until(lambda: node.agent.probes.manager.statistics().asking == 500, within=120)
+        await node.until(lambda: node.agent.probes.statistics().asking == 500, within=120)
         assert await seconds_to_end(node) == pytest.approx(alone, abs=AT_ONCE)
-        assert node.agent.probes.manager.statistics().asking == 500
+        assert node.agent.probes.statistics().asking == 500
         node.source.remove(*crowd)
         for pod in crowd:
             await node.until_gone(pod, within=120)

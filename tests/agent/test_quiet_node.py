@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests.agent.sim_node import clock_without_threads, sim_node, static_pod
-from trikubelet import loop_inputs
+from trikubelet.pods import sync_loop
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,13 +42,13 @@ async def test_nothing_ticks_while_no_pod_waits_for_a_time(mock_clock: MockClock
         await node.until_running(pod)
         await trio.sleep(60)
         counts = await steps_of_a_minute()
-        assert counts["LoopInputs._tick"] == 0
-        assert counts["HousekeepingRounds.run"] <= 45, "it looks whether anything changed, and asks nobody"
+        assert counts["SyncLoop._tick"] == 0
+        assert counts["SyncLoop._keep_house"] <= 45, "it looks whether anything changed, and asks nobody"
         limited = static_pod("limited", activeDeadlineSeconds=600)
         node.source.put(limited)
         await node.until_running(limited)
         await trio.sleep(5)
-        assert (await steps_of_a_minute())["LoopInputs._tick"] >= 60
+        assert (await steps_of_a_minute())["SyncLoop._tick"] >= 60
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_a_folder_that_appears_on_a_quiet_node_is_removed(mock_clock: Mock
         await trio.sleep(60)
         left = tmp_path / "root" / "pods" / "left-by-somebody"
         left.mkdir(parents=True)
-        await trio.sleep(loop_inputs.QUIET_HOUSEKEEPING_PERIOD + 2 * loop_inputs.HOUSEKEEPING_PERIOD)
+        await trio.sleep(sync_loop.QUIET_HOUSEKEEPING_PERIOD + 2 * sync_loop.HOUSEKEEPING_PERIOD)
         assert not left.exists()
         assert (tmp_path / "root" / "pods" / pod.metadata.uid).is_dir()
 

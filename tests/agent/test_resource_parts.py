@@ -14,20 +14,20 @@ from grpclib.const import Status
 
 from tests.cgroups.fake_driver import FakeDriver
 from tests.cgroups.pods import burstable
-from trikubelet import agent_resources
-from trikubelet.agent_node import node_settings
-from trikubelet.agent_options import AgentOptions
-from trikubelet.agent_resources import CgroupStartError, ResourceParts
+from trikubelet.agent import resources as agent_resources
+from trikubelet.agent.node import node_settings
+from trikubelet.agent.options import AgentOptions
+from trikubelet.agent.resources import CgroupStartError, ResourceParts
 from trikubelet.cgroups.errors import CgroupError, CgroupNotAllowedError
 from trikubelet.cgroups.hierarchy import V1_REQUIRED, Hierarchies
 from trikubelet.cgroups.lock import hold_root
 from trikubelet.cgroups.settings import MEMORY, pod_settings
 from trikubelet.clock import TrioClock
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.cri import v1
-from trikubelet.cri.errors import CRIError
-from trikubelet.events import EventRecorder
-from trikubelet.node.machine import Machine
+from trikubelet.linux.machine import Machine
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.telemetry.events import EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -75,17 +75,16 @@ class Stage:
         return ResourceParts(
             options,
             node_settings(options),
-            self.runtime,
+            self.runtime.runtime_config,
             self.recorder,
-            machine=lambda: Machine(cpus=4, memory=8 * GI),
-            active_pods=tuple,
+            machine=Machine(cpus=4, memory=8 * GI),
         )
 
     @contextlib.asynccontextmanager
     async def running(self, **fields: Any) -> AsyncIterator[ResourceParts]:
         parts = self.parts(**fields)
         async with trio.open_nursery() as nursery:
-            await nursery.start(parts.run)
+            await nursery.start(parts.run, tuple)
             yield parts
             nursery.cancel_scope.cancel()
 

@@ -10,7 +10,7 @@ import trio
 from grpclib.const import Status
 
 from trikubelet.api import pod_from_dict, set_pod_defaults
-from trikubelet.pods.types import SyncPodType, UpdatePodOptions
+from trikubelet.pods.types import SyncPodType, UpdatePod
 from trikubelet.sim import Program, SimulatedRuntime
 from trikubelet.sim.kinds import with_image
 from trikubelet.sim.node import SimulatedNode, simulated_node
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from trikubelet.agent import Agent
+    from trikubelet.agent.agent import Agent
 
 POD = set_pod_defaults(
     pod_from_dict(
@@ -47,9 +47,7 @@ async def node(autojump_clock: MockClock) -> AsyncIterator[SimulatedNode]:
 
 
 async def resync(node: SimulatedNode) -> None:
-    request = UpdatePodOptions(
-        update_type=SyncPodType.SYNC, start_time=trio.current_time(), pod=node.agent.pods.pods()[0]
-    )
+    request = UpdatePod(update_type=SyncPodType.SYNC, start_time=trio.current_time(), pod=node.agent.pods.pods()[0])
     node.agent.workers.update_pod(request)
     await trio.testing.wait_all_tasks_blocked()
 

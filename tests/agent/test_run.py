@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trikubelet.run import RootFolderInUseError, lock_root_folder, socket_path
+from trikubelet.agent.run import RootFolderInUseError, lock_root_folder, socket_path
 
 
 def test_a_unix_endpoint_names_a_path() -> None:

@@ -32,11 +32,11 @@ from tests.agent.siege import (
     read_all,
     resident,
 )
-from tests.server.auth.people import client
-from tests.server.handlers.stage import FakeNode, clock, fake_parts
-from trikubelet.logs import set_verbosity
-from trikubelet.server import node_api
-from trikubelet.server.node_api import Switches
+from tests.node_api.auth.people import client
+from tests.node_api.handlers.stage import FakeNode, clock, fake_parts
+from trikubelet.node_api import node_api
+from trikubelet.node_api.node_api import Switches
+from trikubelet.telemetry.logs import set_verbosity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

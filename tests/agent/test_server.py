@@ -27,8 +27,8 @@ from tests.apiserver.controllers import Controllers
 from tests.apiserver.server import ApiServer, open_api_server
 from tests.forked import ForkedProcess, fork
 from trikubelet.clock import SystemClock
-from trikubelet.grpc import Server
 from trikubelet.node.addresses import LOOPBACK, primary_address
+from trikubelet.rpc.grpc import Server
 from trikubelet.sim import SimulatedRuntime
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import trio
 from grpclib.const import Status
 
 from tests.agent.sim_node import SimNode, sim_node, static_pod
-from trikubelet.node.runtime_state import DOWN_AFTER
 from trikubelet.pleg.relist import LONGEST_PERIOD, PERIOD_ALONE, RELIST_TIMEOUT, UNHEALTHY_AFTER
 from trikubelet.pleg.sources import SWITCHED_OFF
+from trikubelet.runtime.state import DOWN_AFTER
 from trikubelet.sim import SimulatedRuntime
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,14 +12,15 @@ import attrs
 
 from tests.admission.situations import make_node
 from trikubelet.admission.admit import NodeAdmission
-from trikubelet.allocation.manager import AllocationManager, Surroundings
+from trikubelet.admission.sysctls import SysctlAllowList
+from trikubelet.allocation.manager import AllocationContext, AllocationManager
 from trikubelet.allocation.model import ALL_RESIZES, ResizeGates, allocation_of
 from trikubelet.allocation.store import ALLOCATED_FILE, AllocationStore
 from trikubelet.api import Pod
-from trikubelet.events import EventRecorder, NodeEvent, PodEvent
-from trikubelet.node.runtime_state import RuntimeAbilities
-from trikubelet.runtime.options import MachineFacts
-from trikubelet.runtime.sysctls import SysctlAllowList
+from trikubelet.broadcast import Subscription
+from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.linux.machine_facts import MachineFacts
+from trikubelet.telemetry.events import EventRecorder, NodeEvent, PodEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,13 +52,13 @@ class Stage:
     pods: dict[str, Pod] = attrs.field(factory=dict)
     """Wanted pods by UID, by their specs; all are active."""
     ready: bool = True
-    wakes: int = 0
     events: list[str] = attrs.field(factory=list)
     """What was told since `heard` was called."""
     clock: HandClock = attrs.field(factory=HandClock)
     decides: NodeAdmission = attrs.field(init=False)
     manager: AllocationManager = attrs.field(init=False)
     store: AllocationStore = attrs.field(init=False)
+    _wakes: Subscription[None] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.restart()
@@ -74,16 +77,24 @@ class Stage:
                 **self.admission,
             }
         )
-        surroundings = Surroundings(
+        context = AllocationContext(
             self.decides,
             node=self.node,
             active=lambda: list(self.pods.values()),
             pod_by_uid=self.pods.get,
             sources_ready=lambda: self.ready,
-            make_room=self.make_room,
-            wake=self._wake,
         )
-        self.manager = AllocationManager(self.store, surroundings, recorder, self.clock, self.gates)
+        self.manager = AllocationManager(self.store, context, recorder, self.clock, self.gates)
+        self._wakes = self._count_wakes()
+
+    @property
+    def wakes(self) -> int:
+        """How often the sync loop was woken since it last came."""
+        return len(self._wakes)
+
+    def _count_wakes(self) -> Subscription[None]:
+        number = itertools.count()
+        return self.manager.retry_wanted.subscribe(lambda _: next(number))
 
     def node(self) -> Node:
         return make_node(allocatable={"cpu": "4", "memory": "4Gi", "pods": "40"})
@@ -110,14 +121,19 @@ class Stage:
 
     def end(self, uid: str) -> list[str]:
         del self.pods[uid]
-        self.manager.ended(uid)
+        self.release(uid)
         return self.retry()
+
+    def release(self, uid: str) -> None:
+        with suppress(StopIteration):  # it does not wait
+            self.manager.release(uid).send(None)
 
     def retry(self) -> list[str]:
         """The sync loop comes, if it was woken."""
         if not self.wakes:
             return []
-        self.wakes = 0
+        self._wakes.close()
+        self._wakes = self._count_wakes()
         return [pod.metadata.uid for pod in self.manager.retry()]
 
     def heard(self) -> list[str]:
@@ -130,9 +146,6 @@ class Stage:
             (one.type.removeprefix("PodResize"), one.reason, one.message, one.observed_generation)
             for one in self.manager.conditions(uid)
         ]
-
-    def _wake(self) -> None:
-        self.wakes += 1
 
     def _hear(self, event: PodEvent | NodeEvent) -> None:
         self.events.append(f"{event.type.value} {event.reason} {event.message}")

@@ -18,7 +18,7 @@ from tests.allocation.situations import (
     simple_pod,
 )
 from tests.allocation.stage import Stage
-from trikubelet.allocation.measures import PODS_ADDED, PODS_REMOVED
+from trikubelet.allocation.metrics import PODS_ADDED, PODS_REMOVED
 from trikubelet.allocation.model import PodAllocation, ResizeGates, allocation_of, with_allocation
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def test_a_pod_that_ends_is_not_resized(stage: Stage, deferred: bool) -> None:
     stage.add(simple_pod("pod1"))
     wanted = simple_pod("pod1", "5" if deferred else "2")
     stage.change(wanted)
-    stage.manager.ended("pod1")
+    stage.release("pod1")
     assert stage.manager.conditions("pod1") == ()
     assert not stage.manager.waiting
     assert stage.manager.statistics().in_progress == 0

@@ -11,11 +11,11 @@ import trio.testing
 
 from tests.allocation.situations import simple_pod
 from tests.allocation.stage import Stage
-from trikubelet.allocation.measures import PODS_REMOVED
+from trikubelet.allocation.metrics import PODS_REMOVED
 from trikubelet.allocation.store import ALLOCATED_FILE, AllocationStore
 from trikubelet.api import PodSecurityContext
-from trikubelet.checkpoint import CheckpointError
-from trikubelet.pods.classify import SYSTEM_CRITICAL_PRIORITY
+from trikubelet.api.pod_kinds import SYSTEM_CRITICAL_PRIORITY
+from trikubelet.linux.checkpoint import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ async def until_written(stage: Stage) -> None:
 
 async def test_what_pods_are_admitted_with_is_written_without_anybody_waiting(stage: Stage) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(stage.manager.run)
+        await nursery.start(stage.manager.run, stage.make_room)
         stage.add(simple_pod("pod1"), simple_pod("pod2"))
         assert not stage.store.is_durable
         with trio.fail_after(60):
@@ -64,7 +64,7 @@ async def test_who_waits_for_a_granted_resize_finds_it_on_the_disk(stage: Stage)
 
 async def test_an_agent_that_ends_writes_what_is_not_written_yet(stage: Stage) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(stage.manager.run)
+        await nursery.start(stage.manager.run, stage.make_room)
         stage.add(simple_pod("pod1"))
         nursery.cancel_scope.cancel()
     assert in_file(stage) == {"pod1"}
@@ -77,7 +77,7 @@ async def test_a_write_that_fails_keeps_a_resize_from_being_done_and_is_tried_ag
     path.mkdir()
     stage.add(simple_pod("pod1"))
     async with trio.open_nursery() as nursery:
-        await nursery.start(stage.manager.run)
+        await nursery.start(stage.manager.run, stage.make_room)
         stage.change(simple_pod("pod1", "2"))
         with pytest.raises(CheckpointError):
             await stage.manager.durable()
@@ -106,12 +106,12 @@ class Crowded(Stage):
             return
         for victim in victims:
             self.pods.pop(victim.metadata.uid, None)
-            self.manager.ended(victim.metadata.uid)
+            await self.manager.release(victim.metadata.uid)
 
 
 async def crowded(tmp_path: Path, nursery: trio.Nursery) -> Crowded:
     stage = Crowded(tmp_path)
-    await nursery.start(stage.manager.run)
+    await nursery.start(stage.manager.run, stage.make_room)
     stage.add(simple_pod("critical", priority=CRITICAL), simple_pod("small"), simple_pod("big", "2"))
     return stage
 

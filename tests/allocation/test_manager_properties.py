@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.allocation.situations import simple_pod
 from tests.allocation.stage import Stage
 from trikubelet.admission.types import Admitted
-from trikubelet.allocation.measures import PODS_REMOVED
+from trikubelet.allocation.metrics import PODS_REMOVED
 from trikubelet.api import POD_RESIZE_PENDING, Pod, pod_requests
 
 UIDS = ("a", "b", "c", "d")

@@ -19,7 +19,7 @@ from tests.allocation.situations import (
     simple_pod,
 )
 from tests.allocation.stage import Stage
-from trikubelet.allocation.measures import PODS_REMOVED
+from trikubelet.allocation.metrics import PODS_REMOVED
 from trikubelet.allocation.model import ResizeGates, allocation_of
 from trikubelet.api import (
     POD_RESIZE_IN_PROGRESS,

@@ -14,7 +14,7 @@ from tests.killed_writer import kill_at_every_step
 from trikubelet.allocation import store as store_module
 from trikubelet.allocation.model import PodAllocation
 from trikubelet.allocation.store import ACTUATED_FILE, ALLOCATED_FILE, AllocationStore
-from trikubelet.checkpoint import BrokenCheckpointError, CheckpointError, read_checkpoint, write_checkpoint
+from trikubelet.linux.checkpoint import BrokenCheckpointError, CheckpointError, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tests.apiserver.raw_client import client_context
-from trikubelet.cluster.errors import ApiUnreachable
+from trikubelet.kube_client.errors import ApiUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ServerAccess:
-    """An `Access` (`trikubelet.cluster.access`) on memory streams, with a certificate, a token, or neither."""
+    """An `Access` (`trikubelet.kube_client.access`) on memory streams, with a certificate, a token, or neither."""
 
     user_agent = "trikubelet/test"
 

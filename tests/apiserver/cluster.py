@@ -18,8 +18,8 @@ import trio
 
 from trikubelet.api import Event, Node, ObjectReference, Pod, pod_from_dict, to_dict
 from trikubelet.api.meta import KubernetesObject, ObjectMeta
-from trikubelet.cluster.errors import ApiAnswerError, ApiStatusError
-from trikubelet.cluster.types import EVENTS, NODES, PODS, ApiClient, Undecodable
+from trikubelet.kube_client.errors import ApiAnswerError, ApiStatusError
+from trikubelet.kube_client.types import EVENTS, NODES, PODS, ApiClient, Undecodable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.apiserver.resources import OF_THE_NODE, RESOURCES, ResourceInfo
-from trikubelet.server.messages import Response, json_response
+from trikubelet.http.messages import Response, json_response
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from trikubelet.server.messages import Request
+    from trikubelet.http.messages import Request
 
 VERSION: Final = {
     "major": "1",

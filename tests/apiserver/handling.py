@@ -15,7 +15,7 @@ from tests.apiserver.reviews import REVIEWS
 from tests.apiserver.store import encode
 from tests.apiserver.strategy_table import strategy_for
 from tests.apiserver.subresources import Subresources, deletion_in
-from trikubelet.server.messages import JSON, Response
+from trikubelet.http.messages import JSON, Response
 
 if TYPE_CHECKING:
     from tests.apiserver.node_proxy import NodeProxy
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.apiserver.reviews import Reviews
     from tests.apiserver.users import User
     from tests.apiserver.watches import WatchHub
-    from trikubelet.server.messages import AnyResponse, Handler, Request
+    from trikubelet.http.messages import AnyResponse, Handler, Request
 
 _BODIES = ("application/json", "application/yaml")
 

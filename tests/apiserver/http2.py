@@ -1,7 +1,7 @@
-"""HTTP/2 in front of a handler of `trikubelet.server`, on the engine that the agent's own client uses.
+"""HTTP/2 in front of a handler of `trikubelet.http`, on the engine that the agent's own client uses.
 
-`trikubelet.server.http` speaks HTTP/1.1. A real API server speaks HTTP/2 to clients that offer it in TLS, so the double
-has to; both sides being the same engine is made up for by tests against plain h2 (`tests/cluster/test_http2.py`).
+`trikubelet.http.server` speaks HTTP/1.1. A real API server speaks HTTP/2 to clients that offer it in TLS, so the double
+has to; both sides being the same engine is made up for by tests against plain h2 (`tests/kube_client/test_http2.py`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,7 @@ import trio
 from h2.errors import ErrorCodes
 from h2.exceptions import StreamClosedError
 
-from trikubelet.cluster.http2 import ByteStream
-from trikubelet.grpc.connection import Connection
-from trikubelet.grpc.http2 import Http2
-from trikubelet.grpc.wire import END
-from trikubelet.server.messages import (
+from trikubelet.http.messages import (
     AnyResponse,
     Handler,
     HTTPError,
@@ -28,9 +24,13 @@ from trikubelet.server.messages import (
     UpgradeResponse,
     error_response,
 )
+from trikubelet.kube_client.http2 import ByteStream
+from trikubelet.rpc.grpc.connection import Connection
+from trikubelet.rpc.grpc.http2 import Http2
+from trikubelet.rpc.grpc.wire import END
 
 if TYPE_CHECKING:
-    from trikubelet.grpc.metadata import Headers
+    from trikubelet.rpc.grpc.metadata import Headers
 
 MAX_STREAMS: Final = 250
 """As Go's server has it."""

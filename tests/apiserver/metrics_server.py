@@ -17,11 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.apiserver.documents import name_of
 from tests.apiserver.resources import NODES
-from trikubelet.server.messages import Response, json_response
+from trikubelet.http.messages import Response, json_response
 
 if TYPE_CHECKING:
     from tests.apiserver.server import ApiServer
-    from trikubelet.server.messages import Request
+    from trikubelet.http.messages import Request
 
 GROUP_VERSION: Final = "metrics.k8s.io/v1beta1"
 _CPU: Final = ("node_cpu_usage_seconds_total", "container_cpu_usage_seconds_total")

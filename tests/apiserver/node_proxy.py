@@ -27,7 +27,7 @@ from tests.apiserver.node_targets import NodeTarget, node_target, on_node
 from tests.apiserver.resources import NODES
 from tests.apiserver.store import encode
 from tests.apiserver.users import MASTERS
-from trikubelet.server.messages import JSON, AnyResponse, Response, StreamResponse, Takeover, UpgradeResponse, Writer
+from trikubelet.http.messages import JSON, AnyResponse, Response, StreamResponse, Takeover, UpgradeResponse, Writer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.apiserver.identities import Identities
     from tests.apiserver.requests import Call
     from tests.apiserver.store import Store
-    from trikubelet.server.messages import Request
+    from trikubelet.http.messages import Request
 
 NAME: Final = "kube-apiserver-kubelet-client"
 """Who the API server is to nodes."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.apiserver.requests import Call
     from tests.apiserver.store import Store
-    from trikubelet.server.messages import Request
+    from trikubelet.http.messages import Request
 
 _ADDRESSES: Final = ("InternalIP", "Hostname", "ExternalIP")
 """Kinds of addresses, the preferred one first."""

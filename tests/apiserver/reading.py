@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.apiserver.resources import ResourceInfo
     from tests.apiserver.selectors import Selector
     from tests.apiserver.store import Store
-    from trikubelet.server.messages import Request
+    from trikubelet.http.messages import Request
 
 FRESHNESS_WAIT: Final = 3.0
 """Seconds that a request for a version to come waits for it."""

@@ -10,10 +10,10 @@ import attrs
 from tests.apiserver.errors import ApiFailure, bad_request, no_such_path, not_allowed
 from tests.apiserver.resources import OF_THE_NODE, RESOURCES, ResourceInfo, find_resource
 from tests.apiserver.selectors import Selector, parse_fields, parse_selector
-from trikubelet.server.messages import HTTPError
+from trikubelet.http.messages import HTTPError
 
 if TYPE_CHECKING:
-    from trikubelet.server.messages import Request
+    from trikubelet.http.messages import Request
 
 _GROUPS: Final = frozenset(info.group for info in RESOURCES)
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}

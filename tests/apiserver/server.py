@@ -39,9 +39,9 @@ from tests.apiserver.store import Store, encode
 from tests.apiserver.subresources import Subresources
 from tests.apiserver.users import ANONYMOUS, User
 from tests.apiserver.watches import WatchHub
-from trikubelet.server.connection import HttpConnection
-from trikubelet.server.limits import Limits
-from trikubelet.server.messages import JSON, Response, UpgradeResponse
+from trikubelet.http.connection import HttpConnection
+from trikubelet.http.limits import Limits
+from trikubelet.http.messages import JSON, Response, UpgradeResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import trustme
 
     from trikubelet.clock import WallClock
-    from trikubelet.server.messages import AnyResponse, Request
+    from trikubelet.http.messages import AnyResponse, Request
 
 HOST: Final = "apiserver.test"
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")

@@ -13,7 +13,7 @@ from tests.apiserver.errors import ApiFailure
 from tests.apiserver.raw_client import RawClient
 from tests.apiserver.requests import read_call
 from tests.apiserver.users import ANONYMOUS, AUTHENTICATED, BOOTSTRAPPERS, User, node_user
-from trikubelet.server.messages import Request
+from trikubelet.http.messages import Request
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -10,7 +10,7 @@ import trio
 from tests.apiserver.access import ServerAccess
 from tests.apiserver.builders import node_document
 from tests.apiserver.cluster import TestCluster
-from trikubelet.cluster.client import open_client
+from trikubelet.kube_client.client import open_client
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

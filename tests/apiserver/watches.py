@@ -17,14 +17,14 @@ from tests.apiserver.requests import Call, flag, number, resource_version
 from tests.apiserver.resources import ResourceInfo
 from tests.apiserver.selectors import Selector
 from tests.apiserver.store import Change, Store, encode
-from trikubelet.server.messages import JSON, StreamResponse, Writer
+from trikubelet.http.messages import JSON, StreamResponse, Writer
 
 if TYPE_CHECKING:
     import random
 
     from tests.apiserver.documents import Document
     from tests.apiserver.reading import Reader
-    from trikubelet.server.messages import Request
+    from trikubelet.http.messages import Request
 
 BOOKMARK_PERIOD: Final = 60.0
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"

@@ -9,8 +9,8 @@ from grpclib.const import Status
 from trikubelet.cgroups import names
 from trikubelet.cgroups.driver_choice import PAUSE, UnknownDriverError, choose_driver, file_driver
 from trikubelet.cgroups.hierarchy import Hierarchies
-from trikubelet.cri import v1
-from trikubelet.cri.errors import CRIError
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.errors import CRIError
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -50,21 +50,21 @@ class Runtime:
     ],
 )
 async def test_the_runtime_decides_where_it_answers(answer: bytes | CRIError, configured: str, chosen: str) -> None:
-    assert await choose_driver(Runtime(answer), configured) == chosen
+    assert await choose_driver(Runtime(answer).runtime_config, configured) == chosen
 
 
 async def test_a_runtime_that_is_starting_is_asked_three_times(autojump_clock: MockClock) -> None:
-    assert await choose_driver(Runtime(BUSY, BUSY, CGROUPFS), "systemd") == "cgroupfs"
+    assert await choose_driver(Runtime(BUSY, BUSY, CGROUPFS).runtime_config, "systemd") == "cgroupfs"
     assert trio.current_time() == 2 * PAUSE
     with pytest.raises(CRIError):
-        await choose_driver(Runtime(BUSY, BUSY, BUSY), "systemd")
+        await choose_driver(Runtime(BUSY, BUSY, BUSY).runtime_config, "systemd")
 
 
 async def test_an_unknown_driver_stops_the_start() -> None:
     with pytest.raises(UnknownDriverError, match="runtime returned an unknown cgroup driver 7"):
-        await choose_driver(Runtime(UNKNOWN), "cgroupfs")
+        await choose_driver(Runtime(UNKNOWN).runtime_config, "cgroupfs")
     with pytest.raises(UnknownDriverError, match='got "croupfs"'):
-        await choose_driver(Runtime(NO_LINUX), "croupfs")
+        await choose_driver(Runtime(NO_LINUX).runtime_config, "croupfs")
 
 
 def test_files_are_of_the_version_that_is_mounted() -> None:

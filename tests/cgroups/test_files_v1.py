@@ -225,7 +225,7 @@ async def test_removing_waits_until_a_process_is_gone(v1: V1Files, own_root: Cgr
 async def test_a_group_that_stays_busy_is_reported_with_who_is_in_it(
     v1: V1Files, own_root: CgroupName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trikubelet.cgroups.files.PATIENCE", 0.1)
+    monkeypatch.setattr("trikubelet.cgroups.files.REMOVAL_TIMEOUT", 0.1)
     name = (*own_root, "a")
     await v1.create(name, NOTHING)
     with running(v1, name, SLEEP) as process:
@@ -238,7 +238,7 @@ async def test_a_group_that_stays_busy_is_reported_with_who_is_in_it(
 async def test_the_agent_does_not_kill_itself(
     v1: V1Files, own_root: CgroupName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trikubelet.cgroups.files.PATIENCE", 0.05)
+    monkeypatch.setattr("trikubelet.cgroups.files.REMOVAL_TIMEOUT", 0.05)
     killed: list[int] = []
     monkeypatch.setattr(v1.kernel, "processes", lambda _: [0, 4_000_000, os.getpid()])
     monkeypatch.setattr(v1.kernel, "kill", killed.append)

@@ -23,10 +23,10 @@ from trikubelet.cgroups.node import (
     enforceable,
     open_pod_cgroups,
 )
-from trikubelet.cgroups.pods import NoPodCgroups, PodCgroupKeeper
+from trikubelet.cgroups.pods import NoPodCgroups, PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions, CgroupSettings
 from trikubelet.clock import TrioClock
-from trikubelet.events import EventRecorder
+from trikubelet.telemetry.events import EventRecorder
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -49,7 +49,7 @@ class Setup:
     def __init__(self, options: NodeCgroupOptions, driver: CgroupDriver) -> None:
         self.recorder = EventRecorder(TrioClock())
         self.node = NodeCgroups(driver, options, self.recorder)
-        self.keeper = PodCgroupKeeper(driver, options.pods_root, CgroupOptions(), active_pods=lambda: ())
+        self.keeper = PodCgroupManager(driver, options.pods_root, CgroupOptions(), active_pods=lambda: ())
 
     def events(self) -> list[tuple[str, str, str]]:
         return [(event.type.value, event.reason, event.message) for event in self.recorder.node_events()]

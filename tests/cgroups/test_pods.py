@@ -11,7 +11,7 @@ from tests.cgroups.pods import MI, amounts, best_effort, burstable, guaranteed
 from tests.cgroups.programs import DIES_WITHIN, SLEEP, running
 from trikubelet.cgroups.errors import CgroupBusyError, CgroupError, CgroupNameError, MemoryInUseError
 from trikubelet.cgroups.names import SYSTEMD
-from trikubelet.cgroups.pods import RETRY, NoPodCgroups, PodCgroupKeeper
+from trikubelet.cgroups.pods import RETRY, NoPodCgroups, PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions, CgroupSettings
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Node:
 
 def keeper_on(
     driver: CgroupDriver, pods: list[Pod], *, root: CgroupName = ROOT, options: CgroupOptions | None = None
-) -> PodCgroupKeeper:
-    return PodCgroupKeeper(
+) -> PodCgroupManager:
+    return PodCgroupManager(
         driver, root, options or CgroupOptions(), active_pods=lambda: pods, allocatable_memory=lambda: 1000 * MI
     )
 

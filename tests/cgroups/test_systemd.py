@@ -11,7 +11,7 @@ from tests.cgroups.fake_v2 import FakeKernel
 from tests.cgroups.pods import MI, burstable, guaranteed
 from tests.cgroups.systemd1 import systemd1
 from tests.private_bus import Handler, PrivateBus, bus, service
-from trikubelet.agent_resources import _driver
+from trikubelet.agent.resources import _driver
 from trikubelet.api import Quantity
 from trikubelet.cgroups import systemd
 from trikubelet.cgroups.errors import CgroupError, CgroupNameError, MemoryInUseError
@@ -19,7 +19,7 @@ from trikubelet.cgroups.files_v2 import V2Files
 from trikubelet.cgroups.hierarchy import Hierarchies
 from trikubelet.cgroups.names import SYSTEMD
 from trikubelet.cgroups.node import NodeCgroupOptions, NodeCgroups, open_pod_cgroups
-from trikubelet.cgroups.pods import PodCgroupKeeper
+from trikubelet.cgroups.pods import PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions, CgroupReading, CgroupSettings
 from trikubelet.cgroups.systemd import MANAGER, SystemdSlices
 from trikubelet.cgroups.systemd_properties import (
@@ -30,7 +30,7 @@ from trikubelet.cgroups.systemd_properties import (
     systemd_version,
 )
 from trikubelet.clock import TrioClock
-from trikubelet.events import EventRecorder
+from trikubelet.telemetry.events import EventRecorder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -209,7 +209,7 @@ async def test_pods_live_in_slices(bus: PrivateBus, tree: Tree) -> None:
     options = NodeCgroupOptions(capacity={"cpu": Quantity("4"), "memory": Quantity("1Gi")}, cpus="0-3")
     node = NodeCgroups(tree.driver, options, EventRecorder(TrioClock()))
     pods = [burstable("12-34"), guaranteed("g")]
-    keeper = PodCgroupKeeper(tree.driver, options.pods_root, CgroupOptions(), active_pods=lambda: pods)
+    keeper = PodCgroupManager(tree.driver, options.pods_root, CgroupOptions(), active_pods=lambda: pods)
     async with systemd1(bus.address, tree.root, tree.kernel) as theirs:
         assert await open_pod_cgroups(node, keeper, required=True) is keeper
         async with trio.open_nursery() as nursery:

@@ -24,11 +24,11 @@ from trio.lowlevel import FdStream
 from tests.cli.conftest import a_pod
 from tests.forked import ForkedProcess, fork
 from trikubelet.cli.file_streams import ReadableFile, WritableFile
-from trikubelet.server.http import HttpServer
-from trikubelet.server.messages import JSON, AnyResponse, HTTPError, Request, Response, Takeover, UpgradeResponse
-from trikubelet.streaming.command import CommandResult, CommandStreams, Exited, Failed
-from trikubelet.streaming.port_forward import ForwardedPort, serve_port_forward
-from trikubelet.streaming.remote_command import RemoteCommand, serve_remote_command
+from trikubelet.http.messages import JSON, AnyResponse, HTTPError, Request, Response, Takeover, UpgradeResponse
+from trikubelet.http.server import HttpServer
+from trikubelet.http.streaming.command import CommandResult, CommandStreams, Exited, Failed
+from trikubelet.http.streaming.port_forward import ForwardedPort, serve_port_forward
+from trikubelet.http.streaming.remote_command import RemoteCommand, serve_remote_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -12,14 +12,14 @@ from tests.cli.conftest import a_pod
 from tests.cli.streaming_agent import StreamingAgent, run_cli, started_cli, streaming_agent, terminal
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.terminal import DetachKeys
-from trikubelet.server.messages import HTTPError
-from trikubelet.streaming.command import CommandResult, Exited
+from trikubelet.http.messages import HTTPError
+from trikubelet.http.streaming.command import CommandResult, Exited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from trikubelet.streaming.remote_command import RemoteCommand
+    from trikubelet.http.streaming.remote_command import RemoteCommand
 
 HINT = b"If you don't see a command prompt, try pressing enter.\n"
 

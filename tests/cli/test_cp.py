@@ -20,12 +20,12 @@ from trikubelet.cli.file_spec import FileSpec, parse_spec, split_remote
 from trikubelet.cli.tar_creation import TarCreation
 from trikubelet.cli.tar_extraction import TarExtraction, _stays_inside
 from trikubelet.embedded.images.errors import ArchiveError
-from trikubelet.streaming.command import CommandResult, Exited
+from trikubelet.http.streaming.command import CommandResult, Exited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from trikubelet.streaming.remote_command import RemoteCommand
+    from trikubelet.http.streaming.remote_command import RemoteCommand
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ async def test_the_containers_tar_tells_what_is_wrong(agent: StreamingAgent, her
 
 
 async def test_a_container_without_tar_is_said(agent: StreamingAgent, here: Path) -> None:
-    from trikubelet.streaming.command import Failed
+    from trikubelet.http.streaming.command import Failed
 
     async def missing(_: RemoteCommand, words: list[str]) -> CommandResult:
         return Failed(f'exec: "{words[0]}": executable file not found in $PATH')

@@ -20,14 +20,14 @@ from tests.cli.streaming_agent import (
     terminal,
 )
 from trikubelet.cli.failures import CommandError
-from trikubelet.server.messages import HTTPError
-from trikubelet.streaming.command import CommandResult, Exited, Failed
+from trikubelet.http.messages import HTTPError
+from trikubelet.http.streaming.command import CommandResult, Exited, Failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from trikubelet.streaming.remote_command import RemoteCommand
+    from trikubelet.http.streaming.remote_command import RemoteCommand
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from tests.cli.conftest import a_pod
 from tests.cli.streaming_agent import PipedProcess, StreamingAgent, run_cli, started_cli, streaming_agent
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.forwarding import ListenAddress, listen_addresses
-from trikubelet.server.messages import HTTPError
+from trikubelet.http.messages import HTTPError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from trikubelet.streaming.port_forward import ForwardedPort
+    from trikubelet.http.streaming.port_forward import ForwardedPort
 
 FORWARDING = re.compile(rb"Forwarding from (?P<host>\S+):(?P<port>\d+) -> (?P<remote>\d+)\n")
 

@@ -11,7 +11,7 @@ from tests.cli.conftest import run_command
 from trikubelet.cli.root_dir import default_root_dir
 
 if TYPE_CHECKING:
-    from trikubelet.agent_options import AgentOptions
+    from trikubelet.agent.options import AgentOptions
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[AgentOptions]:
         options.append(given)
         return 7
 
-    monkeypatch.setattr("trikubelet.run.run_agent", run_agent)
+    monkeypatch.setattr("trikubelet.agent.run.run_agent", run_agent)
     return options
 
 

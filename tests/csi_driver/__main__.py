@@ -11,7 +11,7 @@ import trio
 from tests.csi_driver.driver import CAPABILITIES, Capability, FolderDriver
 from tests.csi_driver.faults import FaultFile, Faults
 from tests.csi_driver.storage import BindMounts, NoMounts, Storage
-from trikubelet.grpc import Server
+from trikubelet.rpc.grpc import Server
 
 
 def main() -> None:

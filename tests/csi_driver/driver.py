@@ -16,11 +16,11 @@ from grpclib import GRPCError, Status
 
 from tests.csi_driver.faults import Faults, FaultSource
 from tests.csi_driver.storage import Storage
-from trikubelet.csi import v1
-from trikubelet.plugins import v1 as plugins
+from trikubelet.rpc.csi import v1
+from trikubelet.rpc.plugin_registration import v1 as plugins
 
 if TYPE_CHECKING:
-    from trikubelet.grpc import Servable
+    from trikubelet.rpc.grpc import Servable
 
 Capability = v1.NodeServiceCapabilityRpcType
 CAPABILITIES: Final = frozenset(

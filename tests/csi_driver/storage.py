@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import attrs
 
-from trikubelet.volumes.linux_mounter import LinuxMounter
+from trikubelet.linux.mounter import Mounter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ class BindMounts:
     """With `loop`, block volumes are loop devices; otherwise the image itself is bound."""
 
     loop: bool = False
-    _mounter: LinuxMounter = attrs.field(factory=LinuxMounter)
+    _mounter: Mounter = attrs.field(factory=Mounter)
 
     def folder(self, source: Path, at: Path, options: Sequence[str]) -> None:
         at.mkdir(exist_ok=True)

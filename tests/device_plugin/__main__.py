@@ -12,9 +12,9 @@ import trio
 from grpclib import GRPCError
 
 from tests.device_plugin.plugin import Brick, Introduction, ToyPlugin, register
-from trikubelet.devices.server import SOCKET
-from trikubelet.grpc import Server
-from trikubelet.inotify import Inotify, Mask
+from trikubelet.linux.inotify import Inotify, Mask
+from trikubelet.node.devices.server import SOCKET
+from trikubelet.rpc.grpc import Server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ import attrs
 import trio
 from grpclib import GRPCError
 
-from trikubelet.devices import v1beta1
-from trikubelet.grpc import open_unix_channel
-from trikubelet.plugins import v1 as plugins
+from trikubelet.rpc.device_plugins import v1beta1
+from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.rpc.plugin_registration import v1 as plugins
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

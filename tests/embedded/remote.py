@@ -10,9 +10,9 @@ import trio.testing
 
 from tests.patience import PATIENCE
 from trikubelet.embedded import sessions
-from trikubelet.streaming.command import CommandResult, CommandStreams, TerminalSize
-from trikubelet.streaming.port_forward import ForwardedPort
-from trikubelet.streaming.remote_command import RemoteCommand
+from trikubelet.http.streaming.command import CommandResult, CommandStreams, TerminalSize
+from trikubelet.http.streaming.port_forward import ForwardedPort
+from trikubelet.http.streaming.remote_command import RemoteCommand
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

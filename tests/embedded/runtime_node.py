@@ -13,9 +13,9 @@ import trio
 
 from tests.patience import PATIENCE
 from trikubelet.clock import SystemClock
-from trikubelet.cri import v1
 from trikubelet.embedded.images.model import StoredImage
 from trikubelet.embedded.runtime import EmbeddedRuntime
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -65,7 +65,7 @@ class Node:
         self.lifecycle = runtime._lifecycle
         self.logs = logs
         self.images = FixedImages(runtime.images.resolve)
-        self.cri._images = self.images
+        self.cri._resolve_image = self.images.resolve
         self._count = 0
 
     async def sandbox(

@@ -11,9 +11,9 @@ import trio
 from tests.embedded.remote import OUTPUT, PLAIN, TTY, attached
 from tests.embedded.runtime_node import descriptors, running_node, wait_for_descriptors, wait_until
 from tests.embedded.test_survival import ending_node
-from trikubelet.cri import v1
 from trikubelet.embedded.attachments import PIPE_SIZE
-from trikubelet.streaming.command import Exited, Failed, TerminalSize
+from trikubelet.http.streaming.command import Exited, Failed, TerminalSize
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from grpclib import GRPCError
 from grpclib.const import Status
 
 from tests.embedded.runtime_node import processes_with, wait_until
-from trikubelet.cri import v1
 from trikubelet.embedded import exec_sync
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from tests.embedded.runtime_node import Node

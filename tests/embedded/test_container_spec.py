@@ -8,12 +8,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from trikubelet.cri import v1
-from trikubelet.embedded.container_spec import SpecError, Surroundings, container_spec, signal_number, stop_signal
+from trikubelet.embedded.container_spec import SpecContext, SpecError, container_spec, signal_number, stop_signal
 from trikubelet.embedded.images.model import ImageConfig, StoredImage
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.embedded.sandbox_files import SandboxConfigError, sandbox_request
+from trikubelet.rpc.cri import v1
 
 ROOT = KeeperAbilities(
     pid=1, mode="root", overlay=True, limits=(), cgroup_v2=True, cgroup_v1=(), devices_confined=True, problems=()
@@ -30,8 +30,8 @@ IMAGE = StoredImage(
 HOST = attrs.evolve(IMAGE, is_host=True, layers=(Path("/"),))
 
 
-def around(abilities: KeeperAbilities = ROOT) -> Surroundings:
-    return Surroundings(
+def around(abilities: KeeperAbilities = ROOT) -> SpecContext:
+    return SpecContext(
         container_id="c",
         directory=Path("/run/c"),
         runtime_root=Path("/run"),

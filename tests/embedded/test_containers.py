@@ -10,8 +10,8 @@ import pytest
 from grpclib import GRPCError
 from grpclib.const import Status
 
-from trikubelet.cri import v1
 from trikubelet.embedded.images.model import ImageConfig, StoredImage
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from tests.embedded.runtime_node import Node

@@ -9,7 +9,7 @@ import trio
 
 from tests.embedded.runtime_node import cgroups_with, is_alive, mounts_with, processes_with, wait_until
 from tests.patience import PATIENCE
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from tests.embedded.runtime_node import Node

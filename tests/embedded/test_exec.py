@@ -23,8 +23,8 @@ from tests.embedded.runtime_node import (
 )
 from tests.embedded.test_endings import ESCAPER
 from tests.embedded.test_survival import ending_node, start_agent
-from trikubelet.cri import v1
-from trikubelet.streaming.command import CommandStreams, Exited, Failed, TerminalSize
+from trikubelet.http.streaming.command import CommandStreams, Exited, Failed, TerminalSize
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from tests.embedded.remote import Client

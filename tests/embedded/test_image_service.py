@@ -12,10 +12,10 @@ from grpclib.const import Status
 
 from tests.embedded.images.archives import layer, oci_archive
 from trikubelet.clock import TrioClock
-from trikubelet.cri import v1
 from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.model import LayerFormat
 from trikubelet.embedded.images.store import ImageStore
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

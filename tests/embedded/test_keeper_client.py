@@ -67,7 +67,7 @@ async def test_a_keeper_that_hangs_at_the_start_is_an_error_that_says_what_to_do
 ) -> None:
     async with fake_keeper(tmp_path, hang), trio.open_nursery() as nursery:
         with pytest.raises(KeeperStartError) as failure:
-            await start(KeeperClient(tmp_path, listener), nursery)
+            await start(KeeperClient(tmp_path, connected=listener.connected, event=listener.event), nursery)
     assert trio.current_time() == pytest.approx(20, abs=1)
     assert f"kill -CONT {os.getpid()}" in str(failure.value)
 
@@ -77,7 +77,7 @@ async def test_a_keeper_of_another_version_at_the_start_is_an_error_that_says_wh
 ) -> None:
     async with fake_keeper(tmp_path, of_another_version), trio.open_nursery() as nursery:
         with pytest.raises(KeeperStartError, match="protocol version") as failure:
-            await start(KeeperClient(tmp_path, listener), nursery)
+            await start(KeeperClient(tmp_path, connected=listener.connected, event=listener.event), nursery)
     assert f"kill -9 {os.getpid()}" in str(failure.value)
 
 
@@ -85,7 +85,7 @@ async def test_a_keeper_that_dies_before_it_answers_is_asked_for_again(
     tmp_path: Path, listener: Listener, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with fake_keeper(tmp_path, die, die, greet_and_stay) as keeper, trio.open_nursery() as nursery:
-        await start(KeeperClient(tmp_path, listener), nursery)
+        await start(KeeperClient(tmp_path, connected=listener.connected, event=listener.event), nursery)
         assert (len(keeper.accepted_at), listener.keepers) == (3, 1)
         nursery.cancel_scope.cancel()
 
@@ -95,7 +95,7 @@ async def test_a_keeper_that_always_dies_before_it_answers_ends_the_start_in_tim
 ) -> None:
     async with fake_keeper(tmp_path, die) as keeper, trio.open_nursery() as nursery:
         with pytest.raises(KeeperStartError, match=r"keeper\.log"):
-            await start(KeeperClient(tmp_path, listener), nursery)
+            await start(KeeperClient(tmp_path, connected=listener.connected, event=listener.event), nursery)
     assert trio.current_time() == pytest.approx(20, abs=1)
     assert len(keeper.accepted_at) < 30
 
@@ -106,7 +106,7 @@ async def test_trouble_with_a_later_keeper_is_retried_and_ends_nothing(
 ) -> None:
     scripts = [greet_and_die, trouble, trouble, greet_and_stay]
     async with fake_keeper(tmp_path, *scripts) as keeper, trio.open_nursery() as nursery:
-        await start(KeeperClient(tmp_path, listener), nursery)
+        await start(KeeperClient(tmp_path, connected=listener.connected, event=listener.event), nursery)
         with trio.fail_after(100):
             while listener.keepers < 2:
                 await trio.sleep(0.01)
@@ -119,7 +119,7 @@ async def test_the_pause_grows_until_a_keeper_answers(
 ) -> None:
     scripts = [greet_and_die, *[die] * 12, greet_and_die, greet_and_stay]
     async with fake_keeper(tmp_path, *scripts) as keeper, trio.open_nursery() as nursery:
-        await start(KeeperClient(tmp_path, listener), nursery)
+        await start(KeeperClient(tmp_path, connected=listener.connected, event=listener.event), nursery)
         with trio.fail_after(300):
             while listener.keepers < 3:
                 await trio.sleep(0.01)

@@ -21,9 +21,9 @@ import trio
 from tests.embedded.runtime_node import Node, processes_with, wait_until
 from tests.embedded.test_port_forward import echo, pod_listening
 from tests.patience import PATIENCE
-from trikubelet.cri import v1
-from trikubelet.server.http import HttpServer
-from trikubelet.server.messages import JSON, AnyResponse, Request, Response
+from trikubelet.http.messages import JSON, AnyResponse, Request, Response
+from trikubelet.http.server import HttpServer
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

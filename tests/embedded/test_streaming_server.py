@@ -18,16 +18,16 @@ from grpclib.const import Status
 from tests.embedded.runtime_node import descriptors, processes_with, wait_for_descriptors, wait_until
 from tests.embedded.test_port_forward import echo, pod_listening
 from tests.patience import PATIENCE
-from trikubelet.cri import v1
 from trikubelet.embedded.streaming_server import MOST_TOKENS, TOKEN_LIFETIME, Session, Tokens, TooManyTokensError
-from trikubelet.streaming.client import ClientCommand, UpgradeError, open_command, open_port_forward
-from trikubelet.streaming.command import CommandStreams, Exited, Failed, TerminalSize
+from trikubelet.http.streaming.client import ClientCommand, UpgradeError, open_command, open_port_forward
+from trikubelet.http.streaming.command import CommandStreams, Exited, Failed, TerminalSize
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from tests.embedded.runtime_node import Node
-    from trikubelet.streaming.client import PortForwarder, Transport
+    from trikubelet.http.streaming.client import PortForwarder, Transport
 
 PLAIN = CommandStreams(stdin=True, stdout=True, stderr=True)
 TTY = CommandStreams(stdin=True, stdout=True, tty=True)

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from tests.embedded.runtime_node import Node, is_alive, running_node, wait_until
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

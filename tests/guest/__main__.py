@@ -41,8 +41,8 @@ EMULATION: Final = 10
 NETWORK: Final = "[Match]\nName=e*\n[Network]\nDHCP=yes\n"
 DEFAULT_TESTS: Final = (
     "tests/cgroups",
-    "tests/eviction",
-    "tests/shutdown",
+    "tests/node/eviction",
+    "tests/node/shutdown",
     "tests/agent/test_cgroups_on_real_runtimes.py",
 )
 

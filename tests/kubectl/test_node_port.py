@@ -11,8 +11,8 @@ import trio
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from trikubelet.streaming.client import Transport, open_command, open_port_forward
-from trikubelet.streaming.command import CommandStreams, Exited
+from trikubelet.http.streaming.client import Transport, open_command, open_port_forward
+from trikubelet.http.streaming.command import CommandStreams, Exited
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection

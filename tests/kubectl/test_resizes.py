@@ -18,7 +18,7 @@ from tests.apiserver.documents import dig, items
 from tests.kubectl.one_node import UNTIL_TERM
 from trikubelet.allocation.store import ACTUATED_FILE, ALLOCATED_FILE
 from trikubelet.cgroups.settings import cpu_weight, shares_of_weight
-from trikubelet.checkpoint import read_checkpoint
+from trikubelet.linux.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

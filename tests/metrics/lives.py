@@ -14,15 +14,15 @@ from tests.agent.sim_node import SimNode, sim_node, static_pod
 from tests.probes.stage import LIVENESS, READINESS
 from tests.scenarios.health import Health, probed
 from tests.scenarios.stage import Stage, cluster_stage
-from trikubelet.agent_metrics import agent_metrics
-from trikubelet.agent_view import LocalView
-from trikubelet.cluster.certificates.rotation import AGE_BOUNDS, RotationStatistics
-from trikubelet.measures import Histogram
-from trikubelet.metrics.families import Family, Sample
+from trikubelet.agent.metrics import agent_metrics
+from trikubelet.agent.view import LocalView
+from trikubelet.kube_client.certificates.rotation import AGE_BOUNDS, RotationStatistics
 from trikubelet.metrics.health_checks import HealthChecks
 from trikubelet.metrics.http_requests import RequestCounts
-from trikubelet.podresources.measures import V1, PodResourcesMeasures
+from trikubelet.node.podresources.metrics import V1, PodResourcesMetrics
 from trikubelet.sim import Program
+from trikubelet.telemetry.families import Family, Sample
+from trikubelet.telemetry.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from trikubelet.agent import Agent
-    from trikubelet.cluster.certificates.rotation import CertificateManager
+    from trikubelet.agent.agent import Agent
+    from trikubelet.kube_client.certificates.rotation import CertificateManager
     from trikubelet.metrics.exposition import AgentMetrics, Page
 
 PAGES: Final[tuple[Page, ...]] = ("metrics", "probes", "slis")
@@ -66,9 +66,9 @@ async def value(metrics: AgentMetrics, name: str, page: Page = "metrics", /, **l
 async def until_failed_start(node: SimNode, name: str, **spec: Any) -> None:
     """A pod whose container cannot be started is tried once."""
     pod = static_pod(name, **spec)
-    failed = sum(node.agent.runtime.measures.failed_containers.values())
+    failed = sum(node.agent.runtime.metrics.failed_containers.values())
     node.source.put(pod)
-    await node.until(lambda: sum(node.agent.runtime.measures.failed_containers.values()) > failed)
+    await node.until(lambda: sum(node.agent.runtime.metrics.failed_containers.values()) > failed)
     node.source.remove(pod)
     await node.until_gone(pod)
 
@@ -126,12 +126,12 @@ async def measured() -> list[Family]:
     return [Family("kubelet_container_log_filesystem_used_bytes", "gauge", text, labels, samples)]
 
 
-def asked() -> PodResourcesMeasures:
+def asked() -> PodResourcesMetrics:
     """Everything once."""
-    measures = PodResourcesMeasures()
-    for counts in attrs.astuple(measures, recurse=False):
+    metrics = PodResourcesMetrics()
+    for counts in attrs.astuple(metrics, recurse=False):
         counts[V1] += 1
-    return measures
+    return metrics
 
 
 async def live_in_cluster() -> dict[str, Metric]:
@@ -150,8 +150,8 @@ def metrics_in_cluster(stage: Stage) -> AgentMetrics:
         requests.websocket("exec")
     agent = stage.agent
     agent.preempting.ended[("cpu",)] += 1
-    agent.runtime.measures.images_removed[("age",)] += 1
-    agent.statuses.measures.rejected("OutOfcpu")
+    agent.runtime.metrics.images_removed[("age",)] += 1
+    agent.statuses.metrics.rejected("OutOfcpu")
     end = agent.clock.now().astimezone(UTC) + timedelta(hours=1)
     certificate = cast("CertificateManager", Certificate(Leaf(end)))
     return metrics_of(

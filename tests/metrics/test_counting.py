@@ -95,9 +95,9 @@ async def test_a_call_that_is_given_up_is_counted_as_failed(autojump_clock: Mock
         node.sim.faults.hang_next("Status", seconds=1000)
         with trio.move_on_after(7):
             await node.agent.runtime_client.status()
-        measures = node.agent.runtime_client.measures
-        assert measures.errors[("Status",)] == 1
-        assert measures.durations[("Status",)].sum == pytest.approx(7, abs=0.5)
+        metrics = node.agent.runtime_client.metrics
+        assert metrics.errors[("Status",)] == 1
+        assert metrics.durations[("Status",)].sum == pytest.approx(7, abs=0.5)
 
 
 async def test_a_pod_with_init_containers_counts_its_containers_by_kind(autojump_clock: MockClock) -> None:
@@ -223,7 +223,7 @@ async def test_a_pod_of_the_api_server_is_measured_from_its_creation(autojump_cl
         count = await value(metrics, "kubelet_pod_status_sync_duration_seconds_count")
         assert count is not None
         assert count >= 1
-        host = stage.agent.cluster.client.measures.host  # type: ignore[attr-defined]
+        host = stage.agent.cluster.client.metrics.host  # type: ignore[attr-defined]
         patched = {"code": "200", "method": "PATCH", "host": host}
         answered = await value(metrics, "rest_client_requests_total", **patched)
         assert answered is not None

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from tests.metrics.lives import read
-from trikubelet.content_coding import takes_gzip
-from trikubelet.measures import Histogram
+from trikubelet.http.content_coding import takes_gzip
 from trikubelet.metrics.exposition import AgentMetrics, prefers_openmetrics
-from trikubelet.metrics.families import counter, gauge, histogram
+from trikubelet.telemetry.families import counter, gauge, histogram
+from trikubelet.telemetry.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from trio.testing import MockClock
 
-    from trikubelet.metrics.families import AnyFamily
+    from trikubelet.telemetry.families import AnyFamily
 
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"

@@ -16,18 +16,18 @@ from prometheus_client.metrics_core import Metric
 from tests.agent.sim_node import clock_without_threads
 from tests.metrics.kubelet_facts import BOUNDS, FACTS
 from tests.metrics.lives import bounds_of, labels_of, live_in_cluster, live_without_cluster, read
-from trikubelet.allocation.measures import ResizeCounts, ResizeStatistics
-from trikubelet.devices.measures import DeviceMeasures
-from trikubelet.eviction.manager import AGE_BOUNDS
-from trikubelet.measures import Histograms
+from trikubelet.allocation.metrics import ResizeCounts, ResizeStatistics
 from trikubelet.metrics.devices import collect_devices
 from trikubelet.metrics.eviction import collect_eviction
-from trikubelet.metrics.families import Family
 from trikubelet.metrics.node import collect_gates, collect_shutdown
 from trikubelet.metrics.resizes import collect_resizes
-from trikubelet.metrics.text_format import write_text
 from trikubelet.metrics.volumes import collect_csi, collect_volumes
-from trikubelet.shutdown.record import ShutdownTimes
+from trikubelet.node.devices.metrics import DeviceMetrics
+from trikubelet.node.eviction.manager import AGE_BOUNDS
+from trikubelet.node.shutdown.record import ShutdownTimes
+from trikubelet.telemetry.families import Family
+from trikubelet.telemetry.metrics import Histograms
+from trikubelet.telemetry.text_format import write_text
 from trikubelet.volumes.csi.drivers import Drivers
 from trikubelet.volumes.model import VolumeUsage
 
@@ -153,11 +153,11 @@ def drivers_of(durations: Histograms) -> Drivers:
     return drivers
 
 
-def device_measures() -> DeviceMeasures:
-    measures = DeviceMeasures()
-    measures.registrations["toy.example.com/brick",] += 1
-    measures.allocations.observe(("toy.example.com/brick",), 1)
-    return measures
+def device_measures() -> DeviceMetrics:
+    metrics = DeviceMetrics()
+    metrics.registrations["toy.example.com/brick",] += 1
+    metrics.allocations.observe(("toy.example.com/brick",), 1)
+    return metrics
 
 
 def test_a_family_without_help_would_be_found() -> None:

@@ -17,8 +17,8 @@ from trikubelet.metrics.http_requests import PATHS, RequestCounts, path_label
 from trikubelet.metrics.node import boot_times
 from trikubelet.metrics.runtime import operation_type
 from trikubelet.node.startup import NodeStartup
-from trikubelet.runtime.measures import image_size_word
-from trikubelet.status.measures import StatusMeasures
+from trikubelet.runtime.metrics import image_size_word
+from trikubelet.status.metrics import StatusMetrics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,19 +117,19 @@ def status_of(name: str, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_end_is_counted_once() -> None:
-    measures, running = StatusMeasures(), PodStatus()
+    metrics, running = StatusMetrics(), PodStatus()
     first = ended(137, "OOMKilled")
-    measures.changed(running, first)
-    measures.changed(first, attrs.evolve(first, phase="Failed"))
-    assert measures.ends == {("container", "137", "OOMKilled"): 1}
+    metrics.changed(running, first)
+    metrics.changed(first, attrs.evolve(first, phase="Failed"))
+    assert metrics.ends == {("container", "137", "OOMKilled"): 1}
 
 
 @given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.text(max_size=5)), max_size=30))
 def test_no_runtime_makes_labels_without_end(ends: list[tuple[int, str]]) -> None:
-    measures = StatusMeasures()
+    metrics = StatusMetrics()
     for code, reason in ends:
-        measures.changed(PodStatus(), ended(code, reason))
-    for _, code_label, reason_label in measures.ends:
+        metrics.changed(PodStatus(), ended(code, reason))
+    for _, code_label, reason_label in metrics.ends:
         assert code_label == "other" or 0 <= int(code_label) <= 255
         assert reason_label in ("other", "", "Error", "Completed")
 
@@ -139,9 +139,9 @@ def test_no_runtime_makes_labels_without_end(ends: list[tuple[int, str]]) -> Non
     [("OutOfcpu", "OutOfcpu"), ("OutOfexample.com/gpu", "OutOfExtendedResources"), ("Made up", "Other")],
 )
 def test_rejections_are_counted_by_known_reasons(reason: str, label: str) -> None:
-    measures = StatusMeasures()
-    measures.rejected(reason)
-    assert measures.rejections == {(label,): 1}
+    metrics = StatusMetrics()
+    metrics.rejected(reason)
+    assert metrics.rejections == {(label,): 1}
 
 
 def test_the_start_of_the_machine_and_of_the_process_are_read_from_proc(tmp_path: Path) -> None:

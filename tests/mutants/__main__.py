@@ -1,9 +1,8 @@
-"""`python -m tests.mutants [WORD…]`: run all mutants, or those whose name contains one of the words."""
+"""`python -m tests.mutants [WORD…]`: run all mutants, or those whose name or file contains one of the words."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ from rich.table import Table
 
 from tests.mutants import workshop
 from tests.mutants.catalogue import MUTANTS, Mutant, Promise
-from tests.mutants.workshop import FACTS, MACHINE, Failure
+from tests.mutants.workshop import MACHINE, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,10 +57,10 @@ async def try_mutant(mutant: Mutant, model: Path) -> Result:
     with tempfile.TemporaryDirectory(prefix="trikubelet-mutant-") as directory:
         root = Path(directory) / "copy"
         try:
-            shutil.copytree(model, root)
+            workshop.copy_model(model, root)
             workshop.apply(mutant, root)
-            by_facts = await workshop.run_tests(root, FACTS, mutant.name)
-            asks_machine = by_facts is None or mutant.promise is not None
+            by_facts = await workshop.run_tests(root, workshop.facts_of(mutant), mutant.name)
+            asks_machine = workshop.is_pure(mutant) and (by_facts is None or mutant.promise is not None)
             by_machine = await workshop.run_tests(root, MACHINE, mutant.name) if asks_machine else None
         except (workshop.EditError, workshop.RunError) as problem:
             return Result(mutant, trio.current_time() - began, problem=str(problem))
@@ -80,7 +79,7 @@ async def try_all(mutants: Sequence[Mutant], tell: Callable[[Result], object]) -
 
     with tempfile.TemporaryDirectory(prefix="trikubelet-model-") as directory:
         model = Path(directory)
-        await workshop.make_model(model)
+        await workshop.make_model(model, mutants)
         async with trio.open_nursery() as nursery:
             for mutant in mutants:
                 nursery.start_soon(one, mutant, model)
@@ -142,9 +141,9 @@ def _sentence(promise: Promise) -> str:
 def main(words: Sequence[str]) -> int:
     """Exit status 0 when every mutant was killed and every invariant was seen to fail."""
     console = Console()
-    mutants = [each for each in MUTANTS if not words or any(word in each.name for word in words)]
+    mutants = [each for each in MUTANTS if not words or any(word in each.name or word in each.file for word in words)]
     if not mutants:
-        console.print(f"no mutant has any of these words in its name: {' '.join(words)}")
+        console.print(f"no mutant has any of these words in its name or file: {' '.join(words)}")
         return 2
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("trying mutants", total=len(mutants))

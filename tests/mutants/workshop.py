@@ -1,7 +1,7 @@
 """Where a mutant lives: a copy of the package and of its tests, edited, and the processes that test it.
 
 All copies are made of one model, a copy of the working tree on which the tests have passed once. That proves that they
-pass without an edit, and it leaves compiled modules behind, so that a mutant only has its own package to compile.
+pass without an edit, and it leaves compiled modules behind, so that a mutant only has the edited module to compile.
 """
 
 from __future__ import annotations
@@ -20,20 +20,43 @@ import trio
 from tests.mutants import observer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.mutants.catalogue import Mutant
 
 PROJECT: Final = Path(__file__).parents[2]
-PODS: Final = Path("trikubelet/pods")
+PACKAGE: Final = Path("trikubelet")
 
-TIMEOUT: Final = 60.0
+TIMEOUT: Final = 240.0
 """Seconds for one set of tests, some ten times what it takes."""
 
 FACTS: Final = (
     "tests/pods/test_termination.py",
-    "tests/pods/test_worker_registry.py",
-    "tests/pods/test_worker_state.py",
+    "tests/pods/test_registry.py",
+    "tests/pods/test_machine.py",
 )
-MACHINE: Final = ("tests/pods/test_worker_properties.py",)
+LIFE_FACTS: Final = (
+    "tests/pods/test_lives_and_faults.py",
+    "tests/pods/test_life.py",
+)
+SYNCER_FACTS: Final = (
+    "tests/pods/test_syncer_ends.py",
+    "tests/pods/test_syncer.py",
+)
+CONTAINER_FACTS: Final = (
+    "tests/runtime/containers/test_life.py",
+    "tests/runtime/test_pre_stop.py",
+    "tests/runtime/test_manager_kills.py",
+)
+FACTS_OF_FILES: Final = {
+    "pods/life.py": LIFE_FACTS,
+    "pods/workers.py": LIFE_FACTS,
+    "pods/syncer.py": SYNCER_FACTS,
+    "runtime/containers/life.py": CONTAINER_FACTS,
+    "runtime/kill.py": CONTAINER_FACTS,
+}
+"""What is not pure has facts of its own."""
+MACHINE: Final = ("tests/pods/test_machine_properties.py",)
 
 _PASSED, _FAILED = 0, 1
 
@@ -43,7 +66,7 @@ class EditError(Exception):
 
     def __init__(self, mutant: Mutant, found: int) -> None:
         super().__init__(
-            f"{mutant.name!r}: its text must be in {PODS / mutant.file} once and was found {found} times; "
+            f"{mutant.name!r}: its text must be in {PACKAGE / mutant.file} once and was found {found} times; "
             f"move the edit in tests/mutants/catalogue.py to where the guard is now:\n{mutant.old}"
         )
         self.mutant = mutant
@@ -80,33 +103,49 @@ def edited(mutant: Mutant, source: str) -> str:
     return source.replace(mutant.old, mutant.new)
 
 
+def facts_of(mutant: Mutant) -> tuple[str, ...]:
+    """The tests that say in words what the mutant breaks."""
+    return FACTS_OF_FILES.get(mutant.file, FACTS)
+
+
+def is_pure(mutant: Mutant) -> bool:
+    """Whether the property machine runs what the mutant changes."""
+    return mutant.file not in FACTS_OF_FILES
+
+
 def apply(mutant: Mutant, root: Path) -> None:
     """Edit the file below `root`. Raises EditError and leaves it alone when the edit does not fit."""
-    path = root / PODS / mutant.file
-    path.write_text(edited(mutant, path.read_text(encoding="utf-8")), encoding="utf-8")
+    path = root / PACKAGE / mutant.file
+    source = edited(mutant, path.read_text(encoding="utf-8"))
+    for stale in path.parent.glob(f"__pycache__/{path.stem}.*"):
+        stale.unlink()
+    path.unlink()  # The model has the same file.
+    path.write_text(source, encoding="utf-8")
 
 
 def copy_project(root: Path) -> None:
-    """What the pure tests need, as it stands in the working tree."""
-    without_caches = shutil.ignore_patterns("__pycache__", "cri", "sim", "embedded")
-    shutil.copytree(PROJECT / "trikubelet", root / "trikubelet", ignore=without_caches)
-    (root / "tests").mkdir()
-    for name in ("__init__.py", "pods", "mutants"):
-        source, target = PROJECT / "tests" / name, root / "tests" / name
-        if source.is_dir():
-            shutil.copytree(source, target, ignore=without_caches)
-        else:
-            shutil.copy(source, target)
+    """What the tests need, as it stands in the working tree."""
+    without_caches = shutil.ignore_patterns("__pycache__")
+    for name in ("trikubelet", "tests"):
+        shutil.copytree(PROJECT / name, root / name, ignore=without_caches)
     shutil.copy(PROJECT / "pyproject.toml", root)
 
 
-async def make_model(root: Path) -> None:
-    """Copy the project into `root` and let the tests pass on it. Raises RunError when they do not."""
+def copy_model(model: Path, root: Path) -> None:
+    """A tree of its own whose files are the model's, until `apply` puts another one in the place of one."""
+    shutil.copytree(model, root, copy_function=os.link)
+
+
+async def make_model(root: Path, mutants: Sequence[Mutant]) -> None:
+    """Copy the project into `root` and let the tests pass on it that these mutants need. Raises RunError when they do
+    not."""
     copy_project(root)
-    failure = await run_tests(root, FACTS + MACHINE, "the unchanged package", compile_modules=True)
+    tests = dict.fromkeys(test for mutant in mutants for test in facts_of(mutant))
+    if any(is_pure(mutant) for mutant in mutants):
+        tests |= dict.fromkeys(MACHINE)
+    failure = await run_tests(root, tuple(tests), "the unchanged package", compile_modules=True)
     if failure is not None:
         raise RunError("the unchanged package", f"{failure.test}: {failure}")
-    shutil.rmtree(root / PODS / "__pycache__")
 
 
 async def run_tests(root: Path, tests: tuple[str, ...], what: str, *, compile_modules: bool = False) -> Failure | None:

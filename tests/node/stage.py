@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from tests.cluster.scripted_client import ScriptedClient
+from tests.kube_client.scripted_client import ScriptedClient
 from trikubelet.api import Node
 from trikubelet.clock import TrioClock
-from trikubelet.cluster.reflector import Reflector
-from trikubelet.cluster.store import Store
-from trikubelet.cluster.types import NODES
-from trikubelet.events import EventRecorder
+from trikubelet.kube_client.reflector import Reflector
+from trikubelet.kube_client.store import Store
+from trikubelet.kube_client.types import NODES
+from trikubelet.linux.machine import Machine
 from trikubelet.node.address_choice import AddressSettings, HostAddresses
 from trikubelet.node.capacity import Reservations
 from trikubelet.node.facts import NodeFacts, NodeSettings
-from trikubelet.node.keeper import NodeKeeper
-from trikubelet.node.machine import Machine
+from trikubelet.node.status_manager import NodeStatusManager, ReportedMachine
+from trikubelet.telemetry.events import EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from trikubelet.broadcast import Subscription
 
 
 IP = ipaddress.ip_address("10.0.0.1")
@@ -52,7 +54,7 @@ class Stage:
     """Everything around a keeper that runs."""
 
     client: ScriptedClient
-    keeper: NodeKeeper
+    keeper: NodeStatusManager
     recorder: EventRecorder
     store: Store[Node]
     facts: NodeFacts
@@ -108,20 +110,24 @@ async def kept_node_on(client: ScriptedClient, seed: int = 1, **settings: Any) -
         await trio.lowlevel.checkpoint()
         cidrs.append(cidr)
 
-    keeper = NodeKeeper(
+    keeper = NodeStatusManager(
         client,
         client.view(limit=None, timeout=10),
         store,
-        lambda: stage.facts,
+        ReportedMachine(facts=lambda: stage.facts, tell_pod_cidr=tell),
         attrs.evolve(SETTINGS, **settings),
         recorder=recorder,
         clock=clock,
         rng=Random(seed),
-        tell_pod_cidr=tell,
-        on_reported=volumes.append,
     )
     stage = Stage(client, keeper, recorder, store, FACTS, attrs.evolve(SETTINGS, **settings), cidrs, volumes)
+
+    async def follow_reports(reports: Subscription[tuple[str, ...]]) -> None:
+        async for names in reports:
+            volumes.append(names)
+
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow_reports, keeper.reported.subscribe())
         reflector = Reflector(client, NODES, store, field_selector="metadata.name=n", rng=Random(seed))
         await nursery.start(reflector.run)
         await nursery.start(keeper.run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trikubelet.api import Quantity
+from trikubelet.linux.machine import Machine
 from trikubelet.node.capacity import (
     Reservations,
     allocatable,
@@ -13,7 +14,6 @@ from trikubelet.node.capacity import (
     reservation_problem,
     reserved,
 )
-from trikubelet.node.machine import Machine
 
 NOTHING = Reservations(eviction={})
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from trikubelet.api import NodeCondition
-from trikubelet.node.conditions import Pressure, aggregate, is_ready, next_conditions
+from trikubelet.formats.aggregate import aggregate
+from trikubelet.node.conditions import Pressure, is_ready, next_conditions
 
 BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

@@ -9,20 +9,21 @@ import attrs
 import pytest
 import trio
 
-from tests.cluster.scripted_client import ScriptedClient, status_error
+from tests.kube_client.scripted_client import ScriptedClient, status_error
 from trikubelet.api import CSINode, Node, ObjectMeta, to_dict
+from trikubelet.broadcast import Broadcast
 from trikubelet.clock import TrioClock
-from trikubelet.cluster.errors import ApiError
-from trikubelet.cluster.types import CSI_NODES
-from trikubelet.node.csi_drivers import DriverOnNode, with_driver, without_driver
+from trikubelet.kube_client.errors import ApiError
+from trikubelet.kube_client.types import CSI_NODES
 from trikubelet.node.csi_node import (
     MIGRATED,
     MIGRATED_PLUGINS,
-    CSINodeKeeper,
+    CSINodeManager,
     belongs_to,
     new_csi_node,
     with_migrated_plugins,
 )
+from trikubelet.volumes.csi.node_info import DriverOnNode, with_driver, without_driver
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -67,20 +68,21 @@ def test_the_annotation_is_put_right_whatever_its_order() -> None:
 
 async def test_it_is_created_once(autojump_clock: MockClock) -> None:
     client = ScriptedClient([NODE], clock=TrioClock())
-    problems: list[str | None] = []
-    keeper = CSINodeKeeper(client, "n", on_change=lambda: problems.append(keeper.problem))
+    changed: Broadcast[None] = Broadcast()
+    changes = changed.subscribe()
+    keeper = CSINodeManager(client, "n", changed=changed)
     assert keeper.problem == "CSINode is not yet initialized"
     await keeper.run()
-    assert problems == [None]
+    assert [len(changes), keeper.problem] == [1, None]
     assert client.stored(CSI_NODES, "n") is not None
     calls = len(client.calls)
-    await CSINodeKeeper(client, "n").run()
+    await CSINodeManager(client, "n").run()
     assert [call.verb for call in client.calls[calls:]] == ["get", "get"], "there is nothing to do again"
 
 
 async def test_that_of_an_earlier_node_of_the_name_is_replaced(autojump_clock: MockClock) -> None:
     client = ScriptedClient([NODE, new_csi_node("n", "gone")], clock=TrioClock())
-    await CSINodeKeeper(client, "n").run()
+    await CSINodeManager(client, "n").run()
     found = client.stored(CSI_NODES, "n")
     assert found is not None
     assert belongs_to(found, "n", "u")
@@ -92,7 +94,7 @@ async def test_a_missing_annotation_is_added(autojump_clock: MockClock) -> None:
     client = ScriptedClient(
         [NODE, attrs.evolve(ours, metadata=attrs.evolve(ours.metadata, annotations={}))], clock=TrioClock()
     )
-    await CSINodeKeeper(client, "n").run()
+    await CSINodeManager(client, "n").run()
     found = client.stored(CSI_NODES, "n")
     assert found is not None
     assert found.metadata.annotations == {MIGRATED_PLUGINS: MIGRATED}
@@ -101,7 +103,7 @@ async def test_a_missing_annotation_is_added(autojump_clock: MockClock) -> None:
 async def test_a_failure_is_a_problem_until_it_succeeds(autojump_clock: MockClock) -> None:
     client = ScriptedClient([NODE], clock=TrioClock())
     client.fail("create", CSI_NODES, status_error(403, "Forbidden", "no"), times=math.inf)
-    keeper = CSINodeKeeper(client, "n")
+    keeper = CSINodeManager(client, "n")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keeper.run)
         await trio.sleep(600)
@@ -115,7 +117,7 @@ async def test_a_failure_is_a_problem_until_it_succeeds(autojump_clock: MockCloc
 
 async def test_a_change_is_made_of_what_the_server_has_now(autojump_clock: MockClock) -> None:
     client = ScriptedClient([NODE, new_csi_node("n", "u")], clock=TrioClock())
-    keeper = CSINodeKeeper(client, "n")
+    keeper = CSINodeManager(client, "n")
     await keeper.change(lambda found: with_driver(found, DriverOnNode("d", "id-1")))
     calls = len(client.calls)
     await keeper.change(lambda found: with_driver(found, DriverOnNode("d", "id-1")))
@@ -128,7 +130,7 @@ async def test_a_change_is_made_of_what_the_server_has_now(autojump_clock: MockC
 async def test_a_change_makes_the_object_first_where_it_is_missing_or_a_strangers(autojump_clock: MockClock) -> None:
     for existing in ((), (new_csi_node("n", "gone"),)):
         client = ScriptedClient([NODE, *existing], clock=TrioClock())
-        await CSINodeKeeper(client, "n").change(lambda found: with_driver(found, DriverOnNode("d", "id-1")))
+        await CSINodeManager(client, "n").change(lambda found: with_driver(found, DriverOnNode("d", "id-1")))
         found = client.stored(CSI_NODES, "n")
         assert found is not None
         assert belongs_to(found, "n", "u")

@@ -13,11 +13,11 @@ import attrs
 import pytest
 import trio
 
-from tests.cluster.scripted_client import ScriptedClient, lost, status_error
+from tests.kube_client.scripted_client import ScriptedClient, lost, status_error
 from trikubelet.api import Lease, LeaseSpec, ObjectMeta, OwnerReference, to_dict
 from trikubelet.clock import TrioClock
-from trikubelet.cluster.types import LEASES
-from trikubelet.node.lease import NAMESPACE, LeaseKeeper, renewed
+from trikubelet.kube_client.types import LEASES
+from trikubelet.node.lease import NAMESPACE, LeaseController, renewed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,8 +63,8 @@ def test_a_lease_without_an_owner_gets_one_when_it_is_known(uid: str | None, own
 
 
 @asynccontextmanager
-async def leasing(client: ScriptedClient, uid: str | None = "u") -> AsyncIterator[LeaseKeeper]:
-    keeper = LeaseKeeper(client, "n", duration=40, uid=lambda: uid, clock=TrioClock(), rng=Random(1))
+async def leasing(client: ScriptedClient, uid: str | None = "u") -> AsyncIterator[LeaseController]:
+    keeper = LeaseController(client, "n", duration=40, uid=lambda: uid, clock=TrioClock(), rng=Random(1))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keeper.run)
         yield keeper
@@ -117,7 +117,7 @@ async def test_a_lease_waits_for_its_owner(autojump_clock: MockClock) -> None:
     client = ScriptedClient(clock=TrioClock())
     uid: list[str] = []
     came = trio.Event()
-    keeper = LeaseKeeper(
+    keeper = LeaseController(
         client,
         "n",
         duration=40,

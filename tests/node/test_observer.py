@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from tests.node.stage import IP, MACHINE, SETTINGS
-from trikubelet.cri import v1
-from trikubelet.cri.client import ImageClient, RuntimeClient
 from trikubelet.node.address_choice import HostAddresses, IPAddress
 from trikubelet.node.conditions import Pressure
-from trikubelet.node.observer import IMAGES_PERIOD, NodeObserver, look_up
-from trikubelet.node.runtime_state import RuntimeState
+from trikubelet.node.observer import IMAGES_PERIOD, FactSources, NodeObserver, look_up
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.runtime.state import RuntimeState
 from trikubelet.sim import SimulatedRuntime
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ async def observing(sim: SimulatedRuntime, **parts: Any) -> AsyncIterator[NodeOb
             "host": lambda: HostAddresses(local=frozenset({IP}), preferred=(IP,)),
             "lookup": nowhere,
         }
-        observer = NodeObserver(MACHINE, SETTINGS.addresses, state, ImageClient(channel), **(options | parts))
+        sources = FactSources(**(options | parts))
+        observer = NodeObserver(MACHINE, SETTINGS.addresses, state, ImageClient(channel), sources)
         await nursery.start(state.run)
         await nursery.start(observer.run)
         yield observer
@@ -61,8 +62,7 @@ async def test_images_that_come_are_seen_and_told(autojump_clock: MockClock) -> 
     sim = SimulatedRuntime()
     async with observing(sim) as observer:
         before = observer.facts().images
-        changes: list[int] = []
-        observer.on_change(lambda: changes.append(1))
+        changes = observer.changed.subscribe()
         async with sim.connect() as channel:
             await ImageClient(channel).pull_image(v1.ImageSpec(image="registry.example/new:1"))
         await trio.sleep(IMAGES_PERIOD + 1)

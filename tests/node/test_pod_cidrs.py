@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import trio
 from grpclib.const import Status
 
-from trikubelet.cri.errors import CRIError
-from trikubelet.node.pod_cidrs import PodCIDRTeller
+from trikubelet.node.pod_cidrs import PodCIDRUpdater
+from trikubelet.rpc.cri.errors import CRIError
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -24,7 +24,7 @@ async def test_networks_are_told_when_they_change_and_again_after_a_failure(auto
         if failures:
             raise failures.pop()
 
-    teller = PodCIDRTeller(tell)
+    teller = PodCIDRUpdater(tell)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(teller.run)
         await trio.sleep(30)

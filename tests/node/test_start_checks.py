@@ -8,9 +8,9 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
-from tests.oom.test_watcher import StoppedClock
+from tests.node.oom.test_watcher import StoppedClock
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.events import EventRecorder
+from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.node.start_checks import (
     KERNEL_SETTINGS,
     StartCheckError,
@@ -19,7 +19,7 @@ from trikubelet.node.start_checks import (
     report_swapped_volumes,
     set_kernel,
 )
-from trikubelet.runtime.options import MachineFacts
+from trikubelet.telemetry.events import EventRecorder
 
 if TYPE_CHECKING:
     from pathlib import Path

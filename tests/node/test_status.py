@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.cluster.scripted_patches import patched
+from tests.kube_client.scripted_patches import patched
 from tests.node.stage import FACTS, IP, MACHINE, SETTINGS
 from trikubelet.api import (
     ContainerImage,
@@ -24,13 +24,13 @@ from trikubelet.api import (
     from_dict,
     to_dict,
 )
-from trikubelet.cluster.types import PatchType
-from trikubelet.cri import v1
-from trikubelet.devices.model import DeviceResources
+from trikubelet.container.abilities import HandlerAbilities, RuntimeAbilities
+from trikubelet.kube_client.types import PatchType
 from trikubelet.node.address_choice import HostAddresses
+from trikubelet.node.devices.model import DeviceResources
 from trikubelet.node.facts import reported_version, runtime_version_text
-from trikubelet.node.runtime_state import HandlerAbilities, RuntimeAbilities
 from trikubelet.node.status import Accepted, has_changed, image_list, next_node, node_patch
+from trikubelet.rpc.cri import v1
 
 NOW = datetime(2026, 1, 1, microsecond=123, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)

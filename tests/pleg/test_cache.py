@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 
 from tests.status.builders import observed, seen
+from trikubelet.container.model import PodRuntimeStatus
 from trikubelet.pleg.cache import PodStatusCache
-from trikubelet.runtime.model import PodRuntimeStatus
 
 
 def cache_and_questions() -> tuple[PodStatusCache, list[tuple[str, float]]]:

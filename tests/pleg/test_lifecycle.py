@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from trikubelet.container.model import ContainerState as State
 from trikubelet.pleg.lifecycle import LifecycleEventType as Event
 from trikubelet.pleg.lifecycle import PodLifecycleEvent, compare
-from trikubelet.runtime.model import ContainerState as State
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,19 @@ import pytest
 import trio
 
 from tests.pleg.test_pleg import ScriptedRuntime, drain
-from trikubelet.cri import v1
+from trikubelet.backoff import Backoff
+from trikubelet.container.model import ContainerState
 from trikubelet.pleg import pidfd
-from trikubelet.pleg.ends import ContainerEnds
+from trikubelet.pleg.exits import ExitTracker
 from trikubelet.pleg.pidfd import PidfdWatchers, UnwatchableError, pid_from_info
 from trikubelet.pleg.pleg import Pleg
 from trikubelet.pleg.relist import Relist
-from trikubelet.runtime.model import ContainerState
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from trikubelet.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 
 @attrs.define
@@ -81,11 +82,10 @@ async def watching(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> As
     monkeypatch.setattr(pidfd, "_cgroup_names", lambda _pid, _container: False)
     client = ScriptedClient([0])
     runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}})
-    ends = ContainerEnds(cast("RuntimeClient", client))
+    ends = ExitTracker(cast("RuntimeClient", client))
     watchers = PidfdWatchers(cast("RuntimeClient", client), ends)
     pleg = Pleg(runtime)
     relist = Relist(pleg, runtime, lambda: True, periodic=False)
-    pleg.add_observer(watchers.watch)
     nursery.start_soon(drain, pleg)
     await nursery.start(pleg.run)
     await nursery.start(watchers.run, pleg, relist)
@@ -183,7 +183,7 @@ async def test_a_process_that_has_just_ended_is_looked_at_when_the_runtime_knows
 async def test_what_cannot_be_watched_is_said_and_tried_again(
     watching: Watching, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pidfd, "FIRST_RETRY", 0.05)
+    monkeypatch.setattr(pidfd, "RETRIES", Backoff(first=0.05, longest=60.0))
 
     def refuse(pid: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -196,7 +196,7 @@ async def test_what_cannot_be_watched_is_said_and_tried_again(
         expected = "1 processes cannot be watched, among them that of c: [Errno 24] Too many open files"
         assert watching.watchers.problem() == expected
         with trio.fail_after(1):
-            await watching.relist._wanted.wait()
+            await watching.relist._asked.receive()
     await watching.until(lambda: watching.watchers.problem() is None)
     process.kill()
     watching.end()
@@ -212,7 +212,7 @@ def test_a_status_without_a_pid(info: dict[str, str]) -> None:
 
 
 async def test_a_process_of_another_host_cannot_be_watched(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pidfd, "PATIENCE_WITH_THE_DEAD", 0.1)
+    monkeypatch.setattr(pidfd, "EXIT_TIMEOUT", 0.1)
     watching.client.pids = [2**22 + 1]  # more than the kernel ever gives
     await watching.pleg.cache.get_newer_than("a", trio.current_time())
     await watching.until(lambda: watching.watchers.problem() is not None)

@@ -10,10 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
-from trikubelet.pleg.pleg import Pleg
-from trikubelet.pleg.relist import LONGEST_PERIOD, PERIOD_ALONE, RELIST_TIMEOUT, UNHEALTHY_AFTER, Relist
-from trikubelet.runtime.model import (
+from trikubelet.container.model import (
     ContainerID,
     ContainerState,
     ContainerStatus,
@@ -22,6 +19,9 @@ from trikubelet.runtime.model import (
     RuntimeContainer,
     SandboxStatus,
 )
+from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
+from trikubelet.pleg.pleg import Pleg
+from trikubelet.pleg.relist import LONGEST_PERIOD, PERIOD_ALONE, RELIST_TIMEOUT, UNHEALTHY_AFTER, Relist
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -176,10 +176,14 @@ async def test_while_a_worker_acts_only_readers_make_inspections(
         pleg.inspect_soon("a")
     await trio.sleep(1)
     assert runtime.inspections == ["a", "a"]
+    with pleg.acting("a") as action:
+        action.changed = False
+    await trio.sleep(1)
+    assert runtime.inspections == ["a", "a"], "nobody spoke of it, and nothing was changed"
     with pleg.acting("a"):
         pass
     await trio.sleep(1)
-    assert runtime.inspections == ["a", "a"], "nobody spoke of it"
+    assert runtime.inspections == ["a", "a", "a"], "what was done has to be seen"
 
 
 async def test_an_end_is_looked_for_until_the_runtime_knows_it_and_not_while_a_worker_acts(

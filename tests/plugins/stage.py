@@ -12,10 +12,10 @@ import trio
 import trio.testing
 from grpclib import GRPCError, Status
 
-from trikubelet.grpc import Channel, Server
 from trikubelet.plugins.handlers import Plugin, PluginRefusedError
 from trikubelet.plugins.registration import PluginRegistrar
-from trikubelet.plugins.v1 import (
+from trikubelet.rpc.grpc import Channel, Server
+from trikubelet.rpc.plugin_registration.v1 import (
     InfoRequest,
     PluginInfo,
     RegistrationBase,

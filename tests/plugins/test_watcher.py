@@ -12,11 +12,11 @@ import pytest
 import trio
 
 from tests.plugins.stage import FakePlugin, NotingHandler
-from trikubelet.grpc import Server
+from trikubelet.linux.socket_address import socket_address
 from trikubelet.plugins import watcher
 from trikubelet.plugins.registration import PluginRegistrar
 from trikubelet.plugins.watcher import SocketWatch
-from trikubelet.socket_address import socket_address
+from trikubelet.rpc.grpc import Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

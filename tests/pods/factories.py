@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, PodStatus
-from trikubelet.pods.classify import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION, CONFIG_SOURCE_ANNOTATION
-from trikubelet.pods.types import KillPodOptions, SyncPodType, UpdatePodOptions
-from trikubelet.runtime.model import (
+from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION, CONFIG_SOURCE_ANNOTATION
+from trikubelet.container.model import (
     ContainerID,
     ContainerState,
     ContainerStatus,
@@ -17,6 +17,12 @@ from trikubelet.runtime.model import (
     RunningPod,
     SandboxStatus,
 )
+from trikubelet.pods.types import KillPod, KillRuntimePod, SyncPodType, UpdatePod
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trikubelet.pods.types import Request
 
 CREATE, UPDATE, SYNC, KILL = SyncPodType.CREATE, SyncPodType.UPDATE, SyncPodType.SYNC, SyncPodType.KILL
 DELETED_AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,17 +68,15 @@ def request(
     *,
     running_pod: RunningPod | None = None,
     mirror_pod: Pod | None = None,
-    kill: KillPodOptions | None = None,
+    kill: Mapping[str, Any] | None = None,
     start_time: float = 0.0,
-) -> UpdatePodOptions:
-    return UpdatePodOptions(
-        update_type=update_type,
-        start_time=start_time,
-        pod=pod,
-        mirror_pod=mirror_pod,
-        running_pod=running_pod,
-        kill_options=kill,
-    )
+) -> Request:
+    if pod is None:
+        assert running_pod is not None
+        return KillRuntimePod(running_pod=running_pod, start_time=start_time, **kill or {})
+    if update_type is SyncPodType.KILL:
+        return KillPod(pod=pod, mirror_pod=mirror_pod, start_time=start_time, **kill or {})
+    return UpdatePod(update_type=update_type, pod=pod, mirror_pod=mirror_pod, start_time=start_time)
 
 
 def running(uid: str, name: str = "web") -> RunningPod:

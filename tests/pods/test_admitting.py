@@ -12,16 +12,16 @@ import trio
 from tests.pods.factories import make_pod
 from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Rejected, Verdict, Wait
 from trikubelet.api import Node, Pod
-from trikubelet.cluster.errors import ApiUnreachable
-from trikubelet.pods.admitting import FETCH_TIMEOUT, AdmitAgain, Admitting
-from trikubelet.pods.allocating import DevicesAnswered, NoPodDevices, PodDevices
+from trikubelet.kube_client.errors import ApiUnreachable
+from trikubelet.pods.admitting import FETCH_TIMEOUT, Admitting, AdmittingEvent
+from trikubelet.pods.allocating import NoPodDevices, PodDevices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from trio.testing import MockClock
 
-    from trikubelet.node.view import NodeView
+    from trikubelet.kube_client.node_view import NodeView
     from trikubelet.pods.preempting import Preempting
 
 FORBIDDEN = Rejected("NodeName", "not here")
@@ -54,17 +54,23 @@ class Desk:
             self,
             cast("NodeView", self),
             cast("Preempting", self),
-            others=lambda: self.pods,
-            on_admitted=self.on_admitted,
-            on_rejected=lambda pod, verdict: self.final.append((pod.metadata.uid, verdict.reason)),
-            send=self.send,
             allocated=lambda pod: self.has.get(pod.metadata.uid, pod),
             devices=self.devices,
         )
 
-    def on_admitted(self, pod: Pod) -> None:
-        self.final.append((pod.metadata.uid, None))
-        self.admitted.append(pod)
+    def ask(self, pod: Pod) -> None:
+        self.follow(pod, self.admitting.ask(pod, self.pods))
+
+    def ask_those_that_wait_for_the_runtime(self) -> None:
+        for held in self.admitting.waiting_for_runtime():
+            self.follow(held.pod, self.admitting.judge(held, self.pods))
+
+    def follow(self, pod: Pod, verdict: Admitted | Rejected | None) -> None:
+        if isinstance(verdict, Admitted):
+            self.final.append((pod.metadata.uid, None))
+            self.admitted.append(pod)
+        elif verdict is not None:
+            self.final.append((pod.metadata.uid, verdict.reason))
 
     def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool) -> Verdict:
         self.asked.append((pod.metadata.uid, [other.metadata.uid for other in others], fresh))
@@ -86,12 +92,14 @@ class Desk:
         self.ended_for.append((preemptor.metadata.uid, [victim.metadata.uid for victim in victims]))
         self.victims += victims
 
-    async def send(self, event: AdmitAgain | DevicesAnswered) -> None:
+    async def handle_done(self) -> None:
+        """What the sync loop does."""
+        async for event in self.admitting.done:
+            await self.handle(event)
+
+    async def handle(self, event: AdmittingEvent) -> None:
         await trio.lowlevel.checkpoint()
-        if isinstance(event, DevicesAnswered):
-            self.admitting.devices_answered(event)
-        else:
-            self.admitting.again(event)
+        self.follow(event.held.pod, self.admitting.again(event, self.pods))
 
 
 @asynccontextmanager
@@ -99,6 +107,7 @@ async def running(*verdicts: Verdict, make: Callable[[list[Verdict]], Desk] = De
     desk = make(list(verdicts))
     async with trio.open_nursery() as nursery:
         await nursery.start(desk.admitting.run)
+        nursery.start_soon(desk.handle_done)
         yield desk
         nursery.cancel_scope.cancel()
 
@@ -107,7 +116,7 @@ async def running(*verdicts: Verdict, make: Callable[[list[Verdict]], Desk] = De
 async def test_a_final_verdict_is_told_at_once(autojump_clock: MockClock, verdict: Verdict, reason: str | None) -> None:
     async with running(verdict) as desk:
         desk.pods = [make_pod("other"), WEB]
-        desk.admitting.ask(WEB)
+        desk.ask(WEB)
         assert desk.final == [("web", reason)]
         assert desk.asked == [("web", ["other"], False)]
         assert not desk.admitting.held
@@ -115,7 +124,7 @@ async def test_a_final_verdict_is_told_at_once(autojump_clock: MockClock, verdic
 
 async def test_a_pod_is_held_until_others_have_ended_and_then_not_asked_about_again(autojump_clock: MockClock) -> None:
     async with running(Preempt((make_pod("victim"),))) as desk:
-        desk.admitting.ask(WEB)
+        desk.ask(WEB)
         await trio.sleep(29)
         assert set(desk.admitting.held) == {"web"}
         assert not desk.final
@@ -127,8 +136,8 @@ async def test_a_pod_is_held_until_others_have_ended_and_then_not_asked_about_ag
 
 async def test_a_held_pod_that_has_to_make_room_itself_does_not_run(autojump_clock: MockClock) -> None:
     async with running(NeedsFreshNode(), Preempt((WEB,))) as desk:
-        desk.admitting.ask(WEB)
-        desk.admitting.ask(make_pod("critical"))
+        desk.ask(WEB)
+        desk.ask(make_pod("critical"))
         assert set(desk.admitting.held) == {"critical"}
         await trio.sleep(31)
         assert desk.final == [("critical", None)]
@@ -136,7 +145,7 @@ async def test_a_held_pod_that_has_to_make_room_itself_does_not_run(autojump_clo
 
 async def test_the_newest_version_of_a_held_pod_is_what_runs(autojump_clock: MockClock) -> None:
     async with running(Preempt((make_pod("victim"),))) as desk:
-        desk.admitting.ask(WEB)
+        desk.ask(WEB)
         newer = make_pod("web", grace=1)
         desk.admitting.update(newer)
         await trio.sleep(31)
@@ -145,10 +154,10 @@ async def test_the_newest_version_of_a_held_pod_is_what_runs(autojump_clock: Moc
 
 async def test_a_held_pod_that_nobody_wants_any_more_does_not_run(autojump_clock: MockClock) -> None:
     async with running(Preempt((make_pod("victim"),)), Wait("x")) as desk:
-        desk.admitting.ask(WEB)
+        desk.ask(WEB)
         desk.admitting.forget("web")
         assert not desk.admitting.held
-        desk.admitting.ask(WEB)  # comes again, with the same UID
+        desk.ask(WEB)  # comes again, with the same UID
         await trio.sleep(31)
         assert desk.ended_for
         assert not desk.final
@@ -158,7 +167,7 @@ async def test_a_held_pod_that_nobody_wants_any_more_does_not_run(autojump_clock
 @pytest.mark.parametrize("verdict", [Admitted(), FORBIDDEN])
 async def test_the_node_is_looked_at_anew(autojump_clock: MockClock, verdict: Verdict) -> None:
     async with running(NeedsFreshNode(), verdict) as desk:
-        desk.admitting.ask(WEB)
+        desk.ask(WEB)
         assert set(desk.admitting.held) == {"web"}
         await trio.sleep(2)
         assert [fresh for _, _, fresh in desk.asked] == [False, True]
@@ -168,14 +177,14 @@ async def test_the_node_is_looked_at_anew(autojump_clock: MockClock, verdict: Ve
 
 async def test_a_node_that_cannot_be_fetched_has_to_do_as_it_is(autojump_clock: MockClock) -> None:
     async with running(NeedsFreshNode(), FORBIDDEN, make=lambda verdicts: Desk(verdicts, fetch_fails=True)) as desk:
-        desk.admitting.ask(WEB)
+        desk.ask(WEB)
         await trio.sleep(2)
         assert desk.final == [("web", "NodeName")]
 
 
 async def test_an_api_server_that_does_not_answer_holds_no_pod_for_long(autojump_clock: MockClock) -> None:
     async with running(NeedsFreshNode(), FORBIDDEN, make=lambda verdicts: Desk(verdicts, fetch_takes=1000)) as desk:
-        desk.admitting.ask(WEB)
+        desk.ask(WEB)
         await trio.sleep(FETCH_TIMEOUT - 1)
         assert not desk.final
         await trio.sleep(2)
@@ -184,10 +193,10 @@ async def test_an_api_server_that_does_not_answer_holds_no_pod_for_long(autojump
 
 async def test_one_look_at_the_node_is_for_all_pods_that_want_it(autojump_clock: MockClock) -> None:
     async with running(*[NeedsFreshNode()] * 3, *[FORBIDDEN] * 3) as desk:
-        desk.admitting.ask(make_pod("a"))
-        desk.admitting.ask(make_pod("b"))
+        desk.ask(make_pod("a"))
+        desk.ask(make_pod("b"))
         await trio.sleep(0.5)
-        desk.admitting.ask(make_pod("late"))  # the question was sent before this one
+        desk.ask(make_pod("late"))  # the question was sent before this one
         await trio.sleep(1)
         assert [uid for uid, _ in desk.final] == ["a", "b"]
         await trio.sleep(1)
@@ -197,14 +206,14 @@ async def test_one_look_at_the_node_is_for_all_pods_that_want_it(autojump_clock:
 
 async def test_pods_wait_for_a_runtime_that_has_not_answered(autojump_clock: MockClock) -> None:
     async with running(Wait("x"), Preempt((make_pod("victim"),)), Wait("x"), Admitted()) as desk:
-        desk.admitting.ask(WEB)
-        desk.admitting.ask(make_pod("critical"))
-        desk.admitting.ask_those_that_wait_for_the_runtime()
+        desk.ask(WEB)
+        desk.ask(make_pod("critical"))
+        desk.ask_those_that_wait_for_the_runtime()
         assert not desk.final
-        desk.admitting.ask_those_that_wait_for_the_runtime()
+        desk.ask_those_that_wait_for_the_runtime()
         assert desk.final == [("web", None)]
         assert [uid for uid, _, _ in desk.asked] == ["web", "critical", "web", "web"]
-        desk.admitting.ask_those_that_wait_for_the_runtime()
+        desk.ask_those_that_wait_for_the_runtime()
         assert set(desk.admitting.held) == {"critical"}
 
 
@@ -213,7 +222,7 @@ async def test_pods_are_judged_by_what_they_have_and_run_and_end_as_what_they_ar
     has_less = {"web": make_pod("web", grace=1), "other": make_pod("other", grace=1)}
     async with running(Preempt((has_less["other"],))) as desk:
         desk.has, desk.pods = has_less, [other]
-        desk.admitting.ask(WEB)
+        desk.ask(WEB)
         assert desk.judged == [has_less["web"], has_less["other"]]
         await trio.sleep(31)
         assert desk.victims == [other]

@@ -11,15 +11,13 @@ import trio
 
 from tests.pods.factories import make_pod
 from tests.pods.test_admitting import Desk, running
-from trikubelet.admission.types import Admitted, Preempt
-from trikubelet.devices.model import AllocationError
+from trikubelet.admission.types import Admitted, AllocationError, Preempt
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.api import Pod
-    from trikubelet.pods.admitting import AdmitAgain
-    from trikubelet.pods.allocating import DevicesAnswered
+    from trikubelet.pods.admitting import AdmittingEvent
 
 A, B, C, OTHER = (make_pod(name) for name in ("a", "b", "c", "other"))
 
@@ -65,14 +63,14 @@ BRICKS, PLATES = frozenset({"brick"}), frozenset({"plate"})
 async def test_a_pod_is_held_until_it_has_its_devices(autojump_clock: MockClock) -> None:
     devices = Devices({"a": BRICKS})
     async with running(Admitted(), Admitted(), make=desk_with(devices)) as desk:
-        desk.admitting.ask(A)
-        desk.admitting.ask(OTHER)
+        desk.ask(A)
+        desk.ask(OTHER)
         assert [*desk.admitting.held] == ["a"]
         assert desk.final == [("other", None)], "it wants none"
         await trio.sleep(3)
         assert (desk.final, [*desk.admitting.held]) == ([("other", None), ("a", None)], [])
         desk.verdicts.append(Admitted())
-        desk.admitting.ask(A)
+        desk.ask(A)
         assert desk.final[-1] == ("a", None), "it has them"
 
 
@@ -81,7 +79,7 @@ async def test_pods_get_devices_in_their_order_all_or_nothing(autojump_clock: Mo
     devices = Devices({"a": BRICKS, "b": BRICKS, "c": BRICKS, "other": PLATES})
     async with running(*[Admitted()] * 4, make=desk_with(devices)) as desk:
         for pod in (A, B, C, OTHER):
-            desk.admitting.ask(pod)
+            desk.ask(pod)
         await trio.sleep(2.5)
         assert desk.final == [("a", None), ("other", None)] or desk.final == [("other", None), ("a", None)]
         await trio.sleep(10)
@@ -93,7 +91,7 @@ async def test_a_plugin_that_hangs_holds_up_those_who_want_its_devices(autojump_
     devices = Devices({"a": BRICKS, "b": BRICKS, "other": PLATES}, hanging={"a"})
     async with running(*[Admitted()] * 3, make=desk_with(devices)) as desk:
         for pod in (A, B, OTHER):
-            desk.admitting.ask(pod)
+            desk.ask(pod)
         await trio.sleep(100)
         assert (desk.final, [*desk.admitting.held]) == ([("other", None)], ["a", "b"])
         desk.admitting.forget("a")
@@ -106,7 +104,7 @@ async def test_a_pod_may_go_while_it_waits_for_its_turn(autojump_clock: MockCloc
     devices = Devices({"a": BRICKS, "b": BRICKS, "c": BRICKS})
     async with running(*[Admitted()] * 3, make=desk_with(devices)) as desk:
         for pod in (A, B, C):
-            desk.admitting.ask(pod)
+            desk.ask(pod)
         desk.admitting.forget("b")
         await trio.sleep(10)
         assert desk.final == [("a", None), ("c", None)]
@@ -116,16 +114,16 @@ async def test_a_pod_may_go_while_it_waits_for_its_turn(autojump_clock: MockCloc
 class BusyDesk(Desk):
     """Its loop takes long to come to an event."""
 
-    async def send(self, event: AdmitAgain | DevicesAnswered) -> None:
+    async def handle(self, event: AdmittingEvent) -> None:
         await trio.sleep(10)
-        await super().send(event)
+        await super().handle(event)
 
 
 async def test_a_pod_may_go_as_it_gets_its_devices(autojump_clock: MockClock) -> None:
     """The loop has yet to hear of them."""
     devices = Devices({"a": BRICKS})
     async with running(Admitted(), make=partial(BusyDesk, devices=devices)) as desk:
-        desk.admitting.ask(A)
+        desk.ask(A)
         await trio.sleep(5)
         assert "a" in devices.given
         desk.admitting.forget("a")
@@ -137,7 +135,7 @@ async def test_room_is_made_first(autojump_clock: MockClock) -> None:
     devices = Devices({"a": BRICKS})
     async with running(Preempt((OTHER,)), make=desk_with(devices)) as desk:
         desk.pods = [OTHER]
-        desk.admitting.ask(A)
+        desk.ask(A)
         await trio.sleep(29)
         assert (desk.final, devices.given) == ([], {})
         await trio.sleep(5)
@@ -147,7 +145,7 @@ async def test_room_is_made_first(autojump_clock: MockClock) -> None:
 async def test_the_newest_version_is_admitted(autojump_clock: MockClock) -> None:
     newer = attrs.evolve(A, metadata=attrs.evolve(A.metadata, resource_version="2"))
     async with running(Admitted(), make=desk_with(Devices({"a": BRICKS}))) as desk:
-        desk.admitting.ask(A)
+        desk.ask(A)
         desk.admitting.update(newer)
         await trio.sleep(3)
         assert desk.admitted == [newer]

@@ -23,13 +23,13 @@ from trikubelet.pods.cleanup import (
     plan_cleanup,
 )
 from trikubelet.pods.manager import PodManager
-from trikubelet.pods.types import KillPodOptions
-from trikubelet.pods.worker_messages import Failed
-from trikubelet.pods.worker_registry import WorkerLifecycle, WorkerSummary
+from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
+from trikubelet.pods.types import KillRuntimePod
+from trikubelet.pods.work import Failed
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
-    from trikubelet.runtime.model import RunningPod
+    from trikubelet.container.model import RunningPod
 
 SYNC, TERMINATING, TERMINATED = WorkerLifecycle.SYNC, WorkerLifecycle.TERMINATING, WorkerLifecycle.TERMINATED
 
@@ -55,7 +55,7 @@ def round_of(node: PureNode, desired: list[Pod], alive: list[RunningPod]) -> Cle
         desired=manager.pods_and_mirror_pods(),
         workers=workers,
         running=alive,
-        terminating_static=node.registry.terminating_static_full_names(),
+        terminating_static=node.states.terminating_static_full_names(),
     )
     plan = plan_cleanup(facts)
     assert plan is not None
@@ -76,8 +76,9 @@ def test_a_running_pod_that_nobody_knows_is_killed_with_one_second() -> None:
     node = PureNode()
     plan = round_of(node, [], [running("1")])
     assert plan.actions == (KillOrphan(running("1")),)
-    options = plan.actions[0].request(4.0)
-    assert options.kill_options == KillPodOptions(grace_period_override=1)
+    assert plan.actions[0].request(4.0) == KillRuntimePod(
+        running_pod=running("1"), start_time=4.0, grace_period_override=1
+    )
     node.settle()
     assert node.records["1"] == [("terminate runtime pod",)]
 
@@ -89,7 +90,7 @@ def test_an_orphan_whose_kill_failed_is_tried_again_and_not_doubled() -> None:
     assert round_of(node, [], [running("1")]).actions == ()
     node.settle()
     assert node.records["1"] == [("terminate runtime pod",)] * 2
-    assert not node.registry.phases()
+    assert not node.states.phases()
 
 
 def test_a_pod_whose_kill_failed_and_that_left_the_config_is_driven_on() -> None:
@@ -127,7 +128,7 @@ def test_a_rejected_pod_that_is_deleted_is_led_to_its_end() -> None:
     plan = round_of(node, [pod], [])
     assert plan.actions == (FinishRejectedPod(pod),)
     node.settle()
-    assert node.registry.should_pod_be_finished("1")
+    assert node.states.should_pod_be_finished("1")
     assert round_of(node, [pod], []).actions == ()
 
 
@@ -171,7 +172,7 @@ def test_a_pod_that_could_not_start_and_left_the_config_is_forgotten_if_it_does_
     assert round_of(node, [make_pod("2", static=True)], []).actions == ()
     node.settle()
     assert "1" not in node.records
-    assert node.registry.phase("1") is None
+    assert node.states.phase("1") is None
 
 
 def test_a_pod_created_anew_with_its_uid_starts_in_the_round_that_finds_it_finished() -> None:

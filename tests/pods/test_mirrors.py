@@ -12,14 +12,14 @@ import attrs
 import pytest
 import trio
 
-from tests.cluster.scripted_client import Call, ScriptedClient, lost, status_error
+from tests.kube_client.scripted_client import Call, ScriptedClient, lost, status_error
 from tests.pods.factories import DELETED_AT, make_mirror, make_pod
 from tests.pods.fake_node import NODE, FakeNode, static_pod
 from trikubelet.api import Node, OwnerReference, Pod, PodStatus
-from trikubelet.cluster.reflector import Reflector
-from trikubelet.cluster.store import Store
-from trikubelet.cluster.types import PODS
-from trikubelet.pods.classify import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION
+from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION
+from trikubelet.kube_client.reflector import Reflector
+from trikubelet.kube_client.store import Store
+from trikubelet.kube_client.types import PODS
 from trikubelet.pods.manager import PodManager
 from trikubelet.pods.mirrors import (
     CreateMirror,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from trikubelet.cluster.errors import ApiError
+    from trikubelet.kube_client.errors import ApiError
 
 
 def with_metadata(of: Any, **changes: Any) -> Any:

@@ -8,13 +8,13 @@ import attrs
 import pytest
 
 from tests.mutants.catalogue import MUTANTS, Mutant, Promise
-from tests.mutants.workshop import PODS, PROJECT, EditError, edited
+from tests.mutants.workshop import PACKAGE, PROJECT, EditError, edited
 
-GUARDS_AT_LEAST: Final = 30
+GUARDS_AT_LEAST: Final = 75
 
 
 def source(mutant: Mutant) -> str:
-    return (PROJECT / PODS / mutant.file).read_text(encoding="utf-8")
+    return (PROJECT / PACKAGE / mutant.file).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

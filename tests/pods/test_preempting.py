@@ -11,9 +11,9 @@ import trio
 from tests.pods.factories import make_pod
 from trikubelet.api import PodCondition, PodStatus
 from trikubelet.clock import TrioClock
-from trikubelet.events import EventRecorder, EventType
 from trikubelet.pods.preempting import Preempting, preempted_status
 from trikubelet.pods.workers import KillTimeoutError
+from trikubelet.telemetry.events import EventRecorder, EventType
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError, RetryPolicy, failure
-from trikubelet.pods.worker_messages import Failed, Retry, RetryReason
+from trikubelet.pods.work import Failed, Retry, RetryReason
 
 POLICY = RetryPolicy(resync_interval=20, backoff=10)
 
@@ -11,12 +11,12 @@ POLICY = RetryPolicy(resync_interval=20, backoff=10)
 @pytest.mark.parametrize(
     ("retry", "least"),
     [
-        (Retry("1", RetryReason.RESYNC), 20),
-        (Retry("1", RetryReason.ERROR), 10),
-        (Retry("1", RetryReason.NETWORK_NOT_READY), 1),
-        (Retry("1", RetryReason.ERROR, not_before=105), 5),
-        (Retry("1", RetryReason.ERROR, not_before=95), 0),
-        (Retry("1", RetryReason.ERROR, not_before=140), 20),
+        (Retry(RetryReason.RESYNC), 20),
+        (Retry(RetryReason.ERROR), 10),
+        (Retry(RetryReason.NETWORK_NOT_READY), 1),
+        (Retry(RetryReason.ERROR, not_before=105), 5),
+        (Retry(RetryReason.ERROR, not_before=95), 0),
+        (Retry(RetryReason.ERROR, not_before=140), 20),
     ],
 )
 def test_intervals_and_their_jitter(retry: Retry, least: float) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trikubelet.api import Pod, pod_from_dict
-from trikubelet.events import EventRecorder, EventType
 from trikubelet.pods.start_latency import PodStartLatency, covered
+from trikubelet.telemetry.events import EventRecorder, EventType
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 

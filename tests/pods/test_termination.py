@@ -10,7 +10,7 @@ from tests.pods.factories import CREATE, KILL, SYNC, UPDATE, make_pod, request, 
 from trikubelet.pods.termination import asks_to_end, effective_grace_period
 
 if TYPE_CHECKING:
-    from trikubelet.pods.types import UpdatePodOptions
+    from trikubelet.pods.types import Request
 
 seconds = st.none() | st.integers(0, 100)
 
@@ -53,7 +53,7 @@ def test_a_grace_in_force_never_grows_and_never_falls_below_a_second(
 
 
 @pytest.mark.parametrize(
-    ("options", "asks"),
+    ("asked", "asks"),
     [
         (request(CREATE, make_pod("1")), False),
         (request(UPDATE, make_pod("1", phase="Running")), False),
@@ -64,5 +64,5 @@ def test_a_grace_in_force_never_grows_and_never_falls_below_a_second(
         (request(KILL, running_pod=running("1")), True),
     ],
 )
-def test_what_asks_a_pod_to_end(options: UpdatePodOptions, asks: bool) -> None:
-    assert asks_to_end(options) is asks
+def test_what_asks_a_pod_to_end(asked: Request, asks: bool) -> None:
+    assert asks_to_end(asked) is asks

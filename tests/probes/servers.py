@@ -14,9 +14,9 @@ import trio
 import trustme
 
 from trikubelet.api import Container, ContainerPort, ObjectMeta, Pod
+from trikubelet.container.model import ContainerID
+from trikubelet.http.client.request import HTTPRequest
 from trikubelet.probes.types import ProbeKind, ProbeTarget
-from trikubelet.runtime.http_request import HTTPRequest
-from trikubelet.runtime.model import ContainerID
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

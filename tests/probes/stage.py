@@ -1,12 +1,15 @@
-"""A probe manager with the real status manager beside it, and a prober that answers as it is told."""
+"""A probe manager with the real status manager beside it, and a prober that answers as it is told.
+
+Each pod has a scope like that of its life, and each container instance one in it, by the statuses that are reported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import trio
@@ -25,13 +28,18 @@ from trikubelet.api import (
     Probe,
 )
 from trikubelet.clock import TrioClock
+from trikubelet.container import model
+from trikubelet.container.model import ContainerID, PodRuntimeStatus
+from trikubelet.container.probe_results import ProbeResult
+from trikubelet.node_api.task_tree import task_tree
 from trikubelet.pods.manager import PodManager
 from trikubelet.probes.manager import ProbeManager
 from trikubelet.probes.types import ProbeKind, ProbeTarget
-from trikubelet.runtime.model import ContainerID
-from trikubelet.runtime.plan import ProbeResult
-from trikubelet.server.task_tree import task_tree
+from trikubelet.runtime.containers.life import PodContainers
 from trikubelet.status.manager import StatusManager
+
+if TYPE_CHECKING:
+    from trikubelet.runtime.kill import Killer
 
 LIVENESS, READINESS, STARTUP = ProbeKind.LIVENESS, ProbeKind.READINESS, ProbeKind.STARTUP
 SETTLED = 1000.0
@@ -93,6 +101,58 @@ class ScriptedProber:
         ]
 
 
+class NoKiller:
+    """Nothing is killed here: containers end by themselves."""
+
+    def has_ended(self, container_id: str) -> None: ...
+
+
+class PodScope:
+    """What a pod's life is for its probes: a nursery, and in it scopes of the instances that run."""
+
+    def __init__(self, uid: str, manager: ProbeManager, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._tasks: set[trio.CancelScope] = set()
+        self._open = ExitStack()
+        as_nursery = cast("trio.Nursery", self)
+        self.probes = self._open.enter_context(manager.of_pod(uid, as_nursery))
+        self._containers = PodContainers(as_nursery, cast("Killer", NoKiller()), self.probes)
+
+    def start_soon(self, function: Callable[..., Awaitable[object]], *args: object, name: object = None) -> None:
+        scope = trio.CancelScope()
+        self._tasks.add(scope)
+        self._nursery.start_soon(self._run, scope, function, *args, name=name)
+
+    async def _run(self, scope: trio.CancelScope, function: Callable[..., Awaitable[object]], *args: object) -> None:
+        with scope:
+            await function(*args)
+        self._tasks.discard(scope)
+
+    def follow(self, status: PodStatus) -> None:
+        """The containers were seen to be as it says."""
+        seen = (*status.init_container_statuses, *status.container_statuses)
+        self._containers.follow(
+            PodRuntimeStatus("u", "p", "default", container_statuses=tuple(map(_as_observed, seen)))
+        )
+
+    def end(self) -> None:
+        """The pod's life is over."""
+        self._open.close()
+        for task in self._tasks:
+            task.cancel()
+
+
+def _as_observed(status: ContainerStatus) -> model.ContainerStatus:
+    """What waits for its next run has ended its last."""
+    runtime, _, number = status.container_id.partition("://")
+    running = status.state.running is not None
+    return model.ContainerStatus(
+        id=ContainerID(runtime, number),
+        name=status.name,
+        state=model.ContainerState.RUNNING if running else model.ContainerState.EXITED,
+    )
+
+
 @attrs.define
 class Stage:
     """Time on it is Trio's, less that of its beginning."""
@@ -104,12 +164,32 @@ class Stage:
     clock: TrioClock
     nursery: trio.Nursery
     began: float = attrs.field(factory=trio.current_time)
+    scopes: dict[str, PodScope] = attrs.field(factory=dict)
+    """Of the pods that live."""
 
     def add(self, one: Pod) -> Pod:
         """Want it, and sync it for the first time."""
         self.pods.add_pod(one)
-        self.manager.add_pod(one)
+        self.sync(one)
         return one
+
+    def sync(self, one: Pod) -> None:
+        """What a sync does for the probes."""
+        uid = one.metadata.uid
+        if uid not in self.scopes:
+            self.scopes[uid] = PodScope(uid, self.manager, self.nursery)
+        scope = self.scopes[uid]
+        scope.probes.add(one)
+        status = self.statuses.get_pod_status(uid)
+        if status is not None:
+            scope.follow(status)
+
+    def end(self, uid: str) -> None:
+        """The pod's life is over."""
+        self.scopes.pop(uid).end()
+
+    def stop_liveness_and_startup(self, uid: str, container: str) -> None:
+        self.scopes[uid].probes.stop_liveness_and_startup(container)
 
     def report(self, of: Pod, *statuses: ContainerStatus, phase: str = "Running") -> None:
         sidecars = {one.name for one in of.spec.init_containers}
@@ -119,6 +199,8 @@ class Stage:
             container_statuses=tuple(one for one in statuses if one.name not in sidecars),
             init_container_statuses=tuple(one for one in statuses if one.name in sidecars),
         )
+        if of.metadata.uid in self.scopes:
+            self.scopes[of.metadata.uid].follow(status)
         self.statuses.set_pod_status(of, status)
 
     def running(
@@ -167,15 +249,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def probe_stage(*, age: float = SETTLED, seed: int = 0, run: bool = True) -> AsyncIterator[Stage]:
-    """A manager that runs, of an agent of so many seconds."""
+async def probe_stage(*, age: float = SETTLED, seed: int = 0) -> AsyncIterator[Stage]:
+    """The manager of an agent of so many seconds."""
     clock, pods, prober = TrioClock(), PodManager(), ScriptedProber()
     statuses = StatusManager(clock, pods)
     manager = ProbeManager(prober, statuses, clock=clock, rng=Random(seed), newest=pods.pod_by_uid)
     await trio.sleep(age)
     async with trio.open_nursery() as nursery:
-        if run:
-            await nursery.start(manager.run)
         yield Stage(prober, pods, statuses, manager, clock, nursery)
         nursery.cancel_scope.cancel()
 
@@ -186,7 +266,7 @@ def probe_tasks() -> list[str]:
 
     def walk(task: dict[str, Any]) -> None:
         name = str(task["name"])
-        if name.startswith("probes of") or " probe of " in name:
+        if name.startswith("probes of") or " probe of " in name or name == "statuses for probes":
             found.append(name)
         for nursery in task.get("nurseries", ()):
             for child in nursery["tasks"]:

@@ -7,14 +7,14 @@ import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from tests.cri.test_client import ScriptedChannel
 from tests.probes.test_prober import make_target
+from tests.rpc.cri.test_client import ScriptedChannel
 from trikubelet.api import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from trikubelet.cri import v1
-from trikubelet.cri.client import RuntimeClient
 from trikubelet.probes import asking, grpc_health, http
 from trikubelet.probes.asking import NetworkAndExec
 from trikubelet.probes.types import Outcome, ProbeAnswer, ProbeKind, ProbeTarget
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
 
 
 async def test_a_command_is_run_in_the_container_with_the_probes_timeout() -> None:

@@ -9,13 +9,13 @@ import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from tests.cri.test_client import ScriptedChannel
 from tests.probes.test_prober import make_target
+from tests.rpc.cri.test_client import ScriptedChannel
 from trikubelet.api import Container, EnvVar, EnvVarSource, ExecAction
-from trikubelet.cri import v1
-from trikubelet.cri.client import RuntimeClient
 from trikubelet.probes.command import MOST_OUTPUT, ask_exec
 from trikubelet.probes.types import Outcome, ProbeAnswer, ProbeTarget
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -26,15 +26,15 @@ from tests.probes.workers import (
     waiting,
     worker,
 )
+from trikubelet.container.model import ContainerID
 from trikubelet.probes.decisions import Next, counted
 from trikubelet.probes.types import ProbeKind
-from trikubelet.runtime.model import ContainerID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trikubelet.api import PodStatus
-    from trikubelet.runtime.plan import ProbeResult
+    from trikubelet.container.probe_results import ProbeResult
 
 
 def test_readiness_fails_and_comes_back_at_its_thresholds() -> None:

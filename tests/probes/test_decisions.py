@@ -41,12 +41,12 @@ from trikubelet.api import (
     PodCondition,
     PodSpec,
 )
+from trikubelet.container.model import ContainerID
 from trikubelet.probes.decisions import Next, workers_of
-from trikubelet.runtime.model import ContainerID
 
 if TYPE_CHECKING:
+    from trikubelet.container.probe_results import ProbeResult
     from trikubelet.probes.types import ProbeKind
-    from trikubelet.runtime.plan import ProbeResult
 
 # --- one look: TestDoProbe ---
 

@@ -21,18 +21,18 @@ from h2.events import RequestReceived
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.grpc.peer import Peer
 from tests.probes.test_prober import make_target
+from tests.rpc.grpc.peer import Peer
 from trikubelet.api import GRPCAction
-from trikubelet.grpc import Server
 from trikubelet.probes.grpc_health import ask_grpc
-from trikubelet.probes.health_v1 import (
+from trikubelet.probes.types import Outcome, ProbeAnswer
+from trikubelet.rpc.grpc import Server
+from trikubelet.rpc.health.v1 import (
     HealthBase,
     HealthCheckRequest,
     HealthCheckResponse,
     HealthCheckResponseServingStatus,
 )
-from trikubelet.probes.types import Outcome, ProbeAnswer
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -21,9 +21,9 @@ from tests.probes.servers import (
     target,
 )
 from trikubelet.api import HTTPGetAction, HTTPHeader
+from trikubelet.http.client.get import MOST_BODY
 from trikubelet.probes.http import ask_http
 from trikubelet.probes.types import Outcome, ProbeAnswer
-from trikubelet.runtime.http_get import MOST_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

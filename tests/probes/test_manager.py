@@ -21,9 +21,9 @@ from tests.probes.stage import (
     probe_tasks,
 )
 from trikubelet.api import Container
+from trikubelet.container.probe_results import ProbeResult
 from trikubelet.probes.results import NO_RESULTS
 from trikubelet.probes.types import ProbeUpdate
-from trikubelet.runtime.plan import ProbeResult
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -66,7 +66,8 @@ async def test_a_pod_without_probes_has_no_workers_and_costs_no_subscription(aut
         await wait_all_tasks_blocked()
         assert stage.kinds() == set()
         assert stage.statuses.statistics().subscriptions == 0
-        stage.manager.remove_pod("u")
+        assert probe_tasks() == []
+        stage.end("u")
         assert stage.manager.statistics().pods == 0
 
 
@@ -74,14 +75,17 @@ async def test_each_probe_has_a_worker_until_its_pod_is_removed(autojump_clock: 
     async with probe_stage() as stage:
         stage.add(probed())
         assert stage.kinds() == of_probed()
-        stage.manager.remove_pod("another")
+        stage.add(probed("another"))
+        stage.end("another")
         await wait_all_tasks_blocked()
         assert stage.kinds() == of_probed()
         for _ in range(2):
-            stage.manager.remove_pod("u")
+            stage.scopes["u"].probes.stop()
             assert stage.kinds() == set()
+        stage.end("u")
         await wait_all_tasks_blocked()
         assert probe_tasks() == []
+        assert stage.statuses.statistics().subscriptions == 0
 
 
 @pytest.mark.parametrize(("restart", "kinds"), [(ALWAYS, set(ALL)), (None, set())])
@@ -92,29 +96,36 @@ async def test_sidecars_have_workers_and_other_init_containers_have_not(
         side = container("side", *ALL, restart_policy=restart)
         stage.add(pod("u", container("main"), init=(container("init"), side)))
         assert stage.kinds() == {("u", "side", kind) for kind in kinds}
-        stage.manager.remove_pod("u")
+        stage.end("u")
         assert stage.kinds() == set()
 
 
-async def test_pods_that_should_not_run_any_more_lose_their_workers(autojump_clock: MockClock) -> None:
+async def test_pods_that_end_take_their_workers_with_them_and_no_others(autojump_clock: MockClock) -> None:
     async with probe_stage() as stage:
-        stage.add(probed("cleanup"))
-        stage.add(probed("keep"))
-        stage.manager.cleanup({"keep"})
-        assert stage.kinds() == of_probed("keep")
+        for uid in ("ends", "stays"):
+            of = stage.add(probed(uid))
+            stage.report(of, *(stage.running(name) for name in ("none", "readiness", "liveness", "startup")))
         await wait_all_tasks_blocked()
-        assert [name for name in probe_tasks() if "pod" in name] == ["probes of pod keep"]
+        tasks = probe_tasks()
+        stage.end("ends")
+        assert stage.kinds() == of_probed("stays")
+        await wait_all_tasks_blocked()
+        assert len(probe_tasks()) == len(tasks) / 2
+        assert sorted(set(probe_tasks())) == sorted(set(tasks))
 
 
-async def test_cleaning_up_again_and_again_is_fine(autojump_clock: MockClock) -> None:
+async def test_a_hundred_pods_leave_nothing(autojump_clock: MockClock) -> None:
     async with probe_stage() as stage:
         for number in range(100):
-            stage.add(pod(str(number), container("c", *ALL)))
-        for _ in range(10):
-            stage.manager.cleanup(set())
+            of = stage.add(pod(str(number), container("c", *ALL)))
+            stage.report(of, stage.running())
+        await wait_all_tasks_blocked()
+        for number in range(100):
+            stage.end(str(number))
         await wait_all_tasks_blocked()
         assert stage.kinds() == set()
         assert probe_tasks() == []
+        assert len(stage.manager.results) == 0
 
 
 async def test_adding_a_pod_again_changes_nothing(autojump_clock: MockClock) -> None:
@@ -122,27 +133,27 @@ async def test_adding_a_pod_again_changes_nothing(autojump_clock: MockClock) -> 
         of = stage.add(pod("u", container("c", READINESS)))
         stage.report(of, stage.running())
         for _ in range(24):
-            stage.manager.add_pod(of)
+            stage.sync(of)
             await trio.sleep(1)
         assert stage.times() == [0, 10, 20]
         assert stage.kinds() == {("u", "c", READINESS)}
 
 
-async def test_pods_that_were_added_before_the_manager_runs_are_probed_then(autojump_clock: MockClock) -> None:
-    async with probe_stage(run=False) as stage:
-        of = stage.add(pod("u", container("c", READINESS)))
-        stage.report(of, stage.running())
-        await trio.sleep(5)
-        await stage.nursery.start(stage.manager.run)
-        await trio.sleep(1)
-        assert stage.times() == [5]
-
-
-async def test_a_pods_probes_are_a_scope_that_can_be_seen(autojump_clock: MockClock) -> None:
+async def test_the_probes_of_an_instance_are_a_scope_that_can_be_seen_while_it_runs(autojump_clock: MockClock) -> None:
     async with probe_stage() as stage:
-        stage.add(pod("u", container("c", READINESS, LIVENESS)))
+        of = stage.add(pod("u", container("c", READINESS, LIVENESS)))
         await wait_all_tasks_blocked()
-        assert sorted(probe_tasks()) == ["Liveness probe of c", "Readiness probe of c", "probes of pod u"]
+        assert sorted(probe_tasks()) == ["statuses for probes"]
+        probes = ["Liveness probe of c", "Readiness probe of c", "probes of c", "statuses for probes"]
+        stage.report(of, stage.running())
+        await wait_all_tasks_blocked()
+        assert sorted(probe_tasks()) == probes
+        stage.report(of, stage.waiting())
+        await wait_all_tasks_blocked()
+        assert sorted(probe_tasks()) == ["statuses for probes"]
+        stage.report(of, stage.running(number=2))
+        await wait_all_tasks_blocked()
+        assert sorted(probe_tasks()) == probes
 
 
 # --- readiness reaches the status: TestUpdateReadiness ---
@@ -226,7 +237,7 @@ async def test_results_that_nobody_received_go_with_their_worker(autojump_clock:
         stage.report(of, stage.running())
         await trio.sleep(11)
         assert stage.manager.statistics().updates_waiting == 1
-        stage.manager.stop_liveness_and_startup(of)
+        stage.stop_liveness_and_startup("u", "c")
         assert stage.manager.statistics().updates_waiting == 0
 
 
@@ -238,7 +249,7 @@ async def test_a_sidecar_that_has_started_says_so_before_the_first_sync_plans(au
         of = with_sidecar(STARTUP)
         stage.pods.add_pod(of)
         stage.report(of, stage.running("main", ago=HOURS), stage.running("side", ago=HOURS))
-        stage.manager.add_pod(of)
+        stage.sync(of)
         assert stage.manager.results.of_pod("u").plan.startup == {container_id(name="side"): SUCCESS}
 
 
@@ -249,7 +260,7 @@ async def test_a_container_that_outlived_the_agent_has_no_result_until_a_thresho
         of = pod("u", container("c", READINESS, LIVENESS))
         stage.pods.add_pod(of)
         stage.report(of, stage.running(ago=HOURS, ready=True))
-        stage.manager.add_pod(of)
+        stage.sync(of)
         await trio.sleep(20)
         assert stage.is_ready("u")
         assert stage.manager.results.of_pod("u") is NO_RESULTS
@@ -268,16 +279,16 @@ async def test_liveness_and_startup_end_first_then_a_sidecars_and_readiness_in_t
         of = stage.add(with_sidecar(*ALL))
         stage.report(of, stage.running("main"), stage.running("side"))
         await trio.sleep(5)
-        stage.manager.stop_liveness_and_startup(of)
-        stage.manager.stop_liveness_and_startup(of)
+        stage.stop_liveness_and_startup("u", "main")
+        stage.stop_liveness_and_startup("u", "main")
         assert stage.kinds() == {("u", "main", READINESS), *(("u", "side", kind) for kind in ALL)}
         assert set(stage.manager.results.of_pod("u").plan.liveness) == {container_id(name="side")}
-        stage.manager.stop_container("u", "side")
+        stage.stop_liveness_and_startup("u", "side")
         assert stage.kinds() == {("u", "main", READINESS), ("u", "side", READINESS)}
         await trio.sleep(10)
         assert stage.times(LIVENESS) == stage.times(STARTUP) == []
         assert stage.times(READINESS, "main") == stage.times(READINESS, "side") == [0, 10]
-        stage.manager.remove_pod("u")
+        stage.end("u")
         assert len(stage.manager.results) == 0
         await trio.sleep(60)
         assert len(stage.times()) == 4
@@ -285,11 +296,8 @@ async def test_liveness_and_startup_end_first_then_a_sidecars_and_readiness_in_t
 
 async def test_stopping_what_nobody_probes_is_fine(autojump_clock: MockClock) -> None:
     async with probe_stage() as stage:
-        of = pod("u", container("c", *ALL))
-        stage.manager.stop_liveness_and_startup(of)
-        stage.manager.stop_container("u", "c")
-        stage.add(of)
-        stage.manager.stop_container("u", "another")
+        stage.add(pod("u", container("c", *ALL)))
+        stage.stop_liveness_and_startup("u", "another")
         assert len(stage.kinds()) == 3
 
 
@@ -300,7 +308,7 @@ async def test_a_hanging_answer_is_cut_short_and_says_nothing_any_more(autojump_
         stage.report(of, stage.running())
         await trio.sleep(3)
         assert stage.manager.statistics().asking == 1
-        stage.manager.remove_pod("u")
+        stage.end("u")
         assert stage.manager.results.of_pod("u") is NO_RESULTS
         await wait_all_tasks_blocked()
         assert stage.now() == 3
@@ -318,8 +326,8 @@ async def test_a_pod_that_comes_back_in_the_same_instant_finds_nothing_of_the_on
         stage.report(of, stage.running())
         await trio.sleep(15)
         assert stage.manager.results.of_pod("u").plan.liveness == {container_id(): FAILURE}
-        stage.manager.remove_pod("u")
-        stage.manager.add_pod(of)
+        stage.end("u")
+        stage.sync(of)
         assert stage.manager.results.of_pod("u").plan.liveness == {container_id(): SUCCESS}
         stage.prober.answer = lambda target: True
         await wait_all_tasks_blocked()
@@ -327,15 +335,16 @@ async def test_a_pod_that_comes_back_in_the_same_instant_finds_nothing_of_the_on
         assert stage.times()[-2:] == [15, 15]
         assert stage.manager.results.of_pod("u").plan.liveness == {container_id(): SUCCESS}
         assert stage.manager.results.of_pod("u").outcomes.readiness == {str(container_id()): True}
-        assert sorted(probe_tasks()) == ["Liveness probe of c", "Readiness probe of c", "probes of pod u"]
+        probes = ["Liveness probe of c", "Readiness probe of c", "probes of c", "statuses for probes"]
+        assert sorted(probe_tasks()) == probes
 
 
 async def test_a_pod_that_is_added_and_removed_at_once_leaves_no_task(autojump_clock: MockClock) -> None:
     async with probe_stage() as stage:
         of = stage.add(probed())
-        stage.manager.remove_pod("u")
-        stage.manager.add_pod(of)
-        stage.manager.remove_pod("u")
+        stage.end("u")
+        stage.sync(of)
+        stage.end("u")
         await wait_all_tasks_blocked()
         assert probe_tasks() == []
 
@@ -351,7 +360,7 @@ async def test_a_worker_that_ended_is_made_again_for_a_pod_that_begins_anew(auto
         await trio.sleep(1)
         stage.statuses.remove_orphaned(())
         stage.report(of, stage.running(number=2))
-        stage.manager.add_pod(of)
+        stage.sync(of)
         await wait_all_tasks_blocked()
         assert stage.times() == [0, 2]
 

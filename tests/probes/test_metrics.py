@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trikubelet.api import ObjectMeta, Pod
+from trikubelet.container.probe_results import ProbeResult
 from trikubelet.probes.metrics import BUCKETS, ProbeMetrics, ProbeSamples
 from trikubelet.probes.types import ProbeKey, ProbeKind
-from trikubelet.runtime.plan import ProbeResult
 
 SUCCESS, FAILURE = ProbeResult.SUCCESS, ProbeResult.FAILURE
 

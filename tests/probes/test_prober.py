@@ -11,10 +11,10 @@ import pytest
 import trio
 
 from trikubelet.api import Container, ExecAction, ObjectMeta, Pod, PodSpec, Probe
-from trikubelet.events import EventRecorder, EventType
+from trikubelet.container.model import ContainerID
 from trikubelet.probes.prober import TRIES, Prober
 from trikubelet.probes.types import Outcome, ProbeAnswer, ProbeKind, ProbeTarget
-from trikubelet.runtime.model import ContainerID
+from trikubelet.telemetry.events import EventRecorder, EventType
 
 EXEC = Probe(exec=ExecAction(command=("check",)), timeout_seconds=1)
 FIELDS = {

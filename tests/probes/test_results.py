@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trikubelet.container.model import ContainerID
+from trikubelet.container.probe_results import ProbeResult
 from trikubelet.probes.results import NO_RESULTS, ProbeResultBook
 from trikubelet.probes.types import ProbeKind
-from trikubelet.runtime.model import ContainerID
-from trikubelet.runtime.plan import ProbeResult
 
 A, B = ContainerID("test", "a"), ContainerID("test", "b")
 LIVENESS, READINESS, STARTUP = ProbeKind.LIVENESS, ProbeKind.READINESS, ProbeKind.STARTUP

@@ -20,7 +20,7 @@ from tests.probes.stage import (
     probe,
     probe_stage,
 )
-from trikubelet.runtime.plan import ProbeResult
+from trikubelet.container.probe_results import ProbeResult
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -45,7 +45,7 @@ async def test_a_container_that_runs_already_is_asked_at_once_and_then_each_peri
         of = pod("u", container("c", LIVENESS))
         stage.pods.add_pod(of)
         stage.report(of, stage.running())
-        stage.manager.add_pod(of)
+        stage.sync(of)
         await trio.sleep(35)
         assert stage.times() == [0, 10, 20, 30]
 
@@ -171,7 +171,19 @@ async def test_readiness_is_asked_at_once_again_after_a_restart_of_the_container
         assert [target.container_id for _, target in stage.prober.asked[2:]] == [container_id(2)] * 2
 
 
-async def test_a_container_that_was_replaced_while_it_was_asked_is_asked_again_at_once(
+async def test_each_of_many_containers_that_follow_each_other_without_a_pause_is_asked_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    async with probe_stage() as stage:
+        of = stage.add(pod("u", container("c", READINESS)))
+        for number in range(50):
+            stage.report(of, stage.running(number=number))
+            await trio.sleep(3)
+            assert stage.manager.results.get("u", READINESS, container_id(number)) is ProbeResult.SUCCESS
+        assert stage.times() == [3 * number for number in range(50)]
+
+
+async def test_a_container_that_was_replaced_while_it_was_asked_is_not_waited_for(
     autojump_clock: MockClock,
 ) -> None:
     async with probe_stage() as stage:
@@ -181,7 +193,8 @@ async def test_a_container_that_was_replaced_while_it_was_asked_is_asked_again_a
         await trio.sleep(2)
         stage.report(of, stage.running(number=2))
         await trio.sleep(9)
-        assert stage.times() == [0, 4]
+        assert stage.times() == [0, 2]
+        assert [time - stage.began for time in stage.prober.cancelled] == [2]
         results = stage.manager.results
         assert results.get("u", READINESS, container_id(1)) is None
         assert results.get("u", READINESS, container_id(2)) is ProbeResult.SUCCESS
@@ -208,7 +221,7 @@ async def test_the_first_probes_after_an_agents_start_are_spread_over_their_peri
         for of in pods:
             stage.pods.add_pod(of)
             stage.report(of, stage.running(ago=DAY))
-            stage.manager.add_pod(of)
+            stage.sync(of)
         await trio.sleep(9.99)
         times = stage.times()
         assert len(set(times)) == len(times) == 100
@@ -223,7 +236,7 @@ async def test_an_agent_that_is_older_than_the_period_makes_nobody_wait(autojump
         of = pod("u", container("c", READINESS))
         stage.pods.add_pod(of)
         stage.report(of, stage.running(ago=DAY))
-        stage.manager.add_pod(of)
+        stage.sync(of)
         await wait_all_tasks_blocked()
         assert stage.times() == [0]
 
@@ -244,9 +257,9 @@ async def test_the_first_delay_can_be_cancelled(autojump_clock: MockClock) -> No
         of = pod("u", container("c", LIVENESS))
         stage.pods.add_pod(of)
         stage.report(of, stage.running(ago=DAY))
-        stage.manager.add_pod(of)
+        stage.sync(of)
         await wait_all_tasks_blocked()
-        stage.manager.remove_pod("u")
+        stage.end("u")
         await trio.sleep(20)
         assert stage.times() == []
 
@@ -337,7 +350,7 @@ async def test_probes_are_counted_and_the_time_of_the_good_ones(autojump_clock: 
         assert durations.count == 2
         assert durations.sum == pytest.approx(0.6)
         assert durations.labels["pod"] == "pod-u"
-        stage.manager.remove_pod("u")
+        stage.end("u")
         assert stage.manager.metrics.samples().totals == ()
 
 
@@ -365,7 +378,7 @@ async def test_a_pod_that_is_over_has_no_workers_left(phase: str, autojump_clock
         assert stage.kinds() == set()
         assert len(stage.manager.results) == 0
         assert stage.manager.statistics().pods == 0
-        stage.manager.add_pod(of)
+        stage.sync(of)
         assert stage.kinds() == set()
 
 
@@ -376,7 +389,7 @@ async def test_a_container_that_is_over_has_no_workers_left_beside_one_that_runs
         await trio.sleep(1)
         stage.report(of, stage.ended("a", exit_code=0), stage.running("b"))
         await wait_all_tasks_blocked()
-        stage.manager.add_pod(of)
+        stage.sync(of)
         assert stage.kinds() == {("u", "b", READINESS)}
         await trio.sleep(10)
         assert stage.times(name="a") == [0]

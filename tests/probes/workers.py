@@ -21,10 +21,10 @@ from trikubelet.api import (
     PodStatus,
     Probe,
 )
+from trikubelet.container.model import ContainerID
+from trikubelet.container.probe_results import ProbeResult
 from trikubelet.probes.decisions import Next, Verdict, WorkerSpec, WorkerState, counted, look, look_at, workers_of
 from trikubelet.probes.types import ProbeKind
-from trikubelet.runtime.model import ContainerID
-from trikubelet.runtime.plan import ProbeResult
 
 STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 """When the agent started, and the containers of most tests."""

@@ -11,12 +11,15 @@ import trio
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.clock import TrioClock
-from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.events import EventRecorder
-from trikubelet.grpc import Channel
+from trikubelet.linux.machine_facts import MachineFacts
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.rpc.grpc import Channel
+from trikubelet.runtime.containers.life import PodContainers
+from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.manager import RuntimeManager
-from trikubelet.runtime.options import MachineFacts, RuntimeOptions
+from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.sim import SimulatedRuntime
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.cgroups.interface import PodCgroups
-    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
     from trikubelet.runtime.results import PodSyncResult
 
 
@@ -75,17 +78,36 @@ class Node:
     options: RuntimeOptions
     mounts: FakeMounts
     manager: RuntimeManager
+    nursery: trio.Nursery
+    """What runs for the containers of all pods runs in here."""
+    _containers: dict[str, PodContainers] = attrs.field(factory=dict)
+
+    def containers(self, pod: Pod) -> PodContainers:
+        """Of the pod's life with this manager."""
+        uid = pod.metadata.uid
+        if uid not in self._containers:
+            self._containers[uid] = self.manager.containers_of_pod(self.nursery)
+        return self._containers[uid]
+
+    async def sync_with(
+        self, manager: RuntimeManager, pod: Pod, status: PodRuntimeStatus | None = None
+    ) -> PodSyncResult:
+        """One sync by another manager."""
+        status = status or await self.status(pod)
+        return await manager.sync_pod(pod, status, manager.containers_of_pod(self.nursery))
 
     def another_manager(self, *, cgroups: PodCgroups = NoPodCgroups(), **changes: Any) -> RuntimeManager:  # noqa: B008
         """The manager of an agent that was started again, perhaps with other options."""
         manager = RuntimeManager(
             RuntimeClient(self.channel),
             ImageClient(self.channel),
-            recorder=self.recorder,
-            clock=self.clock,
-            options=attrs.evolve(self.options, **changes),
-            mounts=self.mounts,
-            cgroups=cgroups,
+            RuntimeContext(
+                recorder=self.recorder,
+                clock=self.clock,
+                options=attrs.evolve(self.options, **changes),
+                mounts=self.mounts,
+                cgroups=cgroups,
+            ),
         )
         manager.runtime_name = "simulated"
         return manager
@@ -95,7 +117,7 @@ class Node:
 
     async def sync(self, pod: Pod, **more: Any) -> PodSyncResult:
         """One sync on a fresh status."""
-        return await self.manager.sync_pod(pod, await self.status(pod), **more)
+        return await self.manager.sync_pod(pod, await self.status(pod), self.containers(pod), **more)
 
     async def settle(self, pod: Pod, seconds: float) -> None:
         """Sync every second for a while."""
@@ -111,7 +133,8 @@ class Node:
 
     async def kill(self, pod: Pod, grace_override: int | None = None) -> None:
         running = (await self.status(pod)).as_running_pod("simulated")
-        await self.manager.kill_pod(running, pod, grace_override)
+        deadline = None if grace_override is None else trio.current_time() + grace_override
+        await self.manager.kill_pod(running, pod, self.containers(pod), deadline=deadline)
 
     def said(self, pod: Pod) -> list[tuple[str, str]]:
         """The events of a pod: reason and message."""
@@ -155,10 +178,9 @@ async def node(autojump_clock: MockClock, tmp_path: Path) -> AsyncIterator[Node]
         manager = RuntimeManager(
             RuntimeClient(channel),
             ImageClient(channel),
-            recorder=recorder,
-            clock=clock,
-            options=options,
-            mounts=mounts,
+            RuntimeContext(recorder=recorder, clock=clock, options=options, mounts=mounts),
         )
         await manager.connect()
-        yield Node(sim, channel, clock, recorder, options, mounts, manager)
+        async with trio.open_nursery() as nursery:
+            yield Node(sim, channel, clock, recorder, options, mounts, manager, nursery)
+            nursery.cancel_scope.cancel()

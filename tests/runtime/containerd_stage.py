@@ -18,21 +18,24 @@ from tests.runtime.conftest import FakeMounts, make_container
 from tests.runtime.objects import FakeObjects
 from trikubelet.api import pod_from_dict, set_pod_defaults, validate_pod
 from trikubelet.clock import SystemClock
-from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.events import EventRecorder
-from trikubelet.grpc import open_unix_channel
-from trikubelet.node.runtime_state import RuntimeAbilities, RuntimeState
+from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.container.model import ContainerState
+from trikubelet.linux.machine_facts import MachineFacts
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.manager import RuntimeManager
-from trikubelet.runtime.model import ContainerState
-from trikubelet.runtime.options import MachineFacts, RuntimeOptions
+from trikubelet.runtime.options import RuntimeOptions
+from trikubelet.runtime.state import RuntimeState
+from trikubelet.telemetry.events import EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trikubelet.api import Container, Pod
-    from trikubelet.runtime.credentials.lookup import Credentials
-    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
-    from trikubelet.runtime.pull_records.records import PullRecords
+    from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.runtime.images.credentials.lookup import Credentials
+    from trikubelet.runtime.images.pull_records.records import PullRecords
     from trikubelet.runtime.results import PodSyncResult
 
 POLL: Final = 0.02
@@ -50,13 +53,17 @@ class ContainerdStage:
     objects: FakeObjects
     recorder: EventRecorder
     abilities: Callable[[], RuntimeAbilities]
+    nursery: trio.Nursery
 
     async def status(self, pod: Pod) -> PodRuntimeStatus:
         return await self.manager.get_pod_status(pod.metadata.uid, pod.metadata.name, pod.metadata.namespace)
 
     async def sync(self, pod: Pod) -> PodSyncResult:
         """One sync on a fresh status."""
-        return await self.manager.sync_pod(pod, await self.status(pod))
+        return await self.sync_seen(pod, await self.status(pod))
+
+    async def sync_seen(self, pod: Pod, status: PodRuntimeStatus) -> PodSyncResult:
+        return await self.manager.sync_pod(pod, status, self.manager.containers_of_pod(self.nursery))
 
     async def start(self, pod: Pod) -> None:
         """One sync, without any failure."""
@@ -118,9 +125,9 @@ class ContainerdStage:
     async def destroy(self, pod: Pod) -> None:
         """End a pod; nothing of it may be left."""
         running = (await self.status(pod)).as_running_pod(self.manager.runtime_name)
-        await self.manager.kill_pod(running, pod, 2)
+        await self.manager.kill_pod(running, pod, deadline=trio.current_time() + 2)
         await self.manager.garbage_collect(all_sources_ready=True, is_pod_removed=lambda uid: uid == pod.metadata.uid)
-        self.manager.release(pod.metadata.uid)
+        await self.manager.release(pod.metadata.uid)
         left = await self.status(pod)
         assert (left.container_statuses, left.sandbox_statuses) == ((), ())
 
@@ -159,18 +166,22 @@ async def stage_on(
         manager = RuntimeManager(
             runtime,
             ImageClient(channel),
-            recorder=recorder,
-            clock=clock,
-            options=told,
-            mounts=mounts,
-            objects=objects,
-            abilities=lambda: state.abilities,
-            credentials=credentials,
-            pull_records=pull_records,
+            RuntimeContext(
+                recorder=recorder,
+                clock=clock,
+                options=told,
+                mounts=mounts,
+                objects=objects,
+                abilities=lambda: state.abilities,
+                credentials=credentials,
+                pull_records=pull_records,
+            ),
         )
         await manager.connect()
         await nursery.start(manager.run)
-        yield ContainerdStage(containerd, folder, manager, told, mounts, objects, recorder, lambda: state.abilities)
+        yield ContainerdStage(
+            containerd, folder, manager, told, mounts, objects, recorder, lambda: state.abilities, nursery
+        )
         nursery.cancel_scope.cancel()
 
 

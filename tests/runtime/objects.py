@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.api import ConfigMap, Secret
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

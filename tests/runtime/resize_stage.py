@@ -18,8 +18,9 @@ from trikubelet.cgroups.settings import (
     CgroupSettings,
     pod_settings,
 )
-from trikubelet.cri.client import ImageClient, RuntimeClient
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.runtime.actuated import ActuatedResources
+from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.resize import (
     MeasuredByRuntime,
@@ -106,11 +107,9 @@ class Stage:
         manager = RuntimeManager(
             client,
             ImageClient(node.channel),
-            recorder=node.recorder,
-            clock=node.clock,
-            options=node.options,
-            mounts=node.mounts,
-            resizing=resizing,
+            RuntimeContext(
+                recorder=node.recorder, clock=node.clock, options=node.options, mounts=node.mounts, resizing=resizing
+            ),
         )
         manager.runtime_name = "simulated"
         return cls(node, disk, cgroups, manager)
@@ -130,7 +129,7 @@ class Stage:
 
     async def sync(self, pod: Pod) -> PodSyncResult:
         self.node.sim.calls.clear()
-        return await self.manager.sync_pod(pod, await self.node.status(pod))
+        return await self.node.sync_with(self.manager, pod)
 
     def told(self) -> list[str]:
         """What the runtime was told since the last sync began, without what was asked."""

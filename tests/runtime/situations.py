@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 
 from trikubelet.api import Container, EphemeralContainer, ObjectMeta, Pod, PodSpec, Probe
-from trikubelet.runtime.hashing import hash_container
-from trikubelet.runtime.model import (
+from trikubelet.container.hashing import hash_container
+from trikubelet.container.model import (
     ContainerID,
     ContainerState,
     ContainerStatus,

@@ -24,19 +24,20 @@ from trikubelet.api import (
     SecurityContext,
     Sysctl,
 )
-from trikubelet.cri import v1
-from trikubelet.runtime.container_config import ContainerExtras, ContainerInputs, container_config
-from trikubelet.runtime.dns import DNSSettings
-from trikubelet.runtime.errors import ContainerConfigError, SandboxConfigError
-from trikubelet.runtime.hostname import (
+from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
+from trikubelet.linux.machine_facts import MachineFacts
+from trikubelet.rpc.cri import v1
+from trikubelet.runtime.containers.config import ContainerExtras, ContainerInputs, container_config
+from trikubelet.runtime.containers.security import ImageUser, container_security_context, verify_run_as_non_root
+from trikubelet.runtime.options import RuntimeOptions
+from trikubelet.runtime.sandboxes.config import dotted_sysctl, port_mappings, sandbox_config
+from trikubelet.runtime.sandboxes.dns import DNSSettings
+from trikubelet.runtime.sandboxes.hostname import (
     host_network_hosts_file,
     kernel_hostname,
     managed_hosts_file,
     pod_hostname_and_domain,
 )
-from trikubelet.runtime.options import MachineFacts, RuntimeOptions
-from trikubelet.runtime.sandbox_config import dotted_sysctl, port_mappings, sandbox_config
-from trikubelet.runtime.security import ImageUser, container_security_context, verify_run_as_non_root
 
 OPTIONS = RuntimeOptions(root_dir=Path("/var/lib/agent"), machine=MachineFacts(10**9), cluster_domain="cluster.local")
 META = ObjectMeta(name="web", namespace="default", uid="uid-1", labels={"app": "web"}, annotations={"a": "b"})

@@ -28,25 +28,27 @@ from trikubelet.api import (
     VolumeDevice,
     VolumeMount,
 )
-from trikubelet.cri import v1
-from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.runtime.container import ContainerStarter, StartError, StartRequest, no_extras
-from trikubelet.runtime.container_config import ContainerExtras
-from trikubelet.runtime.dns import DNSSettings
-from trikubelet.runtime.errors import ContainerConfigError
+from trikubelet.container.errors import ContainerConfigError
+from trikubelet.kube_client.object_getter import NoObjects
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.runtime.containers.config import ContainerExtras
+from trikubelet.runtime.containers.container import ContainerStarter, StartError, StartRequest, no_extras
+from trikubelet.runtime.containers.life import PodContainers
+from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.hooks import HookError
-from trikubelet.runtime.images import ImageManager
+from trikubelet.runtime.images.manager import ImageManager
 from trikubelet.runtime.kill import Killer
-from trikubelet.runtime.pod_files import PodFiles
-from trikubelet.runtime.sandbox_config import sandbox_config
+from trikubelet.runtime.sandboxes.config import sandbox_config
+from trikubelet.runtime.sandboxes.dns import DNSSettings
 from trikubelet.runtime.turns import Turns
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.api import Container, Pod
-    from trikubelet.runtime.container import Extras
-    from trikubelet.runtime.hooks import HookRunner
+    from trikubelet.runtime.containers.container import Extras
+from trikubelet.runtime.hooks import HookRunner
 
 
 class Hooks:
@@ -78,21 +80,24 @@ async def start(
     starter = ContainerStarter(
         runtime,
         ImageManager(ImageClient(node.channel), node.recorder),
-        node.recorder,
-        PodFiles(node.options),
-        node.mounts,
-        node.options,
         Turns(1),
-        objects=objects,
-        extras=extras,
+        RuntimeContext(
+            recorder=node.recorder,
+            clock=node.clock,
+            options=node.options,
+            mounts=node.mounts,
+            objects=objects or NoObjects(),
+            extras=extras,
+        ),
         hooks=cast("HookRunner | None", hooks),
-        killer=Killer(runtime, node.recorder),
     )
     config = sandbox_config(pod, 0, DNSSettings(), node.options)
     sandbox_id = await runtime.run_pod_sandbox(config)
     request = {"pod_ips": ["10.0.0.7"], **request}
+    containers = PodContainers(node.nursery, Killer(runtime, node.recorder))
+    status = await node.status(pod)
     return await starter.start(
-        StartRequest(pod, pod.spec.containers[0], await node.status(pod), sandbox_id, config, **request)
+        StartRequest(pod, pod.spec.containers[0], status, sandbox_id, config, containers=containers, **request)
     )
 
 

@@ -14,8 +14,8 @@ import attrs
 import pytest
 
 from tests.runtime.containerd_stage import manifest, stage_on
-from trikubelet.runtime.node_checks import wants_strict_groups
-from trikubelet.runtime.sysctls import SysctlAllowList
+from trikubelet.admission.node_checks import wants_strict_groups
+from trikubelet.admission.sysctls import SysctlAllowList
 
 if TYPE_CHECKING:
     from tests.containerd_node import ContainerdNode
@@ -240,7 +240,7 @@ async def test_a_pod_in_the_nodes_network_has_the_nodes_name_and_addresses(
     async with stage_on(containerd, tmp_path) as stage:
         given = attrs.evolve(await stage.status(pod), ips=("192.168.0.1",))
         devices = set(os.listdir("/sys/class/net"))  # noqa: PTH208 - no folder of anybody's
-        result = await stage.manager.sync_pod(pod, given)
+        result = await stage.sync_seen(pod, given)
         assert result.error is None, result.error
         await stage.ended(pod)
         lines = stage.lines(pod)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trikubelet.cri import v1
+from trikubelet.container.model import ContainerUser
+from trikubelet.rpc.cri import v1
 from trikubelet.runtime.convert import container_status
-from trikubelet.runtime.model import ContainerUser
 
 
 @pytest.mark.parametrize(

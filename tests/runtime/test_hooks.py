@@ -20,11 +20,11 @@ from trikubelet.api import (
     TCPSocketAction,
 )
 from trikubelet.clock import SystemClock
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.cri.errors import CRIError
-from trikubelet.events import EventRecorder
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.hooks import HookError, HookRunner
 from trikubelet.sim.programs import ExecOutcome, Program
+from trikubelet.telemetry.events import EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ async def test_a_sleep_takes_its_seconds(autojump_clock: MockClock, node: Node, 
 
 
 async def test_a_hook_ends_with_its_container(autojump_clock: MockClock, node: Node) -> None:
-    async def ended(pod_uid: str, container_id: str, *, patience: float = 0.0) -> None:
+    async def ended(pod_uid: str, container_id: str, *, delay: float = 0.0) -> None:
         assert pod_uid == "uid-web"
         await trio.sleep(3)
 
@@ -130,7 +130,7 @@ class Asking:
         """The failure's text, empty for none."""
         container = make_container(ports=(ContainerPort(name="web", container_port=action.pop("named_port", 1)),))
         handler = LifecycleHandler(http_get=HTTPGetAction(**action))
-        runner = HookRunner(cast(RuntimeClient, None), self.recorder, self.pod_ips)
+        runner = HookRunner(cast("RuntimeClient", None), self.recorder, self.pod_ips)
         try:
             await runner.run("id", self.pod, container, handler)
         except HookError as error:

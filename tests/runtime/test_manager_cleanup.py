@@ -10,10 +10,10 @@ import trio
 from grpclib.const import Status
 
 from tests.runtime.conftest import Node, make_container, make_pod
-from trikubelet.cri.errors import CRIError
-from trikubelet.runtime.errors import GarbageCollectionError
-from trikubelet.runtime.gc_choice import ContainerGCPolicy
-from trikubelet.runtime.model import ContainerState
+from trikubelet.container.errors import GarbageCollectionError
+from trikubelet.container.model import ContainerState
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.runtime.gc.choice import ContainerGCPolicy
 from trikubelet.sim.programs import Program
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ async def test_logs_of_another_agent_stay(autojump_clock: MockClock, node: Node,
     other = node.another_manager(root_dir=tmp_path / "another root")
     await node.sync(make_pod())
     theirs = make_pod(name="theirs")
-    await other.sync_pod(theirs, await node.status(theirs))
+    await node.sync_with(other, theirs)
     unmarked = tmp_path / "logs" / "default_go_uid-go" / "main" / "0.log"
     unmarked.parent.mkdir(parents=True)
     unmarked.write_text("")

@@ -42,7 +42,7 @@ async def test_a_pod_runs_is_adopted_and_goes_without_a_trace(containerd: Contai
         assert (await stage.status(pod)).ips
     async with stage_on(containerd, tmp_path) as stage:
         status = await stage.status(pod)
-        assert (await stage.manager.sync_pod(pod, status)).results == []
+        assert (await stage.sync_seen(pod, status)).results == []
         assert status.find_container("main") == first
         [seen] = [one for one in await stage.manager.get_pods() if one.uid == pod.metadata.uid]
         assert [one.name for one in seen.containers] == ["main"]

@@ -10,7 +10,7 @@ import trio
 from grpclib.const import Status
 
 from tests.runtime.conftest import Node, make_container, make_pod
-from trikubelet.runtime.errors import KillPodError
+from trikubelet.container.errors import KillPodError
 from trikubelet.runtime.kill import TerminationOrder
 from trikubelet.sim.programs import Program
 

@@ -36,11 +36,11 @@ from tests.oci_image import OciImage, make_root_folder
 from tests.registry_node import RegistryNode, needs_registry, pull_secret
 from tests.runtime.containerd_stage import manifest, stage_on
 from trikubelet.clock import SystemClock
-from trikubelet.runtime.credentials.docker_config import DockerConfigFiles
-from trikubelet.runtime.credentials.lookup import Credentials
-from trikubelet.runtime.pull_records.policy import VerificationPolicy
-from trikubelet.runtime.pull_records.records import PullRecords
-from trikubelet.runtime.pull_records.store import RecordStore
+from trikubelet.runtime.images.credentials.docker_config import DockerConfigFiles
+from trikubelet.runtime.images.credentials.lookup import Credentials
+from trikubelet.runtime.images.pull_records.policy import VerificationPolicy
+from trikubelet.runtime.images.pull_records.records import PullRecords
+from trikubelet.runtime.images.pull_records.store import RecordStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -10,8 +10,8 @@ import trio
 
 from tests.runtime.conftest import Node, make_container, make_pod
 from trikubelet.api import ExecAction, Lifecycle, LifecycleHandler
-from trikubelet.cri.errors import CRIError
-from trikubelet.runtime.errors import GarbageCollectionError, KillPodError
+from trikubelet.container.errors import GarbageCollectionError, KillPodError
+from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.sim import ExecOutcome, FaultKind, Life, Program
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import trio
 from tests.cgroups.fake_driver import FakeDriver
 from tests.runtime.conftest import Node, make_container, make_pod
 from trikubelet.api import EnvVar, EphemeralContainer, VolumeMount
-from trikubelet.cgroups.pods import PodCgroupKeeper
+from trikubelet.cgroups.pods import PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions
-from trikubelet.runtime.model import ContainerState
+from trikubelet.container.model import ContainerState
 from trikubelet.runtime.results import SyncAction
 from trikubelet.sim.programs import Life, Program
 
@@ -42,10 +42,10 @@ async def test_a_new_pod_gets_a_sandbox_and_its_containers(autojump_clock: MockC
 
 
 async def test_a_sandbox_belongs_into_the_cgroup_of_its_pod(autojump_clock: MockClock, node: Node) -> None:
-    cgroups = PodCgroupKeeper(FakeDriver(), ("kubepods",), CgroupOptions(), active_pods=tuple)
+    cgroups = PodCgroupManager(FakeDriver(), ("kubepods",), CgroupOptions(), active_pods=tuple)
     pod, other = make_pod(name="own"), make_pod(name="other")
     manager = node.another_manager(cgroups=cgroups)
-    await manager.sync_pod(pod, await node.status(pod))
+    await node.sync_with(manager, pod)
     await node.sync(other)
     parents = {one.config.metadata.uid: one.config.linux.cgroup_parent for one in node.sim.machine.sandboxes.values()}
     assert parents == {pod.metadata.uid: f"/kubepods/besteffort/pod{pod.metadata.uid}", other.metadata.uid: ""}
@@ -72,7 +72,7 @@ async def test_a_pod_that_runs_is_left_alone(autojump_clock: MockClock, node: No
     before = node.sim.calls.total()
     status = await node.status(pod)
     calls = node.sim.calls.total()
-    result = await node.manager.sync_pod(pod, status)
+    result = await node.manager.sync_pod(pod, status, node.containers(pod))
     assert result.results == []
     assert node.sim.calls.total() == calls
     assert calls - before == 2
@@ -85,7 +85,7 @@ async def test_an_agent_that_was_killed_adopts_what_runs(autojump_clock: MockClo
     started = len(node.sim.runs())
     manager = node.another_manager()
     for _ in range(3):
-        result = await manager.sync_pod(pod, await manager.get_pod_status(pod.metadata.uid))
+        result = await node.sync_with(manager, pod, await manager.get_pod_status(pod.metadata.uid))
         assert result.results == []
     assert len(node.sim.runs()) == started == 2
 
@@ -242,7 +242,7 @@ async def test_a_lost_reply_doubles_nothing(autojump_clock: MockClock, node: Nod
     pod = make_pod()
     status = await node.status(pod)
     node.sim.faults.lose_next_reply(rpc)
-    assert (await node.manager.sync_pod(pod, status)).error is not None
+    assert (await node.manager.sync_pod(pod, status, node.containers(pod))).error is not None
     await trio.sleep(60)
     await node.settle(pod, 3)
     assert [one.name for one in node.sim.running_containers()] == ["main"]
@@ -254,7 +254,7 @@ async def test_a_container_that_was_created_but_not_started_is_collected(autojum
     pod = make_pod()
     status = await node.status(pod)
     node.sim.faults.lose_next_reply("CreateContainer")
-    await node.manager.sync_pod(pod, status)
+    await node.manager.sync_pod(pod, status, node.containers(pod))
     assert (await node.seen(pod, "main")).state is ContainerState.CREATED
     await node.settle(pod, 2)
     assert [run.attempt for run in node.sim.started("main")] == [1]
@@ -347,7 +347,7 @@ async def test_a_runtime_that_is_away_is_an_error_to_be_repaired(autojump_clock:
     pod = make_pod()
     status = await node.status(pod)
     node.sim.restart(downtime=5)
-    result = await node.manager.sync_pod(pod, status)
+    result = await node.manager.sync_pod(pod, status, node.containers(pod))
     assert result.error is not None
     await trio.sleep(30)
     assert (await node.sync(pod)).error is None

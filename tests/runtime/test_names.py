@@ -19,10 +19,8 @@ from trikubelet.api import (
     Pod,
     PodSpec,
 )
-from trikubelet.cri.errors import CRIError
-from trikubelet.runtime.hashing import fnv1a_32, fnv1a_64, go_json_string, hash_container
-from trikubelet.runtime.image_names import ImageName, InvalidImageNameError, parse_image_name, with_default_tag
-from trikubelet.runtime.labels import (
+from trikubelet.container.hashing import hash_container
+from trikubelet.container.labels import (
     ContainerRecord,
     PodIdentity,
     container_annotations,
@@ -32,13 +30,16 @@ from trikubelet.runtime.labels import (
     sandbox_annotations,
     sandbox_labels,
 )
-from trikubelet.runtime.log_paths import (
+from trikubelet.container.messages import describe_duration, describe_error
+from trikubelet.formats.hashing import fnv1a_32, fnv1a_64, go_json_string
+from trikubelet.formats.image_names import ImageName, InvalidImageNameError, parse_image_name, with_default_tag
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.runtime.logs.paths import (
     container_id_of_symlink,
     legacy_symlink_name,
     pod_uid_of_directory,
     restart_count_from_log_names,
 )
-from trikubelet.runtime.wording import describe_duration, describe_error
 
 POD = Pod(
     metadata=ObjectMeta(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import pytest
 
-from tests.runtime.test_resources import amounts, container, pod
+from tests.runtime.containers.test_resources import amounts, container, pod
 from trikubelet.api import Container, Pod, ResourceRequirements
-from trikubelet.runtime.resources import oom_score_adjust
+from trikubelet.runtime.containers.resources import oom_score_adjust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

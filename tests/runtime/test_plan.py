@@ -10,16 +10,10 @@ import pytest
 
 from tests.runtime.situations import SANDBOX, Situation, three_running
 from trikubelet.api import ContainerRestartRule, ContainerRestartRuleOnExitCodes, Probe
-from trikubelet.runtime.model import ContainerID, ContainerState
-from trikubelet.runtime.plan import (
-    KillReason,
-    PodActions,
-    ProbeResult,
-    ProbeResults,
-    compute_pod_actions,
-    inspect_sandbox,
-)
-from trikubelet.runtime.restart_policy import matching_restart_rule, should_restart
+from trikubelet.container.model import ContainerID, ContainerState
+from trikubelet.container.probe_results import ProbeResult, ProbeResults
+from trikubelet.container.restart_policy import matching_restart_rule, should_restart
+from trikubelet.runtime.plan import KillReason, PodActions, compute_pod_actions, inspect_sandbox
 
 SAME = {"sandbox_id": "sandboxID"}
 NEW = {"kill_pod": True, "create_sandbox": True, "sandbox_id": "sandboxID", "attempt": 1}

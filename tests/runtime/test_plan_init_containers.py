@@ -18,8 +18,9 @@ from tests.runtime.situations import (
 )
 from tests.runtime.test_plan import KILL_ONLY, NEW, SAME, check, rule
 from trikubelet.api import EphemeralContainer
-from trikubelet.runtime.model import ContainerID, ContainerState
-from trikubelet.runtime.plan import ProbeResult, ProbeResults, compute_pod_actions
+from trikubelet.container.model import ContainerID, ContainerState
+from trikubelet.container.probe_results import ProbeResult, ProbeResults
+from trikubelet.runtime.plan import compute_pod_actions
 from trikubelet.runtime.reset_plan import ContainerToReset
 
 UNKNOWN = ContainerState.UNKNOWN

@@ -12,9 +12,10 @@ from grpclib.const import Status
 
 from tests.runtime.conftest import Node, make_container, make_pod
 from trikubelet.api import Container, ExecAction, Lifecycle, LifecycleHandler, SleepAction, TCPSocketAction
-from trikubelet.cri.client import RuntimeClient
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.runtime.containers.life import PodContainers, containers_without_pod
 from trikubelet.runtime.hooks import HookRunner
-from trikubelet.runtime.kill import Killer
+from trikubelet.runtime.kill import Grace, Killer
 from trikubelet.runtime.plan import KillReason
 from trikubelet.sim.programs import ExecOutcome, Program
 
@@ -35,26 +36,29 @@ async def no_ips(_: Pod) -> Sequence[str]:
 
 @attrs.define
 class Kills:
-    """A killer on a node, and what it is told of ended containers when `watching`."""
+    """The ends of one pod's containers on a node, and what they are told of ended containers when `watching`."""
 
     node: Node
     watching: bool = False
     killer: Killer = attrs.field(init=False)
+    containers: PodContainers = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         client = RuntimeClient(self.node.channel)
         ended = self.ended if self.watching else None
         hooks = HookRunner(client, self.node.recorder, no_ips, ended=ended)
         self.killer = Killer(client, self.node.recorder, hooks, ended=ended)
+        self.containers = PodContainers(self.node.nursery, self.killer)
 
-    async def ended(self, pod_uid: str, container_id: str, *, patience: float = 0.0) -> None:
+    async def ended(self, pod_uid: str, container_id: str, *, delay: float = 0.0) -> None:
         while any(container.id == container_id for container in self.node.sim.running_containers(pod_uid)):
             await trio.sleep(0.1)
 
     async def kill(self, pod: Pod, grace_override: int | None = None, *, forgotten: bool = False) -> list[SyncResult]:
         """Kill all that runs of a pod; `forgotten`: its manifest is gone."""
         running = (await self.node.status(pod)).as_running_pod("simulated")
-        return await self.killer.kill_pod(running, None if forgotten else pod, grace_override)
+        deadline = None if grace_override is None else trio.current_time() + grace_override
+        return await self.containers.kill_pod(running, None if forgotten else pod, deadline)
 
     async def seconds(self, pod: Pod, grace_override: int | None = None, *, forgotten: bool = False) -> float:
         """How long a kill takes that ends everything."""
@@ -140,9 +144,8 @@ async def test_a_hook_that_cannot_be_run_fails(autojump_clock: MockClock, node: 
     assert FAILED_HOOK in node.said(pod)
 
 
-@pytest.mark.parametrize("background", [True, False])
 async def test_a_mistake_in_running_a_hook_concerns_its_container_only(
-    autojump_clock: MockClock, node: Node, monkeypatch: pytest.MonkeyPatch, background: bool
+    autojump_clock: MockClock, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run(*_: object) -> None:
         raise ExceptionGroup("of a nursery", [UnicodeEncodeError("ascii", "é", 0, 1, "nobody thought of that")])
@@ -151,24 +154,15 @@ async def test_a_mistake_in_running_a_hook_concerns_its_container_only(
     pod = make_pod(with_hook())
     await node.sync(pod)
     kills = Kills(node)
-    async with trio.open_nursery() as nursery:
-        if background:
-            await nursery.start(kills.killer.run)
-        await kills.seconds(pod)
-        nursery.cancel_scope.cancel()
+    await kills.seconds(pod)
     assert FAILED_HOOK in node.said(pod)
 
 
-@pytest.mark.parametrize("background", [True, False])
-async def test_a_sleep_is_a_hook(autojump_clock: MockClock, node: Node, background: bool) -> None:
+async def test_a_sleep_is_a_hook(autojump_clock: MockClock, node: Node) -> None:
     pod = make_pod(sleeping(7))
     await node.sync(pod)
     kills = Kills(node)
-    async with trio.open_nursery() as nursery:
-        if background:
-            await nursery.start(kills.killer.run)
-        assert await kills.seconds(pod) == pytest.approx(7, abs=0.5)
-        nursery.cancel_scope.cancel()
+    assert await kills.seconds(pod) == pytest.approx(7, abs=0.5)
 
 
 async def test_a_pod_without_a_manifest_has_its_hooks_all_the_same(autojump_clock: MockClock, node: Node) -> None:
@@ -196,29 +190,26 @@ async def test_a_single_container_is_killed_with_its_hook(autojump_clock: MockCl
     await node.sync(pod)
     [container] = node.sim.running_containers()
     began = trio.current_time()
-    result = await Kills(node).killer.kill_container(
+    result = await Kills(node).containers.kill_container(
         pod, container.id, "main", message="failed", reason=KillReason.LIVENESS_PROBE
     )
     assert not result.failed
     assert trio.current_time() - began == pytest.approx(4, abs=0.5)
 
 
-# Kills that begin anew
+# Kills that are asked for again
 
 
-async def test_a_hook_goes_on_when_its_kill_begins_anew_and_does_not_run_twice(
+async def test_a_hook_goes_on_when_its_kill_is_asked_for_again_and_does_not_run_twice(
     autojump_clock: MockClock, node: Node
 ) -> None:
     node.sim.program(drains_in(10, sigterm=0))
     pod = make_pod(with_hook())
     await node.sync(pod)
     kills = Kills(node)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(kills.killer.run)
-        with trio.move_on_after(3):
-            await kills.kill(pod)
-        assert await kills.seconds(pod, 20) == pytest.approx(7, abs=0.5)
-        nursery.cancel_scope.cancel()
+    with trio.move_on_after(3):
+        await kills.kill(pod)
+    assert await kills.seconds(pod, 20) == pytest.approx(7, abs=0.5)
     [hook] = node.sim.calls.of("ExecSync")
     assert hook.outcome == "ok"
 
@@ -228,12 +219,9 @@ async def test_a_shorter_grace_is_the_deadline_of_the_hook_that_runs(autojump_cl
     pod = make_pod(with_hook())
     await node.sync(pod)
     kills = Kills(node)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(kills.killer.run)
-        with trio.move_on_after(3):
-            await kills.kill(pod)
-        assert await kills.seconds(pod, 4) == pytest.approx(6, abs=0.5)
-        nursery.cancel_scope.cancel()
+    with trio.move_on_after(3):
+        await kills.kill(pod)
+    assert await kills.seconds(pod, 4) == pytest.approx(6, abs=0.5)
     assert kills.hooks_run == 1
 
 
@@ -242,12 +230,9 @@ async def test_no_grace_ends_a_hook_that_runs(autojump_clock: MockClock, node: N
     pod = make_pod(with_hook())
     await node.sync(pod)
     kills = Kills(node)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(kills.killer.run)
-        with trio.move_on_after(3):
-            await kills.kill(pod)
-        assert await kills.seconds(pod, 0) == pytest.approx(2, abs=0.5)
-        nursery.cancel_scope.cancel()
+    with trio.move_on_after(3):
+        await kills.kill(pod)
+    assert await kills.seconds(pod, 0) == pytest.approx(2, abs=0.5)
     assert kills.hooks_run == 1
 
 
@@ -262,7 +247,7 @@ async def test_a_hook_that_is_over_does_not_run_again(autojump_clock: MockClock,
     assert kills.hooks_run == 1
 
 
-async def test_without_a_background_a_hook_is_cut_with_its_kill_and_does_not_run_again(
+async def test_without_a_pods_life_a_hook_is_cut_with_its_kill_and_does_not_run_again(
     autojump_clock: MockClock, node: Node
 ) -> None:
     node.sim.program(drains_in(10))
@@ -270,7 +255,10 @@ async def test_without_a_background_a_hook_is_cut_with_its_kill_and_does_not_run
     await node.sync(pod)
     kills = Kills(node)
     with trio.move_on_after(3):
-        await kills.kill(pod)
+        async with containers_without_pod(kills.killer) as containers:
+            await containers.kill_pod((await node.status(pod)).as_running_pod("simulated"), pod)
+    [hook] = node.sim.calls.of("ExecSync")
+    assert hook.outcome != "ok"
     assert await kills.seconds(pod, 5) == pytest.approx(5, abs=0.5)
     assert kills.hooks_run == 1
 
@@ -279,13 +267,32 @@ async def test_what_was_begun_is_forgotten_when_the_container_has_ended(autojump
     pod = make_pod(sleeping(5))
     await node.sync(pod)
     kills = Kills(node)
-    hooks = kills.killer._pre_stop
-    assert hooks is not None
     with trio.move_on_after(3):
         await kills.kill(pod)
-    assert hooks.remembered == 1
+    assert kills.killer.hooks_begun == 1
     await kills.seconds(pod)
-    assert hooks.remembered == 0
+    await trio.testing.wait_all_tasks_blocked()
+    assert kills.killer.hooks_begun == 0
+
+
+async def test_what_was_begun_is_forgotten_also_when_nobody_awaited_the_containers_end(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(Program.exits(20))
+    pod = make_pod(sleeping(15), restart_policy="Never")
+    await node.sync(pod)
+    running = (await node.status(pod)).as_running_pod("simulated")
+
+    async def collect() -> None:
+        await node.manager.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: False)
+
+    with trio.move_on_after(3):
+        await node.manager.kill_pod(running, pod)
+    await collect()
+    assert node.manager._killer.hooks_begun == 1, "it must not run again in there"
+    await trio.sleep(30)
+    await collect()
+    assert node.manager._killer.hooks_begun == 0
 
 
 # Containers that end early
@@ -299,20 +306,16 @@ async def test_a_container_that_ends_by_itself_ends_its_hook(autojump_clock: Moc
     assert FAILED_HOOK not in node.said(pod)
 
 
-async def test_a_hook_in_the_background_ends_with_its_container(autojump_clock: MockClock, node: Node) -> None:
+async def test_nothing_is_left_of_a_kill_when_its_container_has_ended_by_itself(
+    autojump_clock: MockClock, node: Node
+) -> None:
     node.sim.program(Program.exits(10))
     pod = make_pod(sleeping(25), restart_policy="Never")
     await node.sync(pod)
     kills = Kills(node, watching=True)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(kills.killer.run)
-        assert await kills.seconds(pod) == pytest.approx(10, abs=0.5)
-        await trio.testing.wait_all_tasks_blocked()
-        hooks = kills.killer._pre_stop
-        assert hooks is not None
-        assert hooks._background is not None
-        assert not hooks._background.child_tasks
-        nursery.cancel_scope.cancel()
+    assert await kills.seconds(pod) == pytest.approx(10, abs=0.5)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not node.nursery.child_tasks
     assert FAILED_HOOK not in node.said(pod)
 
 
@@ -349,6 +352,29 @@ async def test_a_container_whose_stop_failed_and_that_ended_holds_up_no_sidecar(
 
 
 # Stops that are asked for again
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_grace_that_gets_shorter_in_the_moment_in_which_a_stop_begins_is_not_missed(
+    autojump_clock: MockClock, node: Node, steps: int
+) -> None:
+    node.sim.program(Program.runs_forever(sigterm=None))
+    for number in range(10):
+        pod = make_pod(name=f"web-{number}")
+        await node.sync(pod)
+        [container] = node.sim.running_containers()
+        began = trio.current_time()
+        grace = Grace(began + 30)
+
+        async def shorten(grace: Grace) -> None:
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            grace.shorten(trio.current_time() + 3)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Kills(node).killer.stop_container, container.id, grace)
+            nursery.start_soon(shorten, grace)
+        assert trio.current_time() - began == pytest.approx(3, abs=0.5)
 
 
 @pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED])

@@ -24,9 +24,9 @@ from trikubelet.cgroups.settings import (
     cpu_shares,
     pod_settings,
 )
-from trikubelet.cri.client import RuntimeClient
+from trikubelet.container.model import ContainerID
+from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.runtime.actuated import ActuatedResources
-from trikubelet.runtime.model import ContainerID
 from trikubelet.runtime.resize import (
     MemoryUse,
     PodResizer,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.api import Pod
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
 
 
 def resources(amounts: Amounts) -> ResourceRequirements:

@@ -11,8 +11,9 @@ import pytest
 from tests.runtime.situations import Situation, status_of, three_initialized, three_running, three_sidecars
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates
 from trikubelet.api import Container, ContainerResizePolicy, ObjectMeta, Pod, PodSpec, Quantity, ResourceRequirements
-from trikubelet.runtime.model import ContainerID, ContainerState, PodRuntimeStatus, RuntimeResources
-from trikubelet.runtime.plan import ProbeResult, ProbeResults, compute_pod_actions
+from trikubelet.container.model import ContainerID, ContainerState, PodRuntimeStatus, RuntimeResources
+from trikubelet.container.probe_results import ProbeResult, ProbeResults
+from trikubelet.runtime.plan import compute_pod_actions
 from trikubelet.runtime.resize_plan import (
     ActuatedPod,
     Amounts,

@@ -236,7 +236,7 @@ async def test_a_record_goes_with_its_pod(autojump_clock: MockClock, node: Node)
     again = stage.killed()
     await again.manager.garbage_collect(all_sources_ready=True, is_pod_removed=lambda uid: uid == "uid-web")
     assert again.manager.actuated("uid-web") is None
-    stage.manager.release("uid-web")
+    await stage.manager.release("uid-web")
     assert stage.manager.actuated("uid-web") is None
 
 

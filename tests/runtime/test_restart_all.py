@@ -9,7 +9,7 @@ import trio
 
 from tests.runtime.conftest import Node, make_container, make_pod
 from trikubelet.api import pod_from_dict, set_pod_defaults
-from trikubelet.runtime.model import ContainerState
+from trikubelet.container.model import ContainerState
 from trikubelet.runtime.results import SyncAction
 from trikubelet.sim import Program, SimulatedRuntime
 from trikubelet.sim.node import SimulatedNode, simulated_node

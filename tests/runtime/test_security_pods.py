@@ -9,19 +9,20 @@ import pytest
 
 from tests.runtime.conftest import Node, make_pod
 from trikubelet.api import AppArmorProfile, Container, ObjectMeta, Pod, PodSecurityContext, PodSpec
-from trikubelet.cri import v1
-from trikubelet.runtime.dns import DNSSettings
-from trikubelet.runtime.errors import SandboxConfigError
-from trikubelet.runtime.hostname import kernel_hostname, pod_hostname_and_domain
-from trikubelet.runtime.options import MachineFacts, RuntimeOptions
-from trikubelet.runtime.sandbox_config import sandbox_config
-from trikubelet.runtime.security import (
+from trikubelet.api.security_context import apparmor_profile
+from trikubelet.container.errors import SandboxConfigError
+from trikubelet.linux.machine_facts import MachineFacts
+from trikubelet.rpc.cri import v1
+from trikubelet.runtime.containers.security import (
     ImageUser,
-    apparmor_profile,
     container_security_context,
     namespace_options,
     sandbox_security_context,
 )
+from trikubelet.runtime.options import RuntimeOptions
+from trikubelet.runtime.sandboxes.config import sandbox_config
+from trikubelet.runtime.sandboxes.dns import DNSSettings
+from trikubelet.runtime.sandboxes.hostname import kernel_hostname, pod_hostname_and_domain
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -27,11 +27,12 @@ from trikubelet.api import (
     Secret,
     TCPSocketAction,
 )
-from trikubelet.cri.client import ImageClient, RuntimeClient
-from trikubelet.node.runtime_state import HandlerAbilities, RuntimeAbilities
+from trikubelet.container.abilities import HandlerAbilities, RuntimeAbilities
+from trikubelet.container.model import PodRuntimeStatus
 from trikubelet.pods.retry import failure
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.manager import RuntimeManager
-from trikubelet.runtime.model import PodRuntimeStatus
 from trikubelet.runtime.results import PodSyncResult, SyncAction
 from trikubelet.sim.programs import Program
 
@@ -49,18 +50,14 @@ def manager_on(stage: Node, **parts: Any) -> RuntimeManager:
     manager = RuntimeManager(
         RuntimeClient(stage.channel),
         ImageClient(stage.channel),
-        recorder=stage.recorder,
-        clock=stage.clock,
-        options=stage.options,
-        mounts=stage.mounts,
-        **parts,
+        RuntimeContext(recorder=stage.recorder, clock=stage.clock, options=stage.options, mounts=stage.mounts, **parts),
     )
     manager.runtime_name = "simulated"
     return manager
 
 
 async def sync_with(node: Node, pod: Pod, **parts: Any) -> PodSyncResult:
-    return await manager_on(node, **parts).sync_pod(pod, await node.status(pod))
+    return await node.sync_with(manager_on(node, **parts), pod)
 
 
 def only(result: PodSyncResult) -> SyncResult:
@@ -98,7 +95,7 @@ async def test_a_pod_in_the_nodes_network_keeps_the_nodes_addresses(autojump_clo
     pod = make_pod(make_container(env=(variable,)), host_network=True)
     status = attrs.evolve(await node.status(pod), ips=("192.168.0.1",))
     ready: list[tuple[str, ...]] = []
-    await node.manager.sync_pod(pod, status, on_sandbox_ready=lambda _, ips: ready.append(ips))
+    await node.manager.sync_pod(pod, status, node.containers(pod), on_sandbox_ready=lambda _, ips: ready.append(ips))
     assert ready == [("192.168.0.1",)]
     [container] = node.sim.running_containers()
     assert {one.key: one.value for one in container.config.envs}["IP"] == b"192.168.0.1"
@@ -152,7 +149,7 @@ async def test_settings_that_a_sandbox_cannot_have_are_told_in_the_kubelets_word
     bad = attrs.evolve(pod, spec=attrs.evolve(pod.spec, set_hostname_as_fqdn=True, hostname="h" * 60, subdomain="s"))
     options = attrs.evolve(node.options, cluster_domain="cluster.local")
     manager = manager_on(attrs.evolve(node, options=options))
-    failed = only(await manager.sync_pod(bad, await node.status(pod)))
+    failed = only(await node.sync_with(manager, bad))
     said = node.said(pod)[said_before:]
     if exists:
         assert (failed.action, failed.reason) == (SyncAction.CONFIG_POD_SANDBOX, "ConfigPodSandboxError")
@@ -181,7 +178,7 @@ async def test_a_sandbox_is_made_with_the_handler_of_its_runtime_class(autojump_
         abilities = RuntimeAbilities(handlers={"runsc": HandlerAbilities(recursive_read_only_mounts=True)})
         manager = manager_on(node, objects=FakeObjects(handlers={"gvisor": "runsc"}), abilities=lambda: abilities)
         assert not manager.mounts_read_only_recursively(pod)
-        assert (await manager.sync_pod(pod, await node.status(pod))).error is None
+        assert (await node.sync_with(manager, pod)).error is None
         await sync_with(node, make_pod(name="plain"))
     assert handlers == ["runsc", ""]
     assert manager.mounts_read_only_recursively(pod)
@@ -240,7 +237,7 @@ async def test_pods_are_told_what_the_node_is_when_they_start(autojump_clock: Mo
     for name, ip, memory in (("before", "10.1.0.1", "1Gi"), ("after", "10.2.0.2", "2Gi")):
         values.ip, values.memory = ip, memory
         pod = make_pod(make_container(env=asked), name=name)
-        await manager.sync_pod(pod, await node.status(pod))
+        await node.sync_with(manager, pod)
         container = next(
             one for one in node.sim.running_containers() if one.config.labels["io.kubernetes.pod.name"] == name
         )
@@ -284,14 +281,14 @@ async def test_a_pod_with_users_of_its_own_has_the_same_in_sandbox_and_container
     abilities = RuntimeAbilities(handlers={"": HandlerAbilities(user_namespaces=True)})
     manager = manager_on(node, abilities=lambda: abilities)
     pod = make_pod(host_users=False)
-    assert (await manager.sync_pod(pod, await node.status(pod))).error is None
+    assert (await node.sync_with(manager, pod)).error is None
     [sandbox], [container] = node.sim.machine.sandboxes.values(), node.sim.running_containers()
     of_sandbox = sandbox.config.linux.security_context.namespace_options.userns_options
     of_container = container.config.linux.security_context.namespace_options.userns_options
     assert of_sandbox == of_container
     assert [one.length for one in of_sandbox.uids] == [65_536]
     assert manager.user_namespaces.statistics()["used"] == 1
-    manager.release("uid-web")
+    await manager.release("uid-web")
     assert manager.user_namespaces.statistics()["used"] == 0
 
 
@@ -306,7 +303,7 @@ async def test_pull_secrets_are_fetched_once_for_all_that_starts_and_not_for_a_p
     pod = make_pod(make_container("a"), make_container("b"), image_pull_secrets=references)
     manager = manager_on(node, objects=objects)
     for _ in range(3):
-        assert (await manager.sync_pod(pod, await node.status(pod))).error is None
+        assert (await node.sync_with(manager, pod)).error is None
     assert objects.asked == ["secret default/mine", "secret default/lost"]
     message = "Unable to retrieve some image pull secrets (lost); attempting to pull the image may not succeed."
     assert ("FailedToRetrieveImagePullSecret", message) in node.said(pod)
@@ -356,7 +353,9 @@ async def test_what_passes_by_itself_is_tried_again_soon(
 ) -> None:
     node.sim.faults.fail_next(rpc, **fault)
     pod = make_pod()
-    result = await node.manager.sync_pod(pod, PodRuntimeStatus(uid="uid-web", name="web", namespace="default"))
+    result = await node.manager.sync_pod(
+        pod, PodRuntimeStatus(uid="uid-web", name="web", namespace="default"), node.containers(pod)
+    )
     assert result.error is not None
     assert result.backoffs == {}
     assert failure(result.error).retry_at == pytest.approx(trio.current_time() + 1, abs=0.1)

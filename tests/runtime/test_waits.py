@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, Probe
-from trikubelet.runtime.backoff import Backoff
+from trikubelet.runtime.backoff import KeyedBackoff
 from trikubelet.runtime.grace import termination_grace_period
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import SyncAction, SyncResult
@@ -14,7 +14,7 @@ from trikubelet.runtime.waiting import MAX_ENTRIES, WaitingReasons
 
 
 def test_waits_double_from_ten_seconds_to_five_minutes() -> None:
-    backoff = Backoff.for_containers()
+    backoff = KeyedBackoff.for_containers()
     waits = []
     now = 0.0
     for _ in range(7):
@@ -25,14 +25,14 @@ def test_waits_double_from_ten_seconds_to_five_minutes() -> None:
 
 
 def test_a_container_waits_from_its_end_on() -> None:
-    backoff = Backoff.for_containers()
+    backoff = KeyedBackoff.for_containers()
     backoff.advance("key", 0, 0)
     assert backoff.in_backoff_since("key", 5, 14.9)
     assert not backoff.in_backoff_since("key", 5, 15)
 
 
 def test_a_container_that_ran_for_more_than_ten_minutes_starts_over() -> None:
-    backoff = Backoff.for_containers()
+    backoff = KeyedBackoff.for_containers()
     backoff.advance("key", 0, 0)
     backoff.advance("key", 0, 10)
     assert not backoff.in_backoff_since("key", 611, 611)
@@ -41,20 +41,20 @@ def test_a_container_that_ran_for_more_than_ten_minutes_starts_over() -> None:
 
 
 def test_ten_minutes_reset_a_container_whatever_the_maximum_is() -> None:
-    backoff = Backoff.for_containers(maximum=30)
+    backoff = KeyedBackoff.for_containers(maximum=30)
     backoff.advance("key", 0, 0)
     backoff.advance("key", 100, 100)
     assert backoff.wait_of("key") == 20
 
 
 def test_a_maximum_below_ten_seconds_is_the_first_wait() -> None:
-    backoff = Backoff.for_containers(maximum=1)
+    backoff = KeyedBackoff.for_containers(maximum=1)
     backoff.advance("key", 0, 0)
     assert backoff.wait_of("key") == 1
 
 
 def test_image_waits_run_from_the_failure_and_reset_after_twice_the_maximum() -> None:
-    backoff = Backoff.for_images()
+    backoff = KeyedBackoff.for_images()
     backoff.advance("key", 100, 100)
     assert backoff.in_backoff_since_update("key", 109.9)
     assert not backoff.in_backoff_since_update("key", 110)
@@ -64,14 +64,14 @@ def test_image_waits_run_from_the_failure_and_reset_after_twice_the_maximum() ->
 
 
 def test_unknown_keys_do_not_wait() -> None:
-    backoff = Backoff.for_images()
+    backoff = KeyedBackoff.for_images()
     assert not backoff.in_backoff_since("key", 0, 0)
     assert not backoff.in_backoff_since_update("key", 0)
     assert backoff.wait_of("key") == 0
 
 
 def test_collecting_forgets_expired_keys_only() -> None:
-    backoff = Backoff.for_containers()
+    backoff = KeyedBackoff.for_containers()
     backoff.advance("old", 0, 0)
     backoff.advance("new", 500, 500)
     backoff.collect(700)

@@ -13,7 +13,7 @@ from trikubelet.sim.programs import ANSWERS_WELL, Late
 
 if TYPE_CHECKING:
     from tests.apiserver.documents import Document
-    from trikubelet.agent import Agent
+    from trikubelet.agent.agent import Agent
     from trikubelet.sim.probing import SimulatedTargets
 
 ILL: Final = ProbeAnswer(Outcome.FAILURE, "HTTP probe failed with statuscode: 500")
@@ -55,7 +55,7 @@ def asked(targets: SimulatedTargets, kind: ProbeKind, container: str = "main", s
 
 def assert_nothing_left(agent: Agent) -> None:
     """No worker, task, result, count or update of any probe."""
-    manager = agent.probes.manager
+    manager = agent.probes
     found = manager.statistics()
     assert (found.pods, found.workers, found.asking, found.results, found.updates_waiting) == (0, 0, 0, 0, 0)
     assert manager.metrics.samples().totals == ()

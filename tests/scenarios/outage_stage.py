@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.apiserver.server import ApiServer
     from tests.apiserver.store import Change
     from tests.apiserver.users import User
-    from trikubelet.server.messages import AnyResponse, Request
+    from trikubelet.http.messages import AnyResponse, Request
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 _PHASES: Final = {"": 0, "Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}

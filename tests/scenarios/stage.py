@@ -20,22 +20,22 @@ import trio
 from tests.apiserver.access import ServerAccess
 from tests.apiserver.builders import pod_document
 from tests.apiserver.server import ApiServer, open_api_server
-from trikubelet.agent_node import MachineView
+from trikubelet.agent.node import MachineView
 from trikubelet.api import Pod, pod_from_dict
-from trikubelet.cluster.client import open_client
-from trikubelet.config.sources.manifests import parse_manifest
+from trikubelet.kube_client.client import open_client
+from trikubelet.linux.machine import Machine
 from trikubelet.node.address_choice import HostAddresses
-from trikubelet.node.machine import Machine
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource, SimulatedNode, simulated_node
+from trikubelet.sources.manifests import parse_manifest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from tests.apiserver.admin import Admin
     from tests.apiserver.documents import Document
-    from trikubelet.agent import Agent
-    from trikubelet.agent_options import AgentOptions, NodeOptions
+    from trikubelet.agent.agent import Agent
+    from trikubelet.agent.options import AgentOptions, NodeOptions
 
 NODE: Final = "simulated"
 """The node's name."""

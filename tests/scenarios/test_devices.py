@@ -9,9 +9,9 @@ import trio
 
 from tests.agent.sim_node import clock_without_threads
 from tests.device_plugin import Brick, ToyPlugin
-from tests.devices.plugin_sockets import PluginSockets
+from tests.node.devices.plugin_sockets import PluginSockets
 from tests.scenarios.stage import NODE, cluster_stage
-from trikubelet.devices.server import FOLDER
+from trikubelet.node.devices.server import FOLDER
 
 if TYPE_CHECKING:
     from pathlib import Path

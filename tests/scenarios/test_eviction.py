@@ -1,6 +1,6 @@
 """A node that runs out of something, from the measurement to what the API server is told of pods and node.
 
-Who goes and in which order is as the kubelet's tables say (`tests/eviction`); here it is what becomes of the pods.
+Who goes and in which order is as the kubelet's tables say (`tests/node/eviction`); here it is what becomes of the pods.
 """
 
 from __future__ import annotations
@@ -12,21 +12,13 @@ import attrs
 import pytest
 import trio
 
-from tests.eviction.situations import left, threshold
-from tests.eviction.test_ten_pods import TEN, ten
 from tests.metrics.lives import families, metrics_of
+from tests.node.eviction.situations import left, threshold
+from tests.node.eviction.test_ten_pods import TEN, ten
 from tests.scenarios.stage import NODE, Stage, cluster_stage
+from trikubelet.config.eviction_values import Layout, Signal
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.eviction.model import (
-    ContainerUsage,
-    FsUsage,
-    Layout,
-    Measurement,
-    Observation,
-    PodMemoryUsage,
-    PodUsage,
-    Signal,
-)
+from trikubelet.node.eviction.model import ContainerUsage, FsUsage, Measurement, Observation, PodMemoryUsage, PodUsage
 from trikubelet.sim import Life, Program
 
 if TYPE_CHECKING:
@@ -77,7 +69,7 @@ def configuration(**fields: Any) -> KubeletConfiguration:
 
 
 def pods_of_all_kinds(stage: Stage) -> None:
-    """The ten of `tests.eviction.test_ten_pods`, as their owners would make them."""
+    """The ten of `tests.node.eviction.test_ten_pods`, as their owners would make them."""
     for name, (priority, requests, _, _) in TEN.items():
         amounts = {resource: str(amount) for resource, amount in requests.items()}
         resources = {"requests": amounts, **({"limits": amounts} if name.startswith("guaranteed") else {})}

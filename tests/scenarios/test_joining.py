@@ -17,7 +17,7 @@ import trio
 from tests.apiserver.builders import node_document
 from tests.scenarios.stage import NODE, Stage, cluster_stage, condition_status, machine_view, told
 from trikubelet import __version__
-from trikubelet.agent_options import NodeOptions
+from trikubelet.agent.options import NodeOptions
 from trikubelet.api import Taint
 
 if TYPE_CHECKING:

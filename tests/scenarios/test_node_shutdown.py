@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from tests.node.shutdown.fake_logind import FakeLogind
 from tests.scenarios.stage import NODE, Stage, cluster_stage
-from tests.shutdown.fake_logind import FakeLogind
 from trikubelet.config.kubelet_configuration import KubeletConfiguration, ShutdownGracePeriod
 from trikubelet.sim import Program
 

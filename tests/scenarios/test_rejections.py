@@ -16,9 +16,9 @@ import trio
 from tests.apiserver.builders import node_document
 from tests.scenarios.stage import NODE, Stage, cluster_stage, machine_view, told
 from trikubelet.admission.admit import NodeAdmission
-from trikubelet.node.runtime_state import RuntimeAbilities
-from trikubelet.runtime.options import MachineFacts
-from trikubelet.runtime.sysctls import SysctlAllowList
+from trikubelet.admission.sysctls import SysctlAllowList
+from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.sim import Program
 
 if TYPE_CHECKING:

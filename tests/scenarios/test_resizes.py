@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from tests.apiserver.documents import Document
-    from trikubelet.cri import v1
+    from trikubelet.rpc.cri import v1
     from trikubelet.sim.machine import Container
 
 MI: Final = 2**20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
-    from trikubelet.cri.client import ImageClient, RuntimeClient
+    from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 
 
 def sandbox_config(

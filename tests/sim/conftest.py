@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 
-from trikubelet.cri.client import ImageClient, RuntimeClient
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.sim import SimulatedRuntime
 
 if TYPE_CHECKING:

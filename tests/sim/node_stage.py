@@ -21,7 +21,7 @@ from trikubelet.sim.watch import Wanted, Watch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trikubelet.agent import Agent
+    from trikubelet.agent.agent import Agent
 
 PROGRAMS: Final = {
     "obedient": Program.runs_forever(),

@@ -8,9 +8,10 @@ import pytest
 from betterproto import serialized_on_wire
 
 from tests.sim.building import container_config, run_pod, sandbox_config
-from trikubelet.cri import v1
-from trikubelet.cri.client import CRIError
-from trikubelet.node.runtime_state import HandlerAbilities, RuntimeState
+from trikubelet.container.abilities import HandlerAbilities
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import CRIError
+from trikubelet.runtime.state import RuntimeState
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -12,8 +12,8 @@ import trio
 from grpclib.const import Status
 
 from tests.sim.building import container_config, run_pod, sandbox_config
-from trikubelet.cri import v1
-from trikubelet.cri.client import CRIError, ImageClient, RuntimeClient
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import CRIError, ImageClient, RuntimeClient
 from trikubelet.sim import FaultKind, Program, SimulatedRuntime
 from trikubelet.sim.images import PullError
 
@@ -37,7 +37,7 @@ async def collected_events(node: Connected) -> AsyncIterator[list[v1.ContainerEv
     events: list[v1.ContainerEventResponse] = []
 
     async def collect() -> None:
-        async with aclosing(cast(Any, node.runtime.container_events())) as stream:
+        async with aclosing(cast("Any", node.runtime.container_events())) as stream:
             async for event in stream:
                 events.append(event)
 
@@ -64,7 +64,7 @@ async def test_a_delay_range_is_drawn_by_the_seed(autojump_clock: MockClock) -> 
         sim.delays["*"] = (0.1, 0.9)
         for _ in range(5):
             await sim.runtime_service.version(v1.VersionRequest())
-        return [cast(float, call.ended_at) - call.time for call in sim.calls.of("Version")]
+        return [cast("float", call.ended_at) - call.time for call in sim.calls.of("Version")]
 
     first = await durations(1)
     assert first == pytest.approx(await durations(1))
@@ -150,7 +150,7 @@ async def test_events_arrive_without_any_call(autojump_clock: MockClock, node: C
 
     async def wait_for_stop() -> None:
         nonlocal arrival
-        async with aclosing(cast(Any, node.runtime.container_events())) as stream:
+        async with aclosing(cast("Any", node.runtime.container_events())) as stream:
             async for event in stream:
                 if event.container_event_type == STOPPED:
                     arrival = trio.current_time()

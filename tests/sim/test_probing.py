@@ -11,9 +11,9 @@ import trio
 
 from tests.sim.building import run_pod
 from trikubelet.api import Container, ExecAction, ObjectMeta, Pod, Probe, TCPSocketAction
-from trikubelet.cri.client import ImageClient, RuntimeClient
+from trikubelet.container.model import ContainerID
 from trikubelet.probes.types import Outcome, ProbeAnswer, ProbeKind, ProbeTarget
-from trikubelet.runtime.model import ContainerID
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.sim import Program, SimulatedRuntime
 from trikubelet.sim.probing import SimulatedTargets
 from trikubelet.sim.programs import HANGS, Late

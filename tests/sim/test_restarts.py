@@ -10,8 +10,8 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from tests.sim.building import container_config, run_pod, sandbox_config
-from trikubelet.cri import v1
-from trikubelet.cri.client import CRIError
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import CRIError
 from trikubelet.sim import ExecOutcome, FaultKind, Life, Program, SimulatedRuntime
 
 if TYPE_CHECKING:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import structlog
 import trio
 
 from tests.sim.node_stage import NodeStage, make_pod
-from trikubelet.housekeeping import Housekeeping
-from trikubelet.pod_syncer import AgentPodSyncer
-from trikubelet.pods import termination, worker_state
+from trikubelet.pods import life as pod_life
+from trikubelet.pods import machine, termination
+from trikubelet.pods.housekeeping import Housekeeping
+from trikubelet.pods.phases import Finished, Phase, WaitingToStart
+from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.pods.retry import RetryPolicy
-from trikubelet.pods.types import PodSyncReport
-from trikubelet.pods.worker_messages import ConfigUpdate, StartWorker, Wake
-from trikubelet.pods.worker_phases import Finished, Phase, WaitingToStart
-from trikubelet.pods.worker_queries import PodStates
-from trikubelet.pods.worker_registry import PodWorkerRegistry
+from trikubelet.pods.states import PodStates
+from trikubelet.pods.syncer import AgentPodSyncer
+from trikubelet.pods.types import KillRuntimePod, PodSyncReport
+from trikubelet.pods.work import ConfigUpdate, new_update
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.runtime import backoff
 from trikubelet.sim.watch import (
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from trikubelet.pods.types import UpdatePodOptions
+    from trikubelet.pods.life import PodLife
+    from trikubelet.pods.phases import Kill
+    from trikubelet.pods.types import Request
 
 
 @contextmanager
@@ -74,8 +78,7 @@ def test_a_sound_agent_breaks_no_promise() -> None:
 
 
 def test_a_sync_that_is_not_called_off_starts_a_container_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    call_off = worker_state._cancel_or_wake
-    monkeypatch.setattr(worker_state, "_cancel_or_wake", lambda state: () if state.in_flight else call_off(state))
+    monkeypatch.setattr(pod_life, "is_in_the_way", lambda _state: False)
     with watched_node() as stage:
         stage.sim.delays["StartContainer"] = 5.0
         stage.put("file", make_pod("one", "web", "obedient", 1))
@@ -110,17 +113,17 @@ def test_a_static_pod_that_does_not_wait_runs_beside_the_one_before(monkeypatch:
 
 
 def test_a_finished_pod_may_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    update = worker_state.update
+    update = machine.update
 
-    def begin_again(state: Phase, options: UpdatePodOptions, now: float) -> worker_state.Step:
-        if not isinstance(state, Finished) or options.pod is None:
-            return update(state, options, now)
-        uid = state.identity.uid
-        pending = ConfigUpdate(pod=options.pod, update_type=options.update_type)
-        return WaitingToStart(identity=state.identity, pending=pending), (StartWorker(uid), Wake(uid))
+    def begin_again(state: Phase, request: Request, now: float) -> Phase:
+        if not isinstance(state, Finished) or isinstance(request, KillRuntimePod):
+            return update(state, request, now)
+        pending = new_update(request)
+        assert isinstance(pending, ConfigUpdate)
+        return WaitingToStart(identity=state.identity, pending=pending)
 
-    monkeypatch.setattr(worker_state, "update", begin_again)
-    monkeypatch.setattr(worker_state, "check_transition", lambda *_: None)
+    monkeypatch.setattr(machine, "update", begin_again)
+    monkeypatch.setattr(machine, "check_transition", lambda *_: None)
     with watched_node() as stage:
         stage.put("file", make_pod("one", "web", "batch", 1))
         stage.pass_time(10)
@@ -144,8 +147,25 @@ def test_a_grace_period_may_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
         assert broken(stage) == [GRACE_SHRINKS]
 
 
+def test_an_end_may_not_be_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    further_kill = termination.further_kill
+
+    def put_off(kill: Kill | None, *rest: Any) -> Kill:
+        later = further_kill(kill, *rest)
+        return later if kill is None else attrs.evolve(later, deadline=kill.deadline + 1)
+
+    monkeypatch.setattr(machine, "further_kill", put_off)
+    with watched_node() as stage:
+        stage.put("api", make_pod("one", "web", "stubborn", 5))
+        stage.pass_time(5)
+        stage.mark_deleted("one", 5)
+        stage.pass_time(1)
+        stage.mark_deleted("one", 5)
+        assert broken(stage) == [GRACE_SHRINKS]
+
+
 def test_an_update_may_not_be_lost_among_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_state, "coalesce", lambda pending, newer: newer if pending is None else pending)
+    monkeypatch.setattr(machine, "coalesce", lambda pending, newer: newer if pending is None else pending)
     with watched_node() as stage:
         stage.sim.delays["StartContainer"] = 5.0
         stage.put("file", make_pod("one", "web", "obedient", 1))
@@ -157,7 +177,13 @@ def test_an_update_may_not_be_lost_among_others(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_worker_may_not_stay_on_the_books(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PodWorkers, "_stop", lambda workers, uid: workers._workers[uid].wake.close())
+    live = PodWorkers._live
+
+    async def live_and_stay(workers: PodWorkers, life: PodLife) -> None:
+        await live(workers, life)
+        workers._lives[life.uid] = life
+
+    monkeypatch.setattr(PodWorkers, "_live", live_and_stay)
     with watched_node() as stage:
         stage.put("file", make_pod("one", "web", "batch", 1))
         stage.pass_time(10)
@@ -205,13 +231,14 @@ def test_what_pods_leave_behind_has_to_be_removed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_task_that_does_not_end_is_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = PodWorkers._work
+    live = PodWorkers._live
 
-    async def work_and_stay(*arguments: Any) -> None:
-        await work(*arguments)
+    async def live_and_stay(*arguments: Any) -> None:
+        await live(*arguments)
+        del arguments
         await trio.sleep_forever()
 
-    monkeypatch.setattr(PodWorkers, "_work", work_and_stay)
+    monkeypatch.setattr(PodWorkers, "_live", live_and_stay)
     with watched_node() as stage:
         stage.put("file", make_pod("one", "web", "obedient", 1))
         stage.end()
@@ -220,29 +247,30 @@ def test_a_task_that_does_not_end_is_a_leak(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_channel_that_is_not_closed_is_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    forgotten = []
-    monkeypatch.setattr(PodWorkers, "_stop", lambda workers, uid: forgotten.append(workers._workers.pop(uid)))
+    kept = []
+    live = PodWorkers._live
+
+    async def live_and_be_remembered(workers: PodWorkers, life: PodLife) -> None:
+        kept.append(life)
+        await live(workers, life)
+
+    monkeypatch.setattr(PodWorkers, "_live", live_and_be_remembered)
     with watched_node() as stage:
         stage.put("file", make_pod("one", "web", "obedient", 1))
-        stage.pass_time(5)
-        stage.remove("one")
-        stage.pass_time(120)  # the worker notices by itself that it was forgotten
         stage.end()
         assert broken(stage) == [NO_LEAKS]
-        assert ": 1 channels " in str(stage.watch.violations[0])
+        assert ": 2 channels" in str(stage.watch.violations[0])
+    assert len(kept) == 1
 
 
 def test_a_scope_that_is_not_left_is_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    collect_periodically = Housekeeping._collect_periodically
-
     async def stay_within(housekeeping: Housekeeping) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(collect_periodically, housekeeping)
-            with ExitStack() as scopes:
-                while True:
-                    await housekeeping._collection_wanted.wait()
-                    scopes.enter_context(trio.CancelScope())
-                    await trio.sleep(1)
+        with ExitStack() as scopes:
+            while True:
+                await housekeeping._collection_wanted.receive()
+                scopes.enter_context(trio.CancelScope())
+                await trio.sleep(1)
+                await housekeeping.collect()
 
     monkeypatch.setattr(Housekeeping, "_collect_periodically", stay_within)
     with watched_node() as stage:

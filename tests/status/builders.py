@@ -21,8 +21,8 @@ from trikubelet.api import (
     PodSpec,
     PodStatus,
 )
-from trikubelet.runtime import model
-from trikubelet.runtime.model import ContainerID, PodRuntimeStatus, SandboxStatus
+from trikubelet.container import model
+from trikubelet.container.model import ContainerID, PodRuntimeStatus, SandboxStatus
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 LOST = "The container could not be located when the pod was deleted.  The container used to be Running"

@@ -20,8 +20,8 @@ from trikubelet.api import (
     ResourceRequirements,
 )
 from trikubelet.cgroups.interface import CgroupReading
-from trikubelet.runtime import model
-from trikubelet.runtime.model import RuntimeResources
+from trikubelet.container import model
+from trikubelet.container.model import RuntimeResources
 from trikubelet.status.actual_resources import ActualResources
 from trikubelet.status.generate import generate_pod_status
 from trikubelet.status.pod_resources import with_pod_resources

@@ -9,7 +9,7 @@ import pytest
 
 from tests.status.builders import ended, observed, pod, running, seen, sidecar, waiting, with_rule
 from trikubelet.api import ContainerStatus, PodCondition, PodReadinessGate, PodStatus
-from trikubelet.runtime.model import PodRuntimeStatus, SandboxStatus
+from trikubelet.container.model import PodRuntimeStatus, SandboxStatus
 from trikubelet.status.conditions import (
     containers_ready_condition,
     initialized_condition,

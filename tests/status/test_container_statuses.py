@@ -34,14 +34,14 @@ from trikubelet.api import (
     ResourceStatus,
     VolumeMount,
 )
-from trikubelet.runtime import model
-from trikubelet.status.container_statuses import Surroundings, container_statuses
+from trikubelet.container import model
+from trikubelet.status.container_statuses import StatusContext, container_statuses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trikubelet.api import Pod
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
 
 A, B = "a", "b"
 
@@ -56,9 +56,9 @@ def statuses(
     reasons: Mapping[str, tuple[str, str]] | None = None,
 ) -> list[ContainerStatus]:
     """The statuses without ids and resources, which most tables are not about."""
-    around = Surroundings(of, now, reasons or {}, restarting)
+    context = StatusContext(of, now, reasons or {}, restarting)
     containers = of.spec.init_containers if init else of.spec.containers
-    return [_bare(one) for one in container_statuses(containers, previous, around, init=init)]
+    return [_bare(one) for one in container_statuses(containers, previous, context, init=init)]
 
 
 def _bare(status: ContainerStatus) -> ContainerStatus:
@@ -158,8 +158,8 @@ def test_a_running_container_shows_what_the_runtime_knows() -> None:
     amounts = {"cpu": Quantity("1")}
     container = Container(name=A, image="i:1", resources=ResourceRequirements(requests=amounts))
     shown = seen(A, started_at=NOW, image="i:1", image_ref="i@sha256:1", restart_count=2)
-    around = Surroundings(pod(container), observed(shown), {})
-    (status,) = container_statuses((container,), (), around)
+    context = StatusContext(pod(container), observed(shown), {})
+    (status,) = container_statuses((container,), (), context)
     assert status.state.running is not None
     assert status.state.running.started_at == NOW
     assert (status.image, status.image_id, status.container_id) == ("i:1", "i@sha256:1", "test://a")
@@ -168,8 +168,8 @@ def test_a_running_container_shows_what_the_runtime_knows() -> None:
 
 def test_the_container_before_is_the_last_state() -> None:
     older = seen(A, "exited", 3, id_="old", reason="Error", message="oops", started_at=NOW, finished_at=NOW)
-    around = Surroundings(pod(A), observed(seen(A, id_="new", restart_count=1), older, seen(A, id_="oldest")), {})
-    (status,) = container_statuses((Container(name=A),), (), around)
+    context = StatusContext(pod(A), observed(seen(A, id_="new", restart_count=1), older, seen(A, id_="oldest")), {})
+    (status,) = container_statuses((Container(name=A),), (), context)
     assert status.state.running is not None
     assert status.last_state.terminated == ContainerStateTerminated(
         exit_code=3, reason="Error", message="oops", started_at=NOW, finished_at=NOW, container_id="test://old"
@@ -259,8 +259,8 @@ def test_mounts_say_how_far_they_are_read_only(
 ) -> None:
     mount = VolumeMount(name="v", mount_path="/v", read_only=read_only, recursive_read_only=wanted)
     container = Container(name=A, volume_mounts=(mount,))
-    around = Surroundings(pod(container), observed(), {}, recursive_read_only=supported)
-    ((found,),) = [one.volume_mounts for one in container_statuses((container,), (), around)]
+    context = StatusContext(pod(container), observed(), {}, recursive_read_only=supported)
+    ((found,),) = [one.volume_mounts for one in container_statuses((container,), (), context)]
     assert (found.name, found.mount_path, found.recursive_read_only) == ("v", "/v", recursive)
 
 
@@ -273,6 +273,8 @@ def test_a_container_says_as_whom_it_runs_when_the_runtime_tells() -> None:
 
 def test_a_container_says_how_its_devices_do() -> None:
     health = ResourceStatus(name="example.com/gpu", resources=(ResourceHealth(resource_id="0", health="Healthy"),))
-    around = Surroundings(pod(A, B), observed(seen(A)), {}, resource_health=lambda name: (health,) if name == A else ())
-    found = container_statuses(around.pod.spec.containers, (), around)
+    context = StatusContext(
+        pod(A, B), observed(seen(A)), {}, resource_health=lambda name: (health,) if name == A else ()
+    )
+    found = container_statuses(context.pod.spec.containers, (), context)
     assert [status.allocated_resources_status for status in found] == [(health,), ()]

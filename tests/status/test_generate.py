@@ -21,7 +21,7 @@ from trikubelet.status.generate import Eviction, generate_pod_status
 from trikubelet.status.probe_outcomes import ProbeOutcomes
 
 if TYPE_CHECKING:
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
 
 A, B, X = "a", "b", "x"
 

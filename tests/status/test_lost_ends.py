@@ -13,7 +13,7 @@ from trikubelet.api import (
     ContainerStatus,
     PodStatus,
 )
-from trikubelet.runtime import model
+from trikubelet.container import model
 from trikubelet.status.lost_ends import with_lost_ends
 
 RUNNING = ContainerState(running=ContainerStateRunning())

@@ -9,9 +9,9 @@ import pytest
 
 from tests.status.builders import NOW, pod, running
 from trikubelet.api import Pod, PodCondition, PodStatus, from_dict, to_dict
-from trikubelet.cluster.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable, CredentialsError
-from trikubelet.cluster.types import Urgency
-from trikubelet.pods.classify import CONFIG_MIRROR_ANNOTATION
+from trikubelet.api.pod_kinds import CONFIG_MIRROR_ANNOTATION
+from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable, CredentialsError
+from trikubelet.kube_client.types import Urgency
 from trikubelet.status.manager import StatusChange
 from trikubelet.status.write_decisions import (
     DeletePod,

@@ -13,14 +13,14 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.cluster.scripted_client import Call, ScriptedClient, lost, status_error
+from tests.kube_client.scripted_client import Call, ScriptedClient, lost, status_error
 from tests.status.builders import pod, running
 from trikubelet.api import Pod, PodCondition, PodStatus
+from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION
 from trikubelet.clock import TrioClock
-from trikubelet.cluster.reflector import Reflector
-from trikubelet.cluster.store import Store
-from trikubelet.cluster.types import PODS, PatchType, Urgency
-from trikubelet.pods.classify import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION
+from trikubelet.kube_client.reflector import Reflector
+from trikubelet.kube_client.store import Store
+from trikubelet.kube_client.types import PODS, PatchType, Urgency
 from trikubelet.pods.manager import PodManager
 from trikubelet.status.manager import StatusManager
 from trikubelet.status.writer import StatusWriter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from trikubelet.cluster.errors import ApiError
+    from trikubelet.kube_client.errors import ApiError
 
 READY = PodCondition(type="Ready", status="True")
 RUNNING = PodStatus(phase="Running", container_statuses=(running("a"),), conditions=(READY,), pod_ip="10.0.0.1")

@@ -14,11 +14,11 @@ from tests.apiserver.server import HOST, ApiServer, open_api_server
 from tests.pods.fake_node import FakeNode, static_pod
 from trikubelet.api import Node, Pod, PodCondition, PodStatus, from_dict
 from trikubelet.clock import TrioClock
-from trikubelet.cluster.client import open_client
-from trikubelet.cluster.errors import ApiUnreachable
-from trikubelet.cluster.reflector import Reflector
-from trikubelet.cluster.store import Store
-from trikubelet.cluster.types import PODS
+from trikubelet.kube_client.client import open_client
+from trikubelet.kube_client.errors import ApiUnreachable
+from trikubelet.kube_client.reflector import Reflector
+from trikubelet.kube_client.store import Store
+from trikubelet.kube_client.types import PODS
 from trikubelet.pods.manager import PodManager
 from trikubelet.pods.mirrors import MirrorPods
 from trikubelet.status.manager import StatusManager

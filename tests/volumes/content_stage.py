@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,19 +14,18 @@ import pytest
 
 from tests.volumes.fake_mounter import FakeMounter
 from trikubelet.api import ConfigMap, Pod, Quantity, Secret, pod_from_dict, set_pod_defaults
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.broadcast import Broadcast, Subscription
+from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.volume_objects import CertificateAndKey, References, Token
+from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.content import ConfigMapKind, ContentKind, DownwardAPIKind, ProjectedKind, SecretKind
 from trikubelet.volumes.model import MountedVolume, SetUpRequest, VolumeSpec
-from trikubelet.volumes.mounter import Mounter
-from trikubelet.volumes.objects import CertificateAndKey, Token
 from trikubelet.volumes.payload.files import PayloadFile
 from trikubelet.volumes.stats import VolumeMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trikubelet.api import ClusterTrustBundleProjection, PodCertificateProjection
 
 T = TypeVar("T")
@@ -47,11 +47,13 @@ class Objects:
     secrets: dict[str, Secret | ObjectError] = attrs.field(factory=dict)
     asked: list[tuple[str, str]] = attrs.field(factory=list)
 
-    def register(self, pod: Pod) -> None: ...
+    @contextmanager
+    def references(self, _uid: str) -> Iterator[References]:
+        yield self
 
-    def unregister(self, uid: str) -> None: ...
+    def follow(self, pod: Pod) -> None: ...
 
-    def subscribe(self, listener: Callable[[str, str, str], None]) -> None: ...
+    changes: Broadcast[tuple[str, str, str]] = attrs.field(factory=Broadcast)
 
     async def config_map(self, namespace: str, name: str) -> ConfigMap:
         self.asked.append((namespace, name))
@@ -90,7 +92,8 @@ class Credentials:
         self.asked.append((volume, index, source.signer_name))
         return CertificateAndKey(b"CHAIN", b"KEY", self.certificate_renew_at)
 
-    def on_change(self, listener: Callable[[str], None]) -> None: ...
+    def changes(self) -> Subscription[str]:
+        return Subscription(None)
 
 
 def _found(answer: T | ObjectError) -> T:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from trikubelet.volumes.mount_table import Mount, MountTable
+from trikubelet.linux.mount_table import Mount, MountTable
+from trikubelet.linux.mounter import Mounter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 @attrs.define
-class FakeMounter:
+class FakeMounter(Mounter):
     """`mounts` is what is mounted, the newest last; a test may add its own."""
 
     mounts: list[Mount] = attrs.field(factory=list)

@@ -40,10 +40,10 @@ from tests.volumes.real_kinds import KnownObjects, OneToken, running_manager
 from tests.volumes.stage import FakeStorage, add_claim, claimed, empty_dir
 from tests.volumes.stage import pod as pod_with
 from trikubelet.api import PersistentVolume, Pod, PodSecurityContext, from_dict, set_pod_defaults, to_dict
-from trikubelet.logs import configure_logging
+from trikubelet.linux.mount_table import MountTable
+from trikubelet.linux.mounter import Mounter
+from trikubelet.telemetry.logs import configure_logging
 from trikubelet.volumes.csi.drivers import Driver, Drivers
-from trikubelet.volumes.linux_mounter import LinuxMounter
-from trikubelet.volumes.mount_table import MountTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -338,7 +338,7 @@ def own_namespace(folder: Path) -> None:
     """Nobody else sees, or keeps, what is mounted from now on."""
     if _libc.unshare(CLONE_NEWNS) or _libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_PRIVATE_EVERYWHERE), None):
         raise OSError(ctypes.get_errno(), "expected root, to have a mount namespace")
-    LinuxMounter().tmpfs(folder, size=None, mode=0o755, group=None, noswap=False)
+    Mounter().tmpfs(folder, size=None, mode=0o755, group=None, noswap=False)
     (folder / "root").mkdir()
 
 

@@ -14,18 +14,18 @@ import attrs
 import trio
 
 from tests.volumes.stage import NODE, FakeCredentials, FakeObjects, FakeStorage, InlineDisk
-from trikubelet import agent_volumes
+from trikubelet.agent import volumes as agent_volumes
 from trikubelet.api import ConfigMap, Pod, Secret
 from trikubelet.clock import SystemClock, WallClock
-from trikubelet.events import EventRecorder
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.volume_objects import Token
+from trikubelet.linux.mounter import Mounter
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.csi.drivers import Drivers
 from trikubelet.volumes.csi.kind import CSIKind
 from trikubelet.volumes.kinds.protocol import Kinds
-from trikubelet.volumes.linux_mounter import LinuxMounter
 from trikubelet.volumes.manager import VolumeManager
-from trikubelet.volumes.objects import Token
 from trikubelet.volumes.stats import VolumeMeter
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from trikubelet.volumes.mounter import Mounter
-    from trikubelet.volumes.objects import PodCredentials, WatchedObjects
+    from trikubelet.kube_client.volume_objects import PodCredentials, WatchedObjects
 
 
 @attrs.define(eq=False)
@@ -101,7 +100,7 @@ async def running_manager(
         "objects": objects,
         "storage": storage,
         "credentials": credentials,
-        "mounter": mounter or LinuxMounter(),
+        "mounter": mounter or Mounter(),
         "disk": InlineDisk(),
     }
     tools = agent_volumes.VolumeTools(**common, allocatable=dict, meter=VolumeMeter(clock))
@@ -109,7 +108,6 @@ async def running_manager(
         **{name: value for name, value in common.items() if name != "objects"},
         node=NODE,
         drivers=drivers or Drivers(),
-        secrets=objects,
     )
     kinds = Kinds.of([*agent_volumes.node_kinds(tools), csi])
     attaching = Attaching(storage, node_name=NODE)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trikubelet.api import PersistentVolume, Pod, from_dict, pod_from_dict
+from trikubelet.linux.mount_table import MountTable
 from trikubelet.volumes.model import SetUpRequest, VolumeSpec
-from trikubelet.volumes.mount_table import MountTable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trikubelet.linux.mount_table import Mount
     from trikubelet.volumes.kinds.protocol import VolumeKind
-    from trikubelet.volumes.mount_table import Mount
 
 UID = "uid-1"
 

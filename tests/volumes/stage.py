@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,18 +30,19 @@ from trikubelet.api import (
     from_dict,
     pod_from_dict,
 )
+from trikubelet.broadcast import Broadcast, Subscription
 from trikubelet.clock import TrioClock
-from trikubelet.events import EventRecorder
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.kinds.protocol import Kinds
 from trikubelet.volumes.manager import VolumeManager
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
-    from trikubelet.volumes.objects import CertificateAndKey, Token
+    from trikubelet.kube_client.volume_objects import CertificateAndKey, References, Token
 
 T = TypeVar("T")
 
@@ -64,11 +65,13 @@ class FakeObjects:
     """`WatchedObjects`; a test tells of changes."""
 
     def __init__(self) -> None:
-        self._listeners: list[Callable[[str, str, str], None]] = []
+        self.changes: Broadcast[tuple[str, str, str]] = Broadcast()
 
-    def register(self, pod: Pod) -> None: ...
+    @contextmanager
+    def references(self, _uid: str) -> Iterator[References]:
+        yield self
 
-    def unregister(self, uid: str) -> None: ...
+    def follow(self, pod: Pod) -> None: ...
 
     async def config_map(self, namespace: str, name: str) -> ConfigMap:
         raise NotImplementedError
@@ -76,19 +79,15 @@ class FakeObjects:
     async def secret(self, namespace: str, name: str) -> Secret:
         raise NotImplementedError
 
-    def subscribe(self, listener: Callable[[str, str, str], None]) -> None:
-        self._listeners.append(listener)
-
     def change(self, plural: str, namespace: str, name: str) -> None:
-        for listener in self._listeners:
-            listener(plural, namespace, name)
+        self.changes.send((plural, namespace, name))
 
 
 class FakeCredentials:
     """`PodCredentials`; a test tells of changes."""
 
     def __init__(self) -> None:
-        self._listeners: list[Callable[[str], None]] = []
+        self._changes: Broadcast[str] = Broadcast()
         self.forgotten: list[str] = []
 
     async def token(self, pod: Pod, audiences: tuple[str, ...], seconds: int | None) -> Token:
@@ -105,12 +104,11 @@ class FakeCredentials:
     ) -> CertificateAndKey:
         raise NotImplementedError
 
-    def on_change(self, listener: Callable[[str], None]) -> None:
-        self._listeners.append(listener)
+    def changes(self) -> Subscription[str]:
+        return self._changes.subscribe()
 
     def change(self, uid: str) -> None:
-        for listener in self._listeners:
-            listener(uid)
+        self._changes.send(uid)
 
 
 class FakeStorage:
@@ -120,14 +118,15 @@ class FakeStorage:
         self.claims: dict[tuple[str, str], PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
         self.attachments: dict[str, VolumeAttachment] = {}
+        self.secrets: dict[tuple[str, str], Secret] = {}
         self.drivers: dict[str, CSIDriver] = {}
         self.node_object = Node(metadata=ObjectMeta(name=NODE, labels={"zone": "a"}))
         self.unavailable = False
         self.attached_volumes: dict[str, str] | None = {}
         self.sizes: list[tuple[str, str]] = []
         """Names of claims and the sizes that were told."""
-        self._attached: list[Callable[[], None]] = []
-        self._driver: list[Callable[[str], None]] = []
+        self.attached_changes: Broadcast[None] = Broadcast()
+        self.csi_driver_changes: Broadcast[str] = Broadcast()
 
     async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
         return await self._found(self.claims, (namespace, name), f'persistentvolumeclaims "{name}" not found')
@@ -138,6 +137,9 @@ class FakeStorage:
     async def attachment(self, name: str) -> VolumeAttachment:
         return await self._found(self.attachments, name, f'volumeattachments "{name}" not found')
 
+    async def secret(self, namespace: str, name: str) -> Secret:
+        return await self._found(self.secrets, (namespace, name), f'secrets "{name}" not found')
+
     async def csi_driver(self, name: str) -> CSIDriver | None:
         await trio.lowlevel.checkpoint()
         return self.known_csi_driver(name)
@@ -147,14 +149,8 @@ class FakeStorage:
             raise ObjectError("no answer", "unavailable")
         return self.drivers.get(name)
 
-    def on_csi_driver(self, listener: Callable[[str], None]) -> None:
-        self._driver.append(listener)
-
     def attached(self) -> dict[str, str] | None:
         return self.attached_volumes
-
-    def on_attached(self, listener: Callable[[], None]) -> None:
-        self._attached.append(listener)
 
     async def node(self) -> Node:
         await trio.lowlevel.checkpoint()
@@ -171,12 +167,10 @@ class FakeStorage:
     def attach(self, names: dict[str, str] | None) -> None:
         """The node's status says so."""
         self.attached_volumes = names
-        for listener in self._attached:
-            listener()
+        self.attached_changes.send(None)
 
     def change_driver(self, name: str) -> None:
-        for listener in self._driver:
-            listener(name)
+        self.csi_driver_changes.send(name)
 
     async def _found(self, known: dict[Any, T], key: object, problem: str) -> T:
         await trio.lowlevel.checkpoint()

@@ -20,19 +20,19 @@ from trikubelet.api import (
     PersistentVolumeClaim,
     PersistentVolumeSpec,
     Quantity,
+    Secret,
     VolumeAttachment,
     VolumeAttachmentStatus,
     VolumeError,
 )
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.broadcast import Broadcast
+from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.volumes.attaching import Attached, Attaching, attachment_problem
 from trikubelet.volumes.csi.rules import attachment_name
 from trikubelet.volumes.errors import TransientVolumeError
 from trikubelet.volumes.model import VolumeSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trio.testing import MockClock
 
 UNIQUE = "kubernetes.io/csi/d^vol-1"
@@ -56,18 +56,18 @@ class FakeStorage:
         self.attachments: dict[str, VolumeAttachment] = {}
         self.driver: CSIDriver | None = None
         self.asked: list[str] = []
-        self._listeners: list[Callable[[], None]] = []
+        self.attached_changes: Broadcast[None] = Broadcast()
+        self.csi_driver_changes: Broadcast[str] = Broadcast()
 
     def attach(self, device: str = "") -> None:
         self.node_says = {UNIQUE: device}
-        for listener in self._listeners:
-            listener()
+        self.attached_changes.send(None)
 
     def attached(self) -> dict[str, str] | None:
         return self.node_says
 
-    def on_attached(self, listener: Callable[[], None]) -> None:
-        self._listeners.append(listener)
+    async def secret(self, namespace: str, name: str) -> Secret:
+        raise NotImplementedError
 
     async def attachment(self, name: str) -> VolumeAttachment:
         await trio.lowlevel.checkpoint()
@@ -82,9 +82,6 @@ class FakeStorage:
 
     def known_csi_driver(self, name: str) -> CSIDriver | None:
         return self.driver
-
-    def on_csi_driver(self, listener: Callable[[str], None]) -> None:
-        raise NotImplementedError
 
     async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
         raise NotImplementedError

@@ -27,7 +27,7 @@ from tests.volumes.content_stage import (
 )
 from tests.volumes.fake_mounter import FakeMounter
 from trikubelet.api import ConfigMap, Quantity
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import VolumeSpec
 

@@ -22,7 +22,7 @@ from tests.volumes.content_stage import (
 )
 from tests.volumes.payload.steps import before_each_step, killed_before
 from trikubelet.api import Quantity
-from trikubelet.volumes.linux_mounter import LinuxMounter
+from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes.payload.files import PayloadFile
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.root
 def real(tmp_path: Path) -> Iterator[Stage]:
     """With the kernel's mounts."""
     stage = filled_stage(tmp_path)
-    stage.mounter = LinuxMounter()
+    stage.mounter = Mounter()
     yield stage
     for found in stage.mounter.table().below(stage.root):
         stage.mounter.unmount(found.point)

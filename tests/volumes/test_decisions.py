@@ -11,7 +11,6 @@ import pytest
 from tests.volumes.stage import pod
 from trikubelet.api import PersistentVolume, PersistentVolumeSpec, Quantity
 from trikubelet.volumes.actual import ActualVolume, PodMount
-from trikubelet.volumes.backoff import FIRST_DELAY, LONGEST_DELAY, Backoff, after_failure
 from trikubelet.volumes.decisions import (
     Action,
     Certainty,
@@ -19,14 +18,15 @@ from trikubelet.volumes.decisions import (
     Failed,
     Operation,
     Outcome,
-    Situation,
     Step,
+    VolumeContext,
     after,
     next_step,
     still_useful,
 )
 from trikubelet.volumes.desired import Obstacle, Wanted
 from trikubelet.volumes.model import MountedVolume, Presence, VolumeSpec
+from trikubelet.volumes.retries import DELAYS, RetryDelay, after_failure
 
 NAME = "kubernetes.io/csi/pv-1"
 SPEC = VolumeSpec("data", "pv-1", "kubernetes.io/csi", persistent=PersistentVolume())
@@ -47,7 +47,7 @@ def actual(staged: Presence = ABSENT, **mounts: PodMount) -> ActualVolume:
 
 
 def step(now: float = 0.0, **situation: Any) -> Step:
-    return next_step(Situation(name=NAME, **situation), now)
+    return next_step(VolumeContext(name=NAME, **situation), now)
 
 
 def action(now: float = 0.0, **situation: Any) -> tuple[Action, str] | None:
@@ -106,19 +106,20 @@ def test_a_renewal_that_is_not_due_is_a_time_to_wake_up() -> None:
 
 def test_an_operation_in_backoff_waits_and_others_do_not() -> None:
     two = {"a": wanted(), "b": wanted("b")}
-    one_waits = {"a": Backoff(Action.SET_UP, 1.0, 10.0)}
-    both_wait = {**one_waits, "b": Backoff(Action.SET_UP, 1.0, 7.0)}
+    one_waits = {"a": RetryDelay(Action.SET_UP, 1.0, 10.0)}
+    both_wait = {**one_waits, "b": RetryDelay(Action.SET_UP, 1.0, 7.0)}
 
-    assert action(wanted=two, backoffs=one_waits) == (Action.SET_UP, "b")
-    assert step(wanted=two, backoffs=both_wait) == Step(None, 7.0)
-    assert action(10.0, wanted={"a": wanted()}, backoffs=one_waits) == (Action.SET_UP, "a")
-    assert action(wanted={"a": wanted()}, backoffs={"a": Backoff(Action.TEAR_DOWN, 1.0, 10.0)}) == (Action.SET_UP, "a")
+    assert action(wanted=two, retries=one_waits) == (Action.SET_UP, "b")
+    assert step(wanted=two, retries=both_wait) == Step(None, 7.0)
+    assert action(10.0, wanted={"a": wanted()}, retries=one_waits) == (Action.SET_UP, "a")
+    other = {"a": RetryDelay(Action.TEAR_DOWN, 1.0, 10.0)}
+    assert action(wanted={"a": wanted()}, retries=other) == (Action.SET_UP, "a")
 
 
 def test_staging_that_failed_for_one_pod_is_not_tried_for_the_next_at_once() -> None:
     two = {"a": wanted(staged=True), "b": wanted("b", staged=True)}
 
-    assert step(wanted=two, backoffs={"": Backoff(Action.STAGE, 1.0, 7.0)}) == Step(None, 7.0)
+    assert step(wanted=two, retries={"": RetryDelay(Action.STAGE, 1.0, 7.0)}) == Step(None, 7.0)
 
 
 @pytest.mark.parametrize(("block", "step_name"), [(False, "SetUp"), (True, "SetUpDevice")])
@@ -256,5 +257,5 @@ def test_backoffs_double_up_to_a_limit_and_start_afresh_for_another_operation() 
 
     assert delays == [0.5, 1, 2, 4, 8, 16, 32, 64, 122, 122, 122, 122]
     assert backoff is not None
-    assert backoff.until == 100 + LONGEST_DELAY
-    assert after_failure(backoff, Action.TEAR_DOWN, 100.0).delay == FIRST_DELAY
+    assert backoff.until == 100 + DELAYS.longest
+    assert after_failure(backoff, Action.TEAR_DOWN, 100.0).delay == DELAYS.first

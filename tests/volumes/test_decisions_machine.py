@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 
 from tests.volumes.stage import pod
 from trikubelet.api import PersistentVolume, PersistentVolumeSpec
-from trikubelet.volumes.book import VolumeBook
+from trikubelet.volumes.actual_state import ActualStateOfWorld
 from trikubelet.volumes.decisions import (
     Action,
     Certainty,
@@ -39,7 +39,7 @@ PODS = ("a", "b", "c")
 
 
 class VolumesOfANode(RuleBasedStateMachine):
-    """A volume that pods share, with the truth about it beside what the book believes.
+    """A volume that pods share, with the truth about it beside what the actual state believes.
 
     Pods come, end, and are released; operations end in every way; the agent is restarted. Never is anything taken down
     while a pod wants it or its containers may run, nor unstaged while a pod may have it.
@@ -52,7 +52,7 @@ class VolumesOfANode(RuleBasedStateMachine):
         self.spec = attrs.evolve(SPEC, persistent=volume)
         self.staged, self.attachable, self.exclusive = staged, attachable, exclusive
         self.now = 0.0
-        self.book = VolumeBook()
+        self.actual = ActualStateOfWorld()
         self.operation: Operation | None = None
         self.wanted: set[str] = set()
         self.containers: set[str] = set()
@@ -73,7 +73,7 @@ class VolumesOfANode(RuleBasedStateMachine):
             refreshes=True,
             request=0,
         )
-        self.book.want(NAME, uid, one)
+        self.actual.want(NAME, uid, one)
         self.wanted.add(uid)
         self.containers.add(uid)
 
@@ -81,15 +81,15 @@ class VolumesOfANode(RuleBasedStateMachine):
     def release(self, uid: str) -> None:
         self.containers.discard(uid)
         self.wanted.discard(uid)
-        self.book.release(uid)
+        self.actual.release(uid)
 
     @rule(uid=st.sampled_from(PODS))
     def refresh(self, uid: str) -> None:
-        self.book.change(NAME, uid, lambda one: attrs.evolve(one, request=one.request + 1))
+        self.actual.change(NAME, uid, lambda one: attrs.evolve(one, request=one.request + 1))
 
     @rule()
     def forgive(self) -> None:
-        self.book.forgive([NAME])
+        self.actual.forgive([NAME])
 
     @rule(seconds=st.sampled_from([0.0, 200.0]))
     def start(self, seconds: float) -> None:
@@ -119,17 +119,17 @@ class VolumesOfANode(RuleBasedStateMachine):
             self.is_staged = True  # at worst
         self.operation = None
         self.wanted.clear()
-        self.book = VolumeBook()
-        self.book.adopt(
+        self.actual = ActualStateOfWorld()
+        self.actual.adopt(
             FoundVolume(uid=uid, unique_name=NAME, spec=self.spec, staged=self.staged) for uid in sorted(self.mounts)
         )
         self.lost = self.lost or (self.is_staged and not self.mounts)
 
     @invariant()
     def what_is_there_is_known(self) -> None:
-        if not hasattr(self, "book"):
+        if not hasattr(self, "actual"):
             return
-        volume = self.book.get(NAME)
+        volume = self.actual.get(NAME)
         known = set() if volume is None else set(volume.actual.mounts)
         going_on = set() if self.operation is None else {self.operation.uid}
         assert self.mounts <= known | going_on
@@ -141,13 +141,13 @@ class VolumesOfANode(RuleBasedStateMachine):
                 assert uid in self.mounts
 
     def teardown(self) -> None:
-        if not hasattr(self, "book"):
+        if not hasattr(self, "actual"):
             return
         if self.operation is not None:
             self._do(self.operation)
             self._finish(self._done(self.operation))
         self._run_dry()
-        volume = self.book.get(NAME)
+        volume = self.actual.get(NAME)
         present = {uid for uid in PODS if volume is not None and volume.actual.is_present(uid)}
         others = self.mounts - self.wanted
         if not self.exclusive:
@@ -159,15 +159,15 @@ class VolumesOfANode(RuleBasedStateMachine):
         self._run_dry()
         assert not self.mounts
         assert not self.is_staged or self.lost
-        assert self.book.names() == ()
-        assert not any(self.book.names_of(uid) for uid in PODS)
+        assert self.actual.names() == ()
+        assert not any(self.actual.names_of(uid) for uid in PODS)
 
     def _run_dry(self) -> None:
         """Let all succeed until nothing is left to do, or only what cannot succeed."""
         for _ in range(60):
             if not self._start():
-                volume = self.book.get(NAME)
-                wake_at = None if volume is None else self.book.next_step(NAME, self.now, may_unstage=True).wake_at
+                volume = self.actual.get(NAME)
+                wake_at = None if volume is None else self.actual.next_step(NAME, self.now, may_unstage=True).wake_at
                 if wake_at is None:
                     return
                 self.now = max(self.now, wake_at)
@@ -181,9 +181,9 @@ class VolumesOfANode(RuleBasedStateMachine):
         assert self.exclusive, "expected an end, things went on and on"
 
     def _start(self) -> bool:
-        if self.book.get(NAME) is None:
+        if self.actual.get(NAME) is None:
             return False
-        operation = self.book.next_step(NAME, self.now, may_unstage=True).operation
+        operation = self.actual.next_step(NAME, self.now, may_unstage=True).operation
         if operation is None:
             return False
         match operation.action:
@@ -197,7 +197,7 @@ class VolumesOfANode(RuleBasedStateMachine):
                 assert operation.uid in self.wanted
                 assert self.is_staged or not self.staged
                 assert not self.exclusive or self.mounts <= {operation.uid}
-        self.book.begin(operation)
+        self.actual.begin(operation)
         self.operation = operation
         return True
 
@@ -206,7 +206,7 @@ class VolumesOfANode(RuleBasedStateMachine):
         operation, self.operation = self.operation, None
         if operation.obstacle is not None:
             outcome = Failed(Certainty.TRANSIENT, "no")
-        self.book.finish(operation, outcome, self.now)
+        self.actual.finish(operation, outcome, self.now)
 
     def _do(self, operation: Operation) -> None:
         """What the operation does to the truth."""
@@ -235,7 +235,7 @@ class VolumesOfANode(RuleBasedStateMachine):
         return Done(mounted=MountedVolume(operation.spec, Path("/x")))
 
     def _wanted_in_book(self) -> dict[str, Wanted]:
-        volume = self.book.get(NAME)
+        volume = self.actual.get(NAME)
         return {} if volume is None else volume.wanted
 
 

@@ -15,18 +15,17 @@ from tests.volumes.set_ups import UID, mounts_below, pod_with, request
 from tests.volumes.test_removal import nest
 from trikubelet.api import Pod, Quantity, pod_from_dict
 from trikubelet.clock import SystemClock
+from trikubelet.linux.mount_table import Mount
+from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.empty_dir import EmptyDirKind, page_size
-from trikubelet.volumes.linux_mounter import LinuxMounter
-from trikubelet.volumes.mount_table import Mount
 from trikubelet.volumes.stats import VolumeMeter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trikubelet.volumes.kinds.protocol import VolumeKind
-    from trikubelet.volumes.mounter import Mounter
 
 MI = 2**20
 
@@ -169,7 +168,7 @@ async def test_a_cancelled_removal_ends_soon_and_is_taken_up_again(
 
 @pytest.mark.root
 async def test_a_foreign_mount_inside_is_an_error_and_its_files_stay(tmp_path: Path) -> None:
-    mounter = LinuxMounter()
+    mounter = Mounter()
     kind = make_kind(tmp_path, mounter)
     asked = request(kind, scratch())
     await kind.set_up(asked)
@@ -269,7 +268,7 @@ async def test_without_root_memory_is_on_disk(tmp_path: Path, monkeypatch: pytes
 async def test_memory_looks_as_the_kubelet_has_it_and_goes_with_the_pod(
     tmp_path: Path, group: int | None, expected: int
 ) -> None:
-    kind = make_kind(tmp_path, LinuxMounter())
+    kind = make_kind(tmp_path, Mounter())
     asked = request(kind, scratch(medium="Memory", sizeLimit="1Mi"), group=group)
     await kind.set_up(asked)
     try:
@@ -290,7 +289,7 @@ async def test_memory_looks_as_the_kubelet_has_it_and_goes_with_the_pod(
 async def test_mounts_are_found_when_the_root_is_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "root").symlink_to("real")
-    kind = make_kind(tmp_path / "root", LinuxMounter())
+    kind = make_kind(tmp_path / "root", Mounter())
     await kind.set_up(request(kind, scratch(medium="Memory")))
     try:
         [mount] = mounts_below(tmp_path / "real")
@@ -410,7 +409,7 @@ async def test_huge_pages_that_the_kernel_does_not_have_are_an_error(tmp_path: P
 
 @pytest.mark.root
 async def test_files_can_be_on_huge_pages(tmp_path: Path) -> None:
-    kind = make_kind(tmp_path, LinuxMounter())
+    kind = make_kind(tmp_path, Mounter())
     asked = request(kind, asking("hugepages-2Mi", medium="HugePages-2Mi"))
     try:
         await kind.set_up(asked)

@@ -11,7 +11,7 @@ import trio
 
 from trikubelet.api import ObjectMeta, Pod
 from trikubelet.clock import TrioClock
-from trikubelet.events import EventRecorder
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.fs_group import apply_fs_group
 

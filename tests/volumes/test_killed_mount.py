@@ -14,7 +14,7 @@ import trio
 from hypothesis import settings
 
 from tests.conftest import NIGHTLY
-from trikubelet.volumes.mount_table import MountTable
+from trikubelet.linux.mount_table import MountTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,14 +17,14 @@ from tests.volumes.fake_mounter import FakeMounter
 from tests.volumes.set_ups import UID, claimed, mounts_below, persistent_volume
 from trikubelet.api import Quantity
 from trikubelet.clock import SystemClock
-from trikubelet.events import EventRecorder
+from trikubelet.linux.mount_table import Mount
+from trikubelet.linux.mounter import Mounter
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 from trikubelet.volumes.kinds import file_systems
 from trikubelet.volumes.kinds.block import DeviceMapper
 from trikubelet.volumes.kinds.local import LocalKind
-from trikubelet.volumes.linux_mounter import LinuxMounter
-from trikubelet.volumes.mount_table import Mount
 from trikubelet.volumes.stats import VolumeMeter
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from trikubelet.api import PersistentVolume
     from trikubelet.volumes.kinds.protocol import VolumeKind
     from trikubelet.volumes.model import MountedVolume, SetUpRequest
-    from trikubelet.volumes.mounter import Mounter
 
 MI = 2**20
 DISK = 32 * MI
@@ -122,7 +121,7 @@ async def test_a_folder_that_cannot_be_bound_leaves_nothing(tmp_path: Path) -> N
 
 @pytest.mark.root
 async def test_a_read_only_folder_is_that_for_root_too_and_stays_when_the_pod_goes(tmp_path: Path) -> None:
-    kind, files = make_kind(tmp_path / "root", LinuxMounter()), tmp_path / "files"
+    kind, files = make_kind(tmp_path / "root", Mounter()), tmp_path / "files"
     files.mkdir()
     (files / "data").write_text("x")
     asked = claimed(kind, local(files), read_only=True)
@@ -131,7 +130,7 @@ async def test_a_read_only_folder_is_that_for_root_too_and_stays_when_the_pod_go
         assert (asked.path / "data").read_text() == "x"
         with pytest.raises(OSError, match="Read-only file system"):
             (asked.path / "data").write_text("y")
-        found = await make_kind(tmp_path / "root", LinuxMounter()).reconstruct(UID, "pv-1")
+        found = await make_kind(tmp_path / "root", Mounter()).reconstruct(UID, "pv-1")
         assert found is not None
         assert kind.unique_name(found, UID) == kind.unique_name(asked.spec, UID)
         usage = await kind.usage(await staged(kind, asked))
@@ -170,7 +169,7 @@ async def test_a_folder_has_no_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize("through_a_link", [False, True])
 async def test_the_files_belong_to_the_first_pods_group(tmp_path: Path, through_a_link: bool) -> None:
     recorder = EventRecorder(SystemClock())
-    kind, files = make_kind(tmp_path / "root", LinuxMounter(), recorder), tmp_path / "files"
+    kind, files = make_kind(tmp_path / "root", Mounter(), recorder), tmp_path / "files"
     files.mkdir()
     (files / "data").write_text("x")
     (tmp_path / "link").symlink_to("files")
@@ -233,7 +232,7 @@ def file_system_of(device: Path) -> str:
 
 @pytest.mark.root
 async def test_a_device_gets_a_file_system_once_and_keeps_its_data(tmp_path: Path, device: Path) -> None:
-    kind = make_kind(tmp_path / "root", LinuxMounter())
+    kind = make_kind(tmp_path / "root", Mounter())
     volume = local(device, mountOptions=["noatime", "commit=7"])
     at = tmp_path / "root/plugins/kubernetes.io/local-volume/mounts/pv-1"
     for uid in ("uid-1", "uid-2"):
@@ -250,7 +249,7 @@ async def test_a_device_gets_a_file_system_once_and_keeps_its_data(tmp_path: Pat
             if uid == "uid-1":
                 data.write_text("kept")
             assert data.read_text() == "kept"
-            found = await make_kind(tmp_path / "root", LinuxMounter()).reconstruct(uid, "pv-1")
+            found = await make_kind(tmp_path / "root", Mounter()).reconstruct(uid, "pv-1")
             assert found is not None
             assert found.persistent is not None
             assert found.persistent.spec.local is not None
@@ -264,7 +263,7 @@ async def test_a_device_gets_a_file_system_once_and_keeps_its_data(tmp_path: Pat
 
 @pytest.mark.root
 async def test_a_device_that_others_have_mounted_is_not_taken_from_them(tmp_path: Path, device: Path) -> None:
-    mounter = LinuxMounter()
+    mounter = Mounter()
     kind, other = make_kind(tmp_path / "root", mounter), tmp_path / "other"
     asked = claimed(kind, local(device))
     at = await kind.stage(asked)
@@ -283,7 +282,7 @@ async def test_a_device_that_others_have_mounted_is_not_taken_from_them(tmp_path
 
 @pytest.mark.root
 async def test_nothing_is_made_on_a_device_for_a_reader(tmp_path: Path, device: Path) -> None:
-    kind = make_kind(tmp_path / "root", LinuxMounter())
+    kind = make_kind(tmp_path / "root", Mounter())
     with pytest.raises(VolumeError) as refused:
         await kind.stage(claimed(kind, local(device), read_only=True))
     at = tmp_path / "root/plugins/kubernetes.io/local-volume/mounts/pv-1"
@@ -300,7 +299,7 @@ async def test_a_device_with_partitions_is_never_formatted(tmp_path: Path, devic
     entry = bytes([0, 0, 2, 0, 0x83, 0, 0, 0]) + (2048).to_bytes(4, "little") + (2048).to_bytes(4, "little")
     device.write_bytes(bytes(446) + entry + bytes(48) + b"\x55\xaa")
     assert await file_systems.what_is_on("data", device) == file_systems.PARTITIONS
-    kind = make_kind(tmp_path / "root", LinuxMounter())
+    kind = make_kind(tmp_path / "root", Mounter())
     with pytest.raises(VolumeError, match="local: failed to mount device"):
         await kind.stage(claimed(kind, local(device)))
     assert await file_systems.what_is_on("data", device) == file_systems.PARTITIONS
@@ -312,7 +311,7 @@ async def test_a_device_with_partitions_is_never_formatted(tmp_path: Path, devic
 async def test_a_file_system_that_nobody_can_make_is_named(
     tmp_path: Path, device: Path, fs_type: str, problem: str
 ) -> None:
-    kind = make_kind(tmp_path / "root", LinuxMounter())
+    kind = make_kind(tmp_path / "root", Mounter())
     with pytest.raises(VolumeError, match=problem):
         await kind.stage(claimed(kind, local(device, fsType=fs_type)))
     assert file_system_of(device) == ""
@@ -329,7 +328,7 @@ async def test_a_file_system_grows_with_its_device(tmp_path: Path) -> None:
     if not may_resize():
         pytest.skip("needs CAP_SYS_RESOURCE")
     file = tmp_path / "disk"
-    kind = make_kind(tmp_path / "root", LinuxMounter())
+    kind = make_kind(tmp_path / "root", Mounter())
     with loop_device(file) as device:
         asked = claimed(kind, local(device))
         at = await kind.stage(asked)
@@ -454,7 +453,7 @@ def loops_on(path: Path) -> list[str]:
 @pytest.mark.root
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_a_block_device_is_mapped_held_open_and_unmapped(tmp_path: Path, device: Path, read_only: bool) -> None:
-    kind = make_kind(tmp_path / "root", LinuxMounter())
+    kind = make_kind(tmp_path / "root", Mounter())
     (tmp_path / "link").symlink_to(device)
     asked = claimed(kind, local(tmp_path / "link", volumeMode="Block"), block=True, read_only=read_only)
     folder = tmp_path / "root/plugins/kubernetes.io~local-volume/volumeDevices/pv-1"
@@ -491,13 +490,13 @@ async def test_a_block_device_is_mapped_held_open_and_unmapped(tmp_path: Path, d
 
 @pytest.mark.root
 async def test_another_device_in_the_place_of_the_pods_is_replaced(tmp_path: Path, device: Path) -> None:
-    kind = make_kind(tmp_path / "root", LinuxMounter())
+    kind = make_kind(tmp_path / "root", Mounter())
     asked = claimed(kind, local(device, volumeMode="Block"), block=True)
     bound = tmp_path / "root/plugins/kubernetes.io~local-volume/volumeDevices/pv-1" / UID
     bound.parent.mkdir(parents=True)
     bound.touch()
     with loop_device(tmp_path / "other", MI) as other:
-        LinuxMounter().bind(other, bound)
+        Mounter().bind(other, bound)
         try:
             await kind.set_up(asked)
             assert bound.stat().st_rdev == device.stat().st_rdev
@@ -516,7 +515,7 @@ async def test_what_is_no_device_is_not_mapped(tmp_path: Path) -> None:
 async def test_a_node_without_losetup_says_so_and_can_clean_up(
     tmp_path: Path, device: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = make_kind(tmp_path / "root", LinuxMounter())
+    kind = make_kind(tmp_path / "root", Mounter())
     asked = claimed(kind, local(device, volumeMode="Block"), block=True)
     with monkeypatch.context() as bare:
         bare.setattr("trikubelet.volumes.kinds.programs._SYSTEM", ())

@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from tests.listening import told_by
 from tests.volumes.stage import (
     Stage,
     config_map,
@@ -136,11 +137,10 @@ async def test_prepare_gives_up_after_two_minutes_and_names_what_is_missing(
 
 
 async def test_a_volume_that_comes_after_prepare_gave_up_wakes_the_pod(stage: Stage, autojump_clock: MockClock) -> None:
-    woken: list[str] = []
     gate = trio.Event()
     stage.kind(CONFIG_MAP, behaviours={"set_up": [gate]})
     async with stage.running() as manager:
-        manager.on_pod_changed(woken.append)
+        woken = told_by(manager.pod_changes)
         with pytest.raises(VolumesNotReadyError):
             await manager.prepare(pod("web", config_map()))
         assert woken == []

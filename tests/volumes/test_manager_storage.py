@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
+from tests.listening import told_by
 from tests.volumes.stage import (
     Stage,
     add_claim,
@@ -16,6 +18,7 @@ from tests.volumes.stage import (
     pod,
     stage,
 )
+from trikubelet.broadcast import follow
 from trikubelet.volumes.errors import (
     AttachLimitError,
     TransientVolumeError,
@@ -139,18 +142,18 @@ async def test_a_volume_for_one_pod_only_is_refused_to_the_second_until_the_firs
 
 
 async def test_a_volume_that_has_to_be_attached_is_reported_in_use_first(
-    stage: Stage, autojump_clock: MockClock
+    stage: Stage, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     add_claim(stage.storage)
     stage.storage.volumes["pv-1"] = _without_csi(stage, "pv-1")
     name = "kubernetes.io/local-volume/pv-1"
     kind = stage.kind("kubernetes.io/local-volume", staged=True, attaching=True)
-    told: list[tuple[str, ...] | None] = []
     async with stage.running() as manager:
         assert manager.in_use() == ()
-        manager.on_in_use_changed(lambda: told.append(manager.in_use()))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(manager.prepare, pod("web", claimed()))
+        told: list[tuple[str, ...] | None] = []
+        nursery.start_soon(follow, manager.in_use_changes.subscribe(), lambda _: told.append(manager.in_use()))
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(manager.prepare, pod("web", claimed()))
             await trio.sleep(1)
             assert manager.in_use() == (name,)
             assert told == [(name,)]
@@ -161,6 +164,7 @@ async def test_a_volume_that_has_to_be_attached_is_reported_in_use_first(
         assert kind.requests[0].device_path == "/dev/sdb"
         await manager.release("uid-web")
         assert manager.in_use() == ()
+        await wait_all_tasks_blocked()
         assert told == [(name,), ()]
 
 
@@ -212,13 +216,13 @@ async def test_a_driver_that_registers_ends_the_backoff(stage: Stage, autojump_c
 async def test_a_driver_object_says_whether_its_volumes_are_attached(stage: Stage, autojump_clock: MockClock) -> None:
     add_claim(stage.storage)
     kind = stage.kind(CSI, attaching=VolumeError("data", "CSIDriver objects are not known yet"))
-    woken: list[str] = []
     async with stage.running() as manager:
-        manager.on_pod_changed(woken.append)
+        woken = told_by(manager.pod_changes)
         with pytest.raises(VolumesNotReadyError, match="not known yet"):
             await manager.prepare(pod("web", claimed()))
         kind.attaching = False
         stage.storage.change_driver("disks.example.com")
+        await wait_all_tasks_blocked()
         assert woken == ["uid-web"]
         await manager.prepare(pod("web", claimed()))
 

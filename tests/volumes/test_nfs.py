@@ -14,19 +14,18 @@ import trio
 from tests.volumes.fake_mounter import FakeMounter
 from tests.volumes.set_ups import UID, claimed, mounts_below, persistent_volume, pod_with, request
 from trikubelet.clock import SystemClock
+from trikubelet.linux.mount_table import Mount, MountTable
+from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 from trikubelet.volumes.kinds import nfs
 from trikubelet.volumes.kinds.nfs import NFSKind
-from trikubelet.volumes.linux_mounter import LinuxMounter
-from trikubelet.volumes.mount_table import Mount, MountTable
 from trikubelet.volumes.stats import VolumeMeter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trikubelet.volumes.kinds.protocol import VolumeKind
-    from trikubelet.volumes.mounter import Mounter
 
 MOUNTS = 'mount -t tmpfs share "$2"'
 FAILS = 'echo "mount.nfs: access denied by server while mounting $1" >&2; exit 32'
@@ -153,7 +152,7 @@ async def test_a_helper_that_does_not_end_is_ended(
 @pytest.mark.root
 async def test_a_mount_of_a_helper_that_failed_is_undone(tmp_path: Path, helper: Helper) -> None:
     helper.does(f"{MOUNTS}; {FAILS}")
-    kind = make_kind(tmp_path, LinuxMounter())
+    kind = make_kind(tmp_path, Mounter())
     asking = request(kind, pod_with(share()))
     with pytest.raises(VolumeError, match="access denied"):
         await kind.set_up(asking)
@@ -186,7 +185,7 @@ async def test_a_mount_that_cannot_be_undone_is_uncertain(tmp_path: Path, helper
 @pytest.mark.root
 async def test_a_share_is_mounted_measured_and_unmounted(tmp_path: Path, helper: Helper) -> None:
     helper.does(MOUNTS)
-    kind = make_kind(tmp_path, LinuxMounter())
+    kind = make_kind(tmp_path, Mounter())
     asking = request(kind, pod_with(share()))
     mounted = await kind.set_up(asking)
     try:
@@ -196,7 +195,7 @@ async def test_a_share_is_mounted_measured_and_unmounted(tmp_path: Path, helper:
         usage = await kind.usage(mounted)
         assert usage is not None
         assert usage.used == 4096
-        found = await make_kind(tmp_path, LinuxMounter()).reconstruct(UID, "data")
+        found = await make_kind(tmp_path, Mounter()).reconstruct(UID, "data")
         assert found is not None
         assert kind.unique_name(found, UID) == kind.unique_name(asking.spec, UID) == "kubernetes.io/nfs/uid-1-data"
     finally:

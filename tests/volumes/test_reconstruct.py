@@ -208,6 +208,8 @@ async def test_what_is_in_use_is_not_known_before_the_nodes_status(stage: Stage,
         assert kind.calls[2:] == ["tear_down pv-1"]
         assert manager.in_use() is None
         stage.storage.attach({name: "/dev/sdb", "kubernetes.io/csi/other": ""})
+        while manager.in_use() is None:
+            await trio.lowlevel.checkpoint()  # the manager has its turn
         assert manager.in_use() == (name,)
         await trio.sleep(1)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.volumes.fake_mounter import FakeMounter
-from trikubelet.volumes.linux_mounter import LinuxMounter
-from trikubelet.volumes.mount_table import MountTable
+from trikubelet.linux.mount_table import MountTable
+from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes.removal import StillMountedError, remove_folder, remove_pod_folder
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def test_a_mount_anywhere_inside_is_found_before_anything_is_touched(layout: Pat
 @pytest.mark.parametrize("table", ["true", "blind"])
 def test_what_is_mounted_inside_is_never_entered(layout: Path, tmp_path: Path, where: str, table: str) -> None:
     """Not even when the mount came after the table was read."""
-    mounter, point = LinuxMounter(), layout / where
+    mounter, point = Mounter(), layout / where
     point.mkdir(parents=True, exist_ok=True)
     source = tmp_path / "source"
     (source / "kubernetes.io~empty-dir").mkdir(parents=True)
@@ -283,7 +283,7 @@ def test_what_is_mounted_inside_is_never_entered(layout: Path, tmp_path: Path, w
 
 @pytest.mark.root
 def test_mounts_are_found_where_the_root_folder_is_behind_a_link(layout: Path, tmp_path: Path) -> None:
-    mounter, point = LinuxMounter(), layout / "containers" / "main"
+    mounter, point = Mounter(), layout / "containers" / "main"
     (tmp_path / "link").symlink_to(layout.parent)
     mounter.tmpfs(point, size=None, mode=0o755, group=None, noswap=False)
     try:

@@ -18,20 +18,21 @@ import attrs
 import pytest
 import trio
 
-from tests.cluster.scripted_client import ScriptedClient, status_error
+from tests.kube_client.pod_scopes import PodScopes
+from tests.kube_client.scripted_client import ScriptedClient, status_error
 from tests.volumes.fake_mounter import FakeMounter
 from tests.volumes.payload.steps import before_each_step
 from tests.volumes.real_kinds import running_manager
 from tests.volumes.stage import pod as pod_with
 from trikubelet.api import ConfigMap, ObjectMeta, Pod, Secret, ServiceAccount, from_dict, set_pod_defaults, to_dict
 from trikubelet.clock import TrioClock
-from trikubelet.cluster.object_watches import ObjectWatches
-from trikubelet.cluster.pod_credentials import ClusterCredentials
-from trikubelet.cluster.pod_objects import PodObjects
-from trikubelet.cluster.tokens import JITTER, Tokens
-from trikubelet.cluster.trust_bundles import TrustBundles
-from trikubelet.cluster.types import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
-from trikubelet.events import EventRecorder
+from trikubelet.kube_client.object_watches import ObjectWatches
+from trikubelet.kube_client.pod_credentials import ClusterCredentials
+from trikubelet.kube_client.pod_objects import PodObjects
+from trikubelet.kube_client.tokens import JITTER, Tokens
+from trikubelet.kube_client.trust_bundles import TrustBundles
+from trikubelet.kube_client.types import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.manager import VolumeManager
 from trikubelet.volumes.operations import LATER
 
@@ -52,13 +53,14 @@ ACCOUNT = ServiceAccount(metadata=ObjectMeta(name="default", namespace="default"
 class World:
     client: ScriptedClient
     objects: PodObjects
+    pods: PodScopes
     manager: VolumeManager
     recorder: EventRecorder
     clock: TrioClock
 
     async def start(self, pod: Pod) -> Path:
         """Have a pod's volumes; the path of the first."""
-        self.objects.register(pod)
+        self.pods.follow(pod)
         await self.manager.prepare(pod)
         path = self.manager.host_path(pod, pod.spec.volumes[0].name)
         assert path is not None
@@ -82,7 +84,7 @@ async def world(root: Path, *objects: Any) -> AsyncIterator[World]:
         async with running_manager(
             root, objects=watched, credentials=credentials, mounter=FakeMounter(), clock=clock, recorder=recorder
         ) as manager:
-            yield World(client, watched, manager, recorder, clock)
+            yield World(client, watched, PodScopes(watched), manager, recorder, clock)
         nursery.cancel_scope.cancel()
 
 

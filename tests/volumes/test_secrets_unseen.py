@@ -24,10 +24,10 @@ from tests.volumes.real_kinds import KnownObjects, OneToken, running_manager
 from tests.volumes.stage import pod as pod_with
 from trikubelet.api import Pod, PodSecurityContext, Secret, set_pod_defaults
 from trikubelet.clock import TrioClock
-from trikubelet.events import EventRecorder
-from trikubelet.logs import configure_logging
+from trikubelet.kube_client.volume_objects import CertificateAndKey, Token
+from trikubelet.telemetry.events import EventRecorder
+from trikubelet.telemetry.logs import configure_logging
 from trikubelet.volumes.errors import VolumesNotReadyError
-from trikubelet.volumes.objects import CertificateAndKey, Token
 from trikubelet.volumes.payload.files import PayloadFile
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ import pytest
 import trio
 
 from tests.volumes.test_removal import nest
+from trikubelet.broadcast import follow
 from trikubelet.clock import SystemClock, TrioClock
+from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes import stats
 from trikubelet.volumes.errors import VolumeError
-from trikubelet.volumes.linux_mounter import LinuxMounter
 from trikubelet.volumes.model import MountedVolume, VolumeSpec, VolumeUsage
 from trikubelet.volumes.removal import remove_folder
 from trikubelet.volumes.stats import MAX_OPEN, UsageRecords, VolumeMeter, disk_usage
@@ -97,7 +98,7 @@ def test_other_file_systems_inside_do_not_count(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     before = disk_usage(tmp_path, lambda: None)
-    mounter = LinuxMounter()
+    mounter = Mounter()
     mounter.tmpfs(inside, size=None, mode=0o755, group=None, noswap=False)
     try:
         (inside / "other").write_bytes(b"x" * 50_000)
@@ -146,7 +147,7 @@ async def test_a_tree_is_measured_with_the_file_system_it_is_on(tmp_path: Path) 
 
 @pytest.mark.root
 async def test_a_volume_with_a_file_system_of_its_own_has_its_figures(tmp_path: Path) -> None:
-    mounter = LinuxMounter()
+    mounter = Mounter()
     mounter.tmpfs(tmp_path, size=2**20, mode=0o755, group=None, noswap=False)
     try:
         (tmp_path / "file").write_bytes(b"x" * 8192)
@@ -298,8 +299,14 @@ async def test_who_wants_to_know_is_told_of_each_measurement(autojump_clock: Moc
     kept = records(measured)
     told: list[tuple[float, str, int | None]] = []
     began = trio.current_time()
-    kept.on_measured(lambda uid, usage: told.append((trio.current_time() - began, uid, usage["one"].used)))
-    await run_for(kept, 20)
+
+    def note(uid: str) -> None:
+        told.append((trio.current_time() - began, uid, kept.of(uid)["one"].used))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow, kept.measured.subscribe(), note)
+        await run_for(kept, 20)
+        nursery.cancel_scope.cancel()
     assert told == [(5, "a", 1)]
 
 

@@ -16,9 +16,10 @@ import pytest
 
 from tests.volumes import link_swapper
 from tests.volumes.fake_mounter import FakeMounter
-from trikubelet.volumes import layout, safe_path
-from trikubelet.volumes.linux_mounter import LinuxMounter
-from trikubelet.volumes.mount_table import MountTable
+from trikubelet.linux import safe_path
+from trikubelet.linux.mount_table import MountTable
+from trikubelet.linux.mounter import Mounter
+from trikubelet.volumes import layout
 from trikubelet.volumes.removal import StillMountedError
 from trikubelet.volumes.subpath import bind_subpath, clean_subpaths
 
@@ -31,8 +32,8 @@ ATTACK = 0.8
 
 
 @pytest.fixture
-def mounter() -> LinuxMounter:
-    return LinuxMounter()
+def mounter() -> Mounter:
+    return Mounter()
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     layout.pod_directory(tmp_path, "uid").mkdir(parents=True)
     yield tmp_path
     for mount in MountTable.read().below(tmp_path):
-        LinuxMounter().unmount(mount.point)
+        Mounter().unmount(mount.point)
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def descriptors() -> int:
 
 
 @pytest.mark.root
-def test_a_folder_is_bound_to_a_place_of_its_own(mounter: LinuxMounter, root: Path, volume: Path) -> None:
+def test_a_folder_is_bound_to_a_place_of_its_own(mounter: Mounter, root: Path, volume: Path) -> None:
     before = descriptors()
     bound = bind_subpath(mounter, volume, "folder", target(root, 3))
     assert bound == root / "pods" / "uid" / "volume-subpaths" / "data" / "main" / "3"
@@ -79,7 +80,7 @@ def test_a_folder_is_bound_to_a_place_of_its_own(mounter: LinuxMounter, root: Pa
 
 
 @pytest.mark.root
-def test_what_was_bound_stays_when_a_link_takes_its_name(mounter: LinuxMounter, root: Path, volume: Path) -> None:
+def test_what_was_bound_stays_when_a_link_takes_its_name(mounter: Mounter, root: Path, volume: Path) -> None:
     bound = bind_subpath(mounter, volume, "folder", target(root))
     (volume / "folder").rename(volume / "moved")
     (volume / "folder").symlink_to("/etc")
@@ -88,7 +89,7 @@ def test_what_was_bound_stays_when_a_link_takes_its_name(mounter: LinuxMounter, 
 
 @pytest.mark.root
 @pytest.mark.parametrize("kind", ["file", "pipe", "socket"])
-def test_what_is_no_folder_is_bound_to_a_file(mounter: LinuxMounter, root: Path, volume: Path, kind: str) -> None:
+def test_what_is_no_folder_is_bound_to_a_file(mounter: Mounter, root: Path, volume: Path, kind: str) -> None:
     thing = volume / "folder" / kind
     if kind != "file":
         os.mknod(thing, stat.S_IFIFO if kind == "pipe" else stat.S_IFSOCK)
@@ -99,9 +100,7 @@ def test_what_is_no_folder_is_bound_to_a_file(mounter: LinuxMounter, root: Path,
 
 
 @pytest.mark.root
-def test_what_is_missing_becomes_a_folder_with_the_volumes_mode(
-    mounter: LinuxMounter, root: Path, volume: Path
-) -> None:
+def test_what_is_missing_becomes_a_folder_with_the_volumes_mode(mounter: Mounter, root: Path, volume: Path) -> None:
     bound = bind_subpath(mounter, volume, "new/deep", target(root))
     for path in (bound, volume / "new", volume / "new" / "deep"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o2775
@@ -117,12 +116,12 @@ def test_the_places_are_the_agents_alone(root: Path, volume: Path) -> None:
 
 @pytest.mark.root
 def test_a_second_call_keeps_what_is_bound(
-    mounter: LinuxMounter, root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
+    mounter: Mounter, root: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = bind_subpath(mounter, volume, "folder", target(root))
     first = MountTable.read().at(bound)
     for call in ("bind", "unmount"):
-        monkeypatch.delattr(LinuxMounter, call)
+        monkeypatch.delattr(Mounter, call)
     assert bind_subpath(mounter, volume, "folder", target(root)) == bound
     monkeypatch.undo()
     assert MountTable.read().below(bound) == [first]
@@ -132,7 +131,7 @@ def test_a_second_call_keeps_what_is_bound(
 @pytest.mark.parametrize("sub_path", ["folder", "folder/file"])
 @pytest.mark.parametrize("next_one", ["other", "other/file"])
 def test_something_else_at_the_name_takes_the_place(
-    mounter: LinuxMounter, root: Path, volume: Path, sub_path: str, next_one: str
+    mounter: Mounter, root: Path, volume: Path, sub_path: str, next_one: str
 ) -> None:
     """A container that starts anew gets what is there now."""
     bind_subpath(mounter, volume, sub_path, target(root))
@@ -145,9 +144,7 @@ def test_something_else_at_the_name_takes_the_place(
 
 
 @pytest.mark.root
-def test_a_folder_made_anew_under_the_same_name_takes_the_place(
-    mounter: LinuxMounter, root: Path, volume: Path
-) -> None:
+def test_a_folder_made_anew_under_the_same_name_takes_the_place(mounter: Mounter, root: Path, volume: Path) -> None:
     bind_subpath(mounter, volume, "folder", target(root))
     (volume / "folder" / "file").unlink()
     (volume / "folder").rmdir()
@@ -203,7 +200,7 @@ def test_a_mount_that_cannot_be_taken_away_is_an_error(root: Path, volume: Path)
 
 @pytest.mark.root
 def test_all_is_unmounted_and_removed_and_the_volume_stays(
-    mounter: LinuxMounter, root: Path, volume: Path, folder: Path
+    mounter: Mounter, root: Path, volume: Path, folder: Path
 ) -> None:
     bind_subpath(mounter, volume, "folder", target(root))
     bind_subpath(mounter, volume, "folder/file", target(root, 1))
@@ -218,7 +215,7 @@ def test_all_is_unmounted_and_removed_and_the_volume_stays(
 
 @pytest.mark.root
 def test_the_sub_paths_of_one_volume_go_alone_and_the_folder_with_the_last(
-    mounter: LinuxMounter, root: Path, volume: Path, folder: Path
+    mounter: Mounter, root: Path, volume: Path, folder: Path
 ) -> None:
     bind_subpath(mounter, volume, "folder", target(root))
     other = bind_subpath(mounter, volume, "folder", target(root, volume="other"))
@@ -232,7 +229,7 @@ def test_the_sub_paths_of_one_volume_go_alone_and_the_folder_with_the_last(
 
 @pytest.mark.root
 def test_all_is_found_where_the_root_folder_is_behind_a_link(
-    mounter: LinuxMounter, root: Path, volume: Path, tmp_path_factory: pytest.TempPathFactory
+    mounter: Mounter, root: Path, volume: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     link = tmp_path_factory.mktemp("links") / "root"
     link.symlink_to(root)
@@ -244,7 +241,7 @@ def test_all_is_found_where_the_root_folder_is_behind_a_link(
 
 @pytest.mark.root
 def test_a_disk_of_the_node_that_shows_inside_of_a_sub_path_stays_mounted(
-    mounter: LinuxMounter, root: Path, folder: Path
+    mounter: Mounter, root: Path, folder: Path
 ) -> None:
     source = root / "source"
     source.mkdir()
@@ -286,7 +283,7 @@ def test_what_nobody_bound_there_is_never_deleted(root: Path, folder: Path, cont
 
 
 @pytest.mark.root
-def test_what_is_still_mounted_is_told(mounter: LinuxMounter, root: Path, volume: Path, folder: Path) -> None:
+def test_what_is_still_mounted_is_told(mounter: Mounter, root: Path, volume: Path, folder: Path) -> None:
     bound = bind_subpath(mounter, volume, "folder", target(root))
     with pytest.raises(StillMountedError, match="main/0"):
         clean_subpaths(FakeMounter(), folder)
@@ -303,7 +300,7 @@ def no_openat2(folder: int, path: str, flags: int) -> int:
 @pytest.mark.root
 @pytest.mark.parametrize("kernel", ["new", "old"])
 def test_a_container_that_swaps_links_meanwhile_never_gets_out(
-    mounter: LinuxMounter, root: Path, folder: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+    mounter: Mounter, root: Path, folder: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kernel == "old":
         monkeypatch.setattr(safe_path, "open_beneath", no_openat2)
@@ -329,7 +326,7 @@ def test_a_container_that_swaps_links_meanwhile_never_gets_out(
     assert (outside / "inner" / "file").read_text() == "outside"
 
 
-def try_once(mounter: LinuxMounter, volume: Path, sub_path: str, place: Path) -> str:
+def try_once(mounter: Mounter, volume: Path, sub_path: str, place: Path) -> str:
     try:
         bound = bind_subpath(mounter, volume, sub_path, place)
     except (OSError, ValueError):

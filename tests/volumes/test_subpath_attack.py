@@ -26,15 +26,15 @@ from tests.conftest import NIGHTLY
 from tests.volumes import link_swapper
 from tests.volumes.stage import empty_dir
 from tests.volumes.stage import pod as pod_with
-from trikubelet.agent_plugins import AgentPlugins
-from trikubelet.agent_volumes import VolumeParts
+from trikubelet.agent.plugins import AgentPlugins
+from trikubelet.agent.volumes import VolumeParts
 from trikubelet.api import Pod
 from trikubelet.clock import SystemClock
-from trikubelet.events import EventRecorder
-from trikubelet.volumes import safe_path
-from trikubelet.volumes.linux_mounter import LinuxMounter
+from trikubelet.linux import safe_path
+from trikubelet.linux.mount_table import MountTable
+from trikubelet.linux.mounter import Mounter
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.manager import VolumeManager
-from trikubelet.volumes.mount_table import MountTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -145,7 +145,7 @@ async def battle(root: Path) -> AsyncIterator[Battle]:
         assert list((root / "agent" / "pods").iterdir()) == []
     finally:
         for mount in MountTable.read().below(root):
-            LinuxMounter().unmount(mount.point)
+            Mounter().unmount(mount.point)
 
 
 @contextmanager

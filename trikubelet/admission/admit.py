@@ -17,16 +17,16 @@ import attrs
 
 from trikubelet.admission import handlers
 from trikubelet.admission.declared_features import DECLARED
+from trikubelet.admission.node_checks import wants_strict_groups
 from trikubelet.admission.predicates import NODE_AFFINITY, Misfit, Mismatch, misfits
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
 from trikubelet.admission.resources import Demand, Insufficient
+from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.admission.types import Admitted, Devices, NeedsFreshNode, NoDevices, Preempt, Rejected, Verdict, Wait
 from trikubelet.api import Container, Pod
-from trikubelet.node.runtime_state import RuntimeAbilities
-from trikubelet.pods.classify import is_critical_pod
-from trikubelet.runtime.node_checks import wants_strict_groups
-from trikubelet.runtime.options import MachineFacts
-from trikubelet.runtime.sysctls import SysctlAllowList
+from trikubelet.api.pod_kinds import is_critical_pod
+from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.linux.machine_facts import MachineFacts
 
 if TYPE_CHECKING:
     from trikubelet.api import Node
@@ -45,7 +45,7 @@ def _no_swap(_pod: Pod, _container: Container) -> bool:
 
 @attrs.define(eq=False)
 class NodeAdmission:
-    """Implements `Admission` and `ResizeAdmission` (`trikubelet.admission.types`) for this node."""
+    """Decides for this node about pods that arrive (`trikubelet.admission.types.Admission`), and about resizes."""
 
     sysctls: SysctlAllowList
     machine: MachineFacts
@@ -97,7 +97,10 @@ class NodeAdmission:
         )
 
     def admit_resize(self, pod: Pod, allocated: Pod, others: Sequence[Pod], *, node: Node) -> Verdict:
-        """May the pod get what it asks for now? See `ResizeAdmission.admit_resize`."""
+        """May a pod that has what `allocated` asks for get what `pod` asks for, beside `others` without it?
+
+        Never NeedsFreshNode. All refusals but InfeasibleResize may turn into their opposite when others end.
+        """
         infeasible = handlers.resize_infeasible(
             pod, allocated, pod_level=self.resizes_pod_level, may_swap=self.may_swap
         )

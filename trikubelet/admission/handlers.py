@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.admission.declared_features import infer_for_scheduling, lack_of_features
+from trikubelet.admission.node_checks import apparmor_problem
 from trikubelet.admission.predicates import OS, OS_LABEL
 from trikubelet.admission.taints import MEMORY_PRESSURE, tolerates
 from trikubelet.admission.types import InfeasibleResize, Rejected
 from trikubelet.api import POD_PENDING, QOS_BEST_EFFORT, qos_class
-from trikubelet.pods.classify import is_critical_pod
-from trikubelet.runtime.node_checks import apparmor_problem
+from trikubelet.api.pod_kinds import is_critical_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from trikubelet.admission.sysctls import SysctlAllowList
     from trikubelet.api import Container, Pod
-    from trikubelet.runtime.options import MachineFacts
-    from trikubelet.runtime.sysctls import SysctlAllowList
+    from trikubelet.linux.machine_facts import MachineFacts
 
 EVICTED: Final = "Evicted"
 SYSCTL_FORBIDDEN: Final = "SysctlForbidden"

@@ -15,7 +15,7 @@ from trikubelet.admission.host_ports import any_conflict
 from trikubelet.admission.node_affinity import matches_node
 from trikubelet.admission.resources import Demand, Insufficient, insufficient, together, without_foreign_resources
 from trikubelet.admission.taints import NO_EXECUTE, untolerated
-from trikubelet.pods.classify import is_static_pod
+from trikubelet.api.pod_kinds import is_static_pod
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ import attrs
 
 from trikubelet.admission.resources import Demand
 from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED, Pod, qos_class
-from trikubelet.pods.classify import is_critical_pod
+from trikubelet.api.pod_kinds import is_critical_pod
 
 if TYPE_CHECKING:
     from trikubelet.admission.resources import Insufficient

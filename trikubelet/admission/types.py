@@ -66,7 +66,7 @@ Verdict = Admitted | Rejected | Preempt | NeedsFreshNode | Wait
 
 
 class Devices(Protocol):
-    """What admission asks about devices of plugins (`trikubelet.devices.manager`)."""
+    """What admission asks about devices of plugins (`trikubelet.node.devices.manager`)."""
 
     def problem(self, pod: Pod) -> str | None:
         """Why the pod cannot get the devices that it asks for, as far as that is known without asking plugins."""
@@ -99,12 +99,17 @@ class Admission(Protocol):
         ...
 
 
-class ResizeAdmission(Protocol):
-    """Decides about pods that run and ask for other resources; does nothing itself."""
+@attrs.frozen
+class AllocationError(Exception):
+    """A container does not get the devices that it asks for, or cannot be started with them. The text is the
+    kubelet's."""
 
-    def admit_resize(self, pod: Pod, allocated: Pod, others: Sequence[Pod], *, node: Node) -> Verdict:
-        """May a pod that has what `allocated` asks for get what `pod` asks for, beside `others` without it?
+    problem: str
 
-        Never NeedsFreshNode. All refusals but InfeasibleResize may turn into their opposite when others end.
-        """
-        ...
+    def __str__(self) -> str:
+        return self.problem
+
+    @property
+    def refusal(self) -> str:
+        """The message of a pod that is not admitted for it."""
+        return f"Allocate failed due to {self.problem}, which is unexpected"

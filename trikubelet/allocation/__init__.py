@@ -8,7 +8,7 @@ granted since. The pod that everything else works with is the pod as allocated.
     decisions.py   which resize is asked about first, and what the answer means
     conditions.py  what users see of a resize: PodResizePending and PodResizeInProgress
     messages.py    the texts of its events
-    measures.py    what is counted of resizes
+    metrics.py    what is counted of resizes
     manager.py     one resize after the other: asked about, granted, deferred or refused
 
 A pod arrives and is admitted: its allocation is stored. Its spec changes: the change waits, and admission is asked

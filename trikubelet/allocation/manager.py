@@ -19,25 +19,26 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import attrs
 import trio
 
+from trikubelet.admission.admit import NodeAdmission
 from trikubelet.admission.types import (
     Admitted,
     InfeasibleResize,
     NeedsFreshNode,
     Preempt,
     Rejected,
-    ResizeAdmission,
     Verdict,
     Wait,
 )
 from trikubelet.allocation import messages
 from trikubelet.allocation.conditions import ERROR, NONE, ResizeConditions, granted, is_news, reported
 from trikubelet.allocation.decisions import PendingResize, in_order, makes_room
-from trikubelet.allocation.measures import (
+from trikubelet.allocation.metrics import (
+    NODE_CHANGED,
     POD_TERMINATED,
     POD_UPDATED,
     PODS_ADDED,
@@ -49,11 +50,12 @@ from trikubelet.allocation.measures import (
 )
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates, allocation_of, with_allocation
 from trikubelet.api import Node, Pod
-from trikubelet.checkpoint import CheckpointError
-from trikubelet.events import EventType
-from trikubelet.logs import get_logger
-from trikubelet.measures import Counts, bounded
-from trikubelet.pods.classify import is_terminal
+from trikubelet.api.pod_kinds import is_terminal
+from trikubelet.broadcast import Broadcast, Subscription
+from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Counts, bounded
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
     from trikubelet.allocation.store import AllocationStore
     from trikubelet.api import PodCondition
     from trikubelet.clock import WallClock
-    from trikubelet.events import EventRecorder
+    from trikubelet.telemetry.events import EventRecorder
 
 log = get_logger("allocation")
 
@@ -77,11 +79,15 @@ LAST_WRITE: Final = 5.0
 """Seconds for what is not written yet when the agent ends."""
 
 
-@attrs.frozen
-class Surroundings:
-    """Whom the manager asks, and tells."""
+MakeRoom = Callable[[Pod, Sequence[Pod], str], Awaitable[None]]
+"""Ends pods for a critical one, for want of a resource; returns when they have ended or had their time."""
 
-    admission: ResizeAdmission
+
+@attrs.frozen
+class AllocationContext:
+    """What the manager asks of the agent's other parts."""
+
+    admission: NodeAdmission
     node: Callable[[], Node]
     """The newest copy at hand."""
     active: Callable[[], Sequence[Pod]]
@@ -90,10 +96,8 @@ class Surroundings:
     """A wanted pod, by its spec."""
     sources_ready: Callable[[], bool]
     """Whether all pods of the node are known: before that there seems to be more room than there is."""
-    make_room: Callable[[Pod, Sequence[Pod], str], Awaitable[None]]
-    """End pods for a critical one, for want of a resource; returns when they have ended or had their time."""
-    wake: Callable[[], None]
-    """Have the sync loop call `retry`, and sync the pods that it returns. Must not call back at once."""
+    node_changes: Sequence[Broadcast[Any]] = ()
+    """Each of them tells that the node may have got more room."""
 
 
 class AllocationManager:
@@ -102,13 +106,13 @@ class AllocationManager:
     def __init__(
         self,
         store: AllocationStore,
-        surroundings: Surroundings,
+        context: AllocationContext,
         events: EventRecorder,
         clock: WallClock,
         gates: ResizeGates = ALL_RESIZES,
     ) -> None:
         self._store = store
-        self._around = surroundings
+        self._context = context
         self._events = events
         self._clock = clock
         self._gates = gates
@@ -118,11 +122,14 @@ class AllocationManager:
         """UIDs of pods that want other resources than they have, in the order in which they came."""
         self._making_room: set[str] = set()
         """Those of them that others are ending for."""
+        self.retry_wanted: Broadcast[None] = Broadcast()
+        """`retry` is to be called, and the pods that it returns are to be synced."""
         self._why: str | None = None
         """What the sync loop was woken for; None while it need not come."""
         self._seen: dict[str, tuple[Pod, PodAllocation, Pod]] = {}
         """For each pod the spec and the allocation that were put together last, and what came of it."""
-        self._to_write = trio.Event()
+        self._unwritten: Broadcast[None] = Broadcast()
+        self._to_write = self._unwritten.subscribe()
         self._want_room, self._rooms = trio.open_memory_channel[tuple[Pod, Preempt]](math.inf)
 
     # What pods have
@@ -187,7 +194,7 @@ class AllocationManager:
         else:
             self._wait(uid, POD_UPDATED)
 
-    def ended(self, uid: str) -> None:
+    async def release(self, uid: str) -> None:
         """The pod will run no more: nothing of it is resized, and its room is free."""
         self._waiting.pop(uid, None)
         self._put(uid, NONE)
@@ -236,7 +243,7 @@ class AllocationManager:
         """Something may be possible now: have the sync loop retry, if anybody waits. `why`: one of TRIGGERS."""
         if self._waiting and self._why is None:
             self._why = why
-            self._around.wake()
+            self.retry_wanted.send(None)
 
     def retry(self) -> list[Pod]:
         """Ask about all that wait. Returns the pods, by their specs, that have to be synced: for new resources, or to
@@ -245,9 +252,9 @@ class AllocationManager:
         Until all sources are ready nobody is asked about; then tell `room_appeared`.
         """
         why, self._why = self._why or POD_UPDATED, None
-        if not self._around.sources_ready():
+        if not self._context.sources_ready():
             return []
-        active = self._around.active()
+        active = self._context.active()
         to_sync: dict[str, Pod] = {}
         again = True
         while again:
@@ -265,7 +272,7 @@ class AllocationManager:
     def _in_order(self) -> list[PendingResize]:
         resizes = []
         for uid in list(self._waiting):
-            pod = self._around.pod_by_uid(uid)
+            pod = self._context.pod_by_uid(uid)
             if pod is None or pod.metadata.deletion_timestamp is not None or is_terminal(pod):
                 del self._waiting[uid]
             elif uid not in self._making_room:
@@ -279,7 +286,7 @@ class AllocationManager:
             del self._waiting[uid]
             return self._put(uid, resize.conditions.without_pending())
         others = [self.allocated(other) for other in active if other.metadata.uid != uid]
-        verdict = self._around.admission.admit_resize(pod, resize.allocated, others, node=self._around.node())
+        verdict = self._context.admission.admit_resize(pod, resize.allocated, others, node=self._context.node())
         log.debug("resize asked about", pod=pod.full_name, uid=uid, verdict=type(verdict).__name__)
         return self._follow(resize, verdict, why)
 
@@ -351,7 +358,7 @@ class AllocationManager:
     def _set(self, uid: str, allocation: PodAllocation) -> None:
         self._store.set(uid, allocation)
         if not self._store.is_durable:
-            self._to_write.set()
+            self._unwritten.send(None)
 
     async def durable(self) -> None:
         """Return when what was granted is on the disk: before the runtime is made to follow. At once if it is already.
@@ -361,24 +368,31 @@ class AllocationManager:
         """
         await self._store.flush()
 
-    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, make_room: MakeRoom, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write what was allocated, and make room for critical pods, until cancelled; then the last write."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_writing)
+                for changes in self._context.node_changes:
+                    nursery.start_soon(self._follow_node, changes.subscribe(lambda _: None))
                 task_status.started()
                 async for pod, verdict in self._rooms:
-                    nursery.start_soon(self._make_room, pod, verdict)
+                    nursery.start_soon(self._make_room, make_room, pod, verdict)
         finally:
             with trio.move_on_after(LAST_WRITE, shield=True):
                 await self._write()
 
+    async def _follow_node(self, changes: Subscription[Any]) -> None:
+        with changes:
+            async for _ in changes:
+                self.room_appeared(NODE_CHANGED)
+
     async def _keep_writing(self) -> None:
         shortest, longest = WRITE_AGAIN_AFTER
         while True:
-            await self._to_write.wait()
+            await self._to_write.receive()
             await trio.sleep(WRITE_AFTER)
-            self._to_write = trio.Event()
+            self._to_write.drop(None)  # this write holds it
             pause = shortest
             while not await self._write():
                 await trio.sleep(pause)
@@ -392,12 +406,12 @@ class AllocationManager:
             return False
         return True
 
-    async def _make_room(self, pod: Pod, verdict: Preempt) -> None:
+    async def _make_room(self, make_room: MakeRoom, pod: Pod, verdict: Preempt) -> None:
         # They were judged as allocated, and end as what they are.
-        victims = [self._around.pod_by_uid(victim.metadata.uid) or victim for victim in verdict.victims]
+        victims = [self._context.pod_by_uid(victim.metadata.uid) or victim for victim in verdict.victims]
         try:
-            await self._around.make_room(pod, victims, verdict.resource)
-            active = {one.metadata.uid for one in self._around.active()}
+            await make_room(pod, victims, verdict.resource)
+            active = {one.metadata.uid for one in self._context.active()}
             if any(victim.metadata.uid in active for victim in victims):
                 await trio.sleep(MAKE_ROOM_AGAIN_AFTER)
         finally:

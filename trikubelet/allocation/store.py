@@ -4,7 +4,7 @@ The file is the kubelet's (`allocation/state`), so a node can be taken over in b
 
     {"data": "{\"entries\":{\"<uid>\":{\"ContainerResources\":{…},\"PodLevelResources\":…}}}", "checksum": …}
 
-Reading and setting is done in memory. Whoever must not go on before the disk has it waits for `flush`; all who wait at
+Reading and setting is done in memory. Who needs it on the disk waits for `flush`; all who wait at
 one time share a write, and its failure. What is forgotten leaves the file with the next write: a pod too many in it
 does no harm.
 """
@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from trikubelet.allocation.model import PodAllocation, from_wire, to_wire
-from trikubelet.checkpoint import (
+from trikubelet.linux.checkpoint import (
     BrokenCheckpointError,
     CheckpointError,
     GrowingChecksum,

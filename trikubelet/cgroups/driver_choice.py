@@ -5,7 +5,7 @@ The runtime is asked (CRI `RuntimeConfig`, KEP-4033); `cgroupDriver` of the conf
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 import betterproto
 import trio
@@ -13,16 +13,16 @@ import trio
 from trikubelet.cgroups.files_v1 import V1Files
 from trikubelet.cgroups.files_v2 import V2Files
 from trikubelet.cgroups.names import CGROUPFS
-from trikubelet.cri.errors import CRIError
-from trikubelet.logs import get_logger
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from trikubelet.cgroups.hierarchy import Hierarchies
     from trikubelet.cgroups.interface import CgroupDriver
     from trikubelet.cgroups.names import Naming
-    from trikubelet.cri import v1
+    from trikubelet.rpc.cri import v1
 
 DriverKind = Literal["cgroupfs", "systemd"]
 
@@ -38,16 +38,16 @@ class UnknownDriverError(Exception):
     """The runtime or the configuration names a driver that is none."""
 
 
-class AnswersRuntimeConfig(Protocol):
-    async def runtime_config(self) -> v1.RuntimeConfigResponse: ...
+async def choose_driver(
+    runtime_config: Callable[[], Awaitable[v1.RuntimeConfigResponse]], configured: str
+) -> DriverKind:
+    """Ask the runtime by `runtime_config` (kubelet: `getCgroupDriverFromCRI`).
 
-
-async def choose_driver(runtime: AnswersRuntimeConfig, configured: str) -> DriverKind:
-    """Ask the runtime (kubelet: `getCgroupDriverFromCRI`). Raises CRIError after three failures, and
-    UnknownDriverError. Cancelling it leaves nothing behind."""
+    Raises CRIError after three failures, and UnknownDriverError. Cancelling it leaves nothing behind.
+    """
     for tries_left in reversed(range(TRIES)):
         try:
-            reply = await runtime.runtime_config()
+            reply = await runtime_config()
         except CRIError as error:
             if error.unimplemented:
                 log.info(

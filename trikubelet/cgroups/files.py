@@ -19,7 +19,7 @@ import trio
 from trikubelet.cgroups.errors import CgroupBusyError, CgroupError, CgroupNameError, kernel_error
 from trikubelet.cgroups.kernel_files import KernelFiles
 from trikubelet.cgroups.names import CGROUPFS
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ T = TypeVar("T")
 THREADS: Final = 4
 DEADLINE: Final = 30.0
 """Seconds for one piece of work of the kernel, waiting for a thread included."""
-PATIENCE: Final = 5.0
+REMOVAL_TIMEOUT: Final = 5.0
 """Seconds until what was killed must be gone, and again until the group can be deleted."""
 _FIRST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 1.0
@@ -82,7 +82,7 @@ class GroupFiles:
     async def kill(self, name: CgroupName) -> None:
         """Kill in rounds: what a round misses, since it was forked or moved meanwhile, the next one finds."""
         literal, folders = self.literal(name), self.folders(_not_root(name))
-        deadline, pause, killed = trio.current_time() + PATIENCE, _FIRST_PAUSE, False
+        deadline, pause, killed = trio.current_time() + REMOVAL_TIMEOUT, _FIRST_PAUSE, False
         while left := await self.on_thread(name, "list processes", partial(self.pids, folders)):
             if killed and trio.current_time() >= deadline:
                 shown = ", ".join(map(str, left[:10]))
@@ -98,7 +98,7 @@ class GroupFiles:
 
     async def remove(self, name: CgroupName) -> None:
         literal, folders = self.literal(name), self.folders(_not_root(name))
-        deadline, pause = trio.current_time() + PATIENCE, 10 * _FIRST_PAUSE
+        deadline, pause = trio.current_time() + REMOVAL_TIMEOUT, 10 * _FIRST_PAUSE
         while kept := await self.on_thread(name, "delete", partial(self._delete, folders)):
             if trio.current_time() + pause > deadline:
                 left = await self.processes(name)

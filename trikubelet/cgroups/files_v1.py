@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _UNLIMITED: Final = 1 << 62
 """A greater memory limit is the kernel's word for none."""
-_FREEZE_PATIENCE: Final = 0.1
+_FREEZE_TIMEOUT: Final = 0.1
 """Seconds: a process that waits for a disk does not freeze before it has what it waits for."""
 _THAW_DEADLINE: Final = 5.0
 
@@ -185,7 +185,7 @@ class V1Files(GroupFiles):
             return is_frozen()
 
         done = await self.on_thread(name, "freeze", freeze)
-        with trio.move_on_after(_FREEZE_PATIENCE):
+        with trio.move_on_after(_FREEZE_TIMEOUT):
             while not done:
                 await trio.sleep(0.001)
                 done = await self.on_thread(name, "freeze", is_frozen)

@@ -21,12 +21,12 @@ from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.files import GroupFiles
 from trikubelet.cgroups.hierarchy import V2_ENABLED, V2_TELLING
 from trikubelet.cgroups.settings import NO_LIMIT, NO_QUOTA, CgroupReading, CgroupSettings, shares_of_weight, v2_files
-from trikubelet.inotify import Inotify, Mask
+from trikubelet.linux.inotify import Inotify, Mask
 
 if TYPE_CHECKING:
     from trikubelet.cgroups.names import CgroupName
 
-_EVENT_PATIENCE: Final = 1.0
+_EVENT_TIMEOUT: Final = 1.0
 """Seconds until a round is over though no event came."""
 _THAW_DEADLINE: Final = 5.0
 
@@ -161,7 +161,7 @@ class V2Files(GroupFiles):
             if not await self.on_thread(name, "kill processes", kill):
                 await self._kill_frozen(name, folder, folders)
             elif events is not None:
-                with trio.move_on_after(_EVENT_PATIENCE):
+                with trio.move_on_after(_EVENT_TIMEOUT):
                     while await self.on_thread(name, "read", partial(self._populated, folder)):
                         await events.wait()
 

@@ -19,13 +19,13 @@ from trikubelet.cgroups.errors import CgroupError, CgroupNotAllowedError
 from trikubelet.cgroups.names import NODE_ALLOCATABLE, CgroupName, cgroup_name
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.cgroups.settings import CgroupSettings, node_settings
-from trikubelet.events import EventType
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.cgroups.interface import CgroupDriver, PodCgroups
-    from trikubelet.cgroups.pods import PodCgroupKeeper
-    from trikubelet.events import EventRecorder
+    from trikubelet.cgroups.pods import PodCgroupManager
+    from trikubelet.telemetry.events import EventRecorder
 
 PODS: Final = "pods"
 SYSTEM_RESERVED: Final = "system-reserved"
@@ -161,15 +161,15 @@ class NodeCgroups:
         self._recorder.node_event(EventType.NORMAL, ENFORCED, f"Updated limits on {what} cgroup {group}")
 
 
-async def open_pod_cgroups(node: NodeCgroups, keeper: PodCgroupKeeper, *, required: bool) -> PodCgroups:
-    """Make the groups of all pods and of the classes, and answer the keeper of pods' groups.
+async def open_pod_cgroups(node: NodeCgroups, manager: PodCgroupManager, *, required: bool) -> PodCgroups:
+    """Make the groups of all pods and of the classes, and answer the manager of pods' groups.
 
     Without the right to, that is said once and pods go without; when not `required`, as where no configuration asks for
     cgroups, so it is with every other failure. Else raises CgroupError.
     """
     try:
         await node.prepare()
-        await keeper.start()
+        await manager.start()
     except CgroupError as error:
         if required and not isinstance(error, CgroupNotAllowedError):
             raise
@@ -178,7 +178,7 @@ async def open_pod_cgroups(node: NodeCgroups, keeper: PodCgroupKeeper, *, requir
             problem=str(error),
         )
         return NoPodCgroups()
-    return keeper
+    return manager
 
 
 def _quoted(name: CgroupName) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from trikubelet.cgroups.errors import CgroupError
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE
+from trikubelet.broadcast import Broadcast
 from trikubelet.cgroups.errors import CgroupError, CgroupNameError, MemoryInUseError
 from trikubelet.cgroups.names import names_of_uid, pod_name, tier_name, tier_names, uid_of
 from trikubelet.cgroups.settings import (
@@ -31,8 +32,8 @@ from trikubelet.cgroups.settings import (
     shares_of_weight,
     tier_settings,
 )
-from trikubelet.logs import get_logger
-from trikubelet.measures import Histograms
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Histograms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -63,7 +64,7 @@ class CgroupStatistics:
     tier_failures: int = 0
 
 
-class PodCgroupKeeper:
+class PodCgroupManager:
     """`interface.PodCgroups` on a driver. `start` it, then let `run` follow the pods."""
 
     def __init__(
@@ -87,7 +88,8 @@ class PodCgroupKeeper:
         self._written: dict[str, CgroupSettings] = {}
         self._demands: dict[str, tuple[Pod, PodDemand]] = {}
         self._tiers = trio.Lock()
-        self._changed = trio.Event()
+        self._changed: Broadcast[None] = Broadcast()
+        self._changes = self._changed.subscribe()
         self._busy: dict[str, trio.Event] = {}
         """UIDs of pods whose groups are being made or removed."""
         self._statistics = CgroupStatistics()
@@ -114,15 +116,13 @@ class PodCgroupKeeper:
         """Let the groups of the classes follow the pods; until cancelled."""
         task_status.started()
         while True:
-            await self._changed.wait()
-            self._changed = trio.Event()
+            await self._changes.receive()
             while not await self._follow():
                 with trio.move_on_after(RETRY):
-                    await self._changed.wait()
-                self._changed = trio.Event()
+                    await self._changes.receive()
 
     def pods_changed(self) -> None:
-        self._changed.set()
+        self._changed.send(None)
 
     async def verify_tiers(self) -> None:
         """Read the groups of the classes back and write them anew where somebody else changed them."""

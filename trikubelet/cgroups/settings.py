@@ -25,7 +25,7 @@ from trikubelet.api import (
     pod_requests,
     qos_class,
 )
-from trikubelet.huge_pages import page_size_name
+from trikubelet.linux.huge_pages import page_size_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,8 +21,8 @@ from trikubelet.cgroups.errors import CgroupError, CgroupNameError, MemoryInUseE
 from trikubelet.cgroups.names import SYSTEMD, systemd_unit
 from trikubelet.cgroups.settings import CgroupSettings
 from trikubelet.cgroups.systemd_properties import limit_properties, slice_properties, systemd_version
-from trikubelet.dbus import SYSTEM_BUS, Bus, BusError, BusReplyError, Interface, open_bus
-from trikubelet.logs import get_logger
+from trikubelet.linux.dbus import SYSTEM_BUS, Bus, BusError, BusReplyError, Interface, open_bus
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

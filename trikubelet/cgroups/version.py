@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from trikubelet.cgroups.hierarchy import MOUNT_POINT, Hierarchies, parse_hierarchies
-from trikubelet.huge_pages import page_sizes
+from trikubelet.linux.huge_pages import page_sizes
 
 CGROUP_V1_EVENT: Final = "CgroupV1"
 """Reason of the node's warning."""

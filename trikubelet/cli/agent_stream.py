@@ -9,8 +9,8 @@ import trio
 
 from trikubelet.cli.client import lost_agent
 from trikubelet.cli.failures import CommandError
-from trikubelet.socket_address import socket_address
-from trikubelet.streaming.upgrade import UpgradeError
+from trikubelet.http.streaming.upgrade import UpgradeError
+from trikubelet.linux.socket_address import socket_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

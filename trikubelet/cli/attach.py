@@ -54,7 +54,7 @@ def attach(
     if not quiet:
         _warn(chosen, tty=tty, stdin=stdin, raw=raw)
     from trikubelet.cli.terminal import DetachKeys
-    from trikubelet.streaming.command import CommandStreams, Failed
+    from trikubelet.http.streaming.command import CommandStreams, Failed
 
     keys = DetachKeys(detach_keys)
     streams = CommandStreams(stdin=stdin, stdout=True, stderr=not chosen.tty, tty=chosen.tty)

@@ -1,4 +1,4 @@
-"""What of pods' cgroups works on this machine (`trikubelet.agent_resources`)."""
+"""What of pods' cgroups works on this machine (`trikubelet.agent.resources`)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.root_dir import SOCKET_NAME
-from trikubelet.socket_address import socket_address
+from trikubelet.linux.socket_address import socket_address
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from trikubelet.cli.failures import CommandError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trikubelet.agent_options import ClusterOptions, NodeOptions
+    from trikubelet.agent.options import ClusterOptions, NodeOptions
     from trikubelet.api import Taint
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -43,7 +43,7 @@ def cluster_options(
     root_dir: Path, kubeconfig: Path | None, bootstrap_kubeconfig: Path | None, cert_dir: Path | None
 ) -> ClusterOptions | None:
     """None for an agent by itself. Raises CommandError."""
-    from trikubelet.agent_options import ClusterOptions
+    from trikubelet.agent.options import ClusterOptions
 
     if kubeconfig is None:
         if bootstrap_kubeconfig is not None:
@@ -60,7 +60,7 @@ def node_options(
     node_ips: str | None, node_labels: str, taints: str, cloud_provider: str, report_kubernetes_version: str | None
 ) -> tuple[NodeOptions, tuple[str, ...]]:
     """And warnings. Raises CommandError."""
-    from trikubelet.agent_options import NodeOptions
+    from trikubelet.agent.options import NodeOptions
     from trikubelet.node.address_choice import parse_node_ips
     from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
     from trikubelet.node.labels import node_labels_problem, parse_node_labels

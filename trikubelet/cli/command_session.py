@@ -25,13 +25,13 @@ import trio
 from trikubelet.cli.agent_stream import connect, stream_errors
 from trikubelet.cli.file_streams import ReadableFile, WritableFile
 from trikubelet.cli.terminal import DetachKeys, RawTerminal, raw_terminal
-from trikubelet.streaming.client import open_command
-from trikubelet.streaming.command import CommandResult, CommandStreams, TerminalSize
+from trikubelet.http.streaming.client import open_command
+from trikubelet.http.streaming.command import CommandResult, CommandStreams, TerminalSize
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from trikubelet.streaming.client import ClientCommand
+    from trikubelet.http.streaming.client import ClientCommand
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -117,17 +117,17 @@ class _Session:
     async def tell_sizes(self, command: ClientCommand, terminal: RawTerminal) -> None:
         """Tell the terminal's size now and whenever it changes, or this process goes on after it was stopped."""
         with trio.open_signal_receiver(signal.SIGWINCH, signal.SIGCONT) as signals, suppress(trio.BrokenResourceError):
-            await _tell_size(command, terminal, more=1 if self._redraw else 0)
+            await _send_size(command, terminal, more=1 if self._redraw else 0)
             if self._redraw:
                 # Two different sizes: programs draw their screen again only when it changes.
-                await _tell_size(command, terminal)
+                await _send_size(command, terminal)
             async for number in signals:
                 if number == signal.SIGCONT:
                     terminal.enter()
-                await _tell_size(command, terminal)
+                await _send_size(command, terminal)
 
 
-async def _tell_size(command: ClientCommand, terminal: RawTerminal, more: int = 0) -> None:
+async def _send_size(command: ClientCommand, terminal: RawTerminal, more: int = 0) -> None:
     if (size := terminal.size()) is not None:
         columns, lines = size
         await command.resize(TerminalSize(width=columns + more, height=lines + more))

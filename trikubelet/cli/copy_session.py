@@ -1,6 +1,6 @@
 """A container's tar at one end of a pipe, and a worker thread at the other. Imports Trio: import it when needed.
 
-The pipe bounds what is in flight, and whoever closes its end first ends the other one too: so a thread that reads from
+The pipe bounds what is in flight, and the end that is closed first ends the other one too: so a thread that reads from
 it or writes to it ends with the connection, and can clean up.
 """
 
@@ -17,8 +17,8 @@ from trikubelet.cli.command_session import STDERR, STDOUT, Target
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.file_streams import ReadableFile, WritableFile
 from trikubelet.embedded.images.errors import ArchiveError
-from trikubelet.streaming.client import open_command
-from trikubelet.streaming.command import CommandResult, Exited
+from trikubelet.http.streaming.client import open_command
+from trikubelet.http.streaming.command import CommandResult, Exited
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from trikubelet.cli.command_session import Target
-    from trikubelet.streaming.command import CommandResult
+    from trikubelet.http.streaming.command import CommandResult
 
 
 @click.command("cp", short_help="Copy files to and from a container.")
@@ -98,7 +98,7 @@ class _Copying:
         return creation.left_out
 
     def _target(self, *command: str, stdin: bool = False) -> Target:
-        from trikubelet.streaming.command import CommandStreams
+        from trikubelet.http.streaming.command import CommandStreams
 
         streams = CommandStreams(stdin=stdin, stdout=True, stderr=True)
         return container_target(self._client, "exec", self._pod, self._container, streams, command)
@@ -109,7 +109,7 @@ class _Copying:
         """Whether the command said that all is well. Raises CommandError when it did not, unless that may be."""
         import trio
 
-        from trikubelet.streaming.command import Failed
+        from trikubelet.http.streaming.command import Failed
 
         try:
             result = trio.run(session)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.cli.command_session import Outcome, Target
     from trikubelet.cli.terminal import DetachKeys
-    from trikubelet.streaming.command import CommandStreams
+    from trikubelet.http.streaming.command import CommandStreams
 
 NO_TERMINAL: Final = "Unable to use a TTY - input is not a terminal or the right kind of file"
 _NOT_FOUND: Final = re.compile(r"\bexec: .*(executable file not found|no such file or directory)", re.DOTALL)
@@ -74,7 +74,7 @@ def exec_(
     raw = stdin and tty and os.isatty(0)
     if stdin and tty and not raw and not quiet:
         click.echo(NO_TERMINAL, err=True)
-    from trikubelet.streaming.command import CommandStreams, Failed
+    from trikubelet.http.streaming.command import CommandStreams, Failed
 
     streams = CommandStreams(stdin=stdin, stdout=True, stderr=not raw, tty=raw)
     outcome = run_session(container_target(client, "exec", found, chosen.name, streams, command), found, raw=raw)
@@ -124,7 +124,7 @@ def command_failure(message: str) -> CommandError:
 def exit_code(outcome: Outcome) -> int:
     """This process's; a command that failed is told on stderr, as kubectl does."""
     from trikubelet.cli.command_session import Interrupted
-    from trikubelet.streaming.command import Exited
+    from trikubelet.http.streaming.command import Exited
 
     if isinstance(outcome, Interrupted):
         return 128 + outcome.number

@@ -1,7 +1,7 @@
 """Standard streams and pipes as Trio streams. Imports Trio: import it when needed.
 
 Trio's own stream for descriptors makes them non-blocking. That is a property of the open file, not of the process:
-the shell, and whoever else writes to the same terminal, would get it too, and keep it if this process is killed. So
+the shell, and all other writers to the same terminal, would get it too, and keep it if this process is killed. So
 reading waits until there is something and then reads at once, and writing is done by a worker thread.
 """
 

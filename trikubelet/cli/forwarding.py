@@ -18,7 +18,7 @@ import trio
 
 from trikubelet.cli.agent_stream import connect, first_of, stream_errors
 from trikubelet.cli.failures import CommandError
-from trikubelet.streaming.client import open_port_forward
+from trikubelet.http.streaming.client import open_port_forward
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence

@@ -20,7 +20,7 @@ class _Since(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from trikubelet.config.durations import parse_duration
+        from trikubelet.formats.durations import parse_duration
 
         try:
             seconds = parse_duration(str(value)).total_seconds()
@@ -59,7 +59,7 @@ def logs(
     client = AgentClient(root_dir)
     found = find_pod(client, pod, namespace)
     if container is None:
-        from trikubelet.server.log_location import default_container
+        from trikubelet.node_api.log_location import default_container
 
         container = default_container(found)
     path = f"/containerLogs/{found.metadata.namespace}/{found.metadata.name}/{container}"

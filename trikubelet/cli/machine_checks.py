@@ -163,7 +163,7 @@ def check_pidfd() -> CheckResult:
 
 
 def check_inotify(machine: Machine) -> CheckResult:
-    from trikubelet.inotify import Inotify
+    from trikubelet.linux.inotify import Inotify
 
     instances = machine.read("/proc/sys/fs/inotify/max_user_instances") or "?"
     watches = machine.read("/proc/sys/fs/inotify/max_user_watches") or "?"

@@ -19,7 +19,7 @@ def chosen_container(pod: Pod, name: str | None, *, quiet: bool = False) -> Cont
 
     Raises CommandError (kubectl: `FindOrDefaultContainerByName`).
     """
-    from trikubelet.server.log_location import default_container
+    from trikubelet.node_api.log_location import default_container
 
     every = (*pod.spec.containers, *pod.spec.init_containers, *pod.spec.ephemeral_containers)
     wanted = default_container(pod) if name is None else name

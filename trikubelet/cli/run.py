@@ -19,7 +19,7 @@ from trikubelet.config.flags import CONFIG_FLAGS, ConfigFlag, FlagKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trikubelet.agent_options import AgentOptions
+    from trikubelet.agent.options import AgentOptions
     from trikubelet.config.loader import LoadedConfiguration
 
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -32,7 +32,7 @@ class _Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from trikubelet.config.durations import parse_duration
+        from trikubelet.formats.durations import parse_duration
 
         if isinstance(value, float):
             return value
@@ -105,7 +105,7 @@ def run(**arguments: Any) -> int:
     win over the files.
     """
     options = attrs.evolve(build_options(**arguments), flags=_flags(click.get_current_context()))
-    from trikubelet.run import run_agent
+    from trikubelet.agent.run import run_agent
 
     return run_agent(options)
 
@@ -148,9 +148,9 @@ def build_options(
     **deprecated: Any,
 ) -> AgentOptions:
     """What the agent is to do. Raises CommandError, after naming every problem on stderr."""
-    from trikubelet.agent_options import AgentOptions
+    from trikubelet.agent.options import AgentOptions
     from trikubelet.config.loader import ConfigurationError, load_configuration
-    from trikubelet.runtime.gc_choice import ContainerGCPolicy
+    from trikubelet.runtime.gc.choice import ContainerGCPolicy
 
     settings: dict[str, tuple[str, str]] = {}
     if manifests is not None:

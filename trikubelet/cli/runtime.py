@@ -27,7 +27,7 @@ def serve(listen: str, root: Path | None, log_format: str, verbosity: int) -> No
     """Serve CRI v1 on a unix socket until interrupted. Containers that run then run on, and are found again."""
     import trio
 
-    from trikubelet.logs import configure_logging
+    from trikubelet.telemetry.logs import configure_logging
 
     if not listen.startswith("unix:///"):
         raise CommandError(f"--listen: expected unix:///PATH, got {listen!r}")
@@ -44,7 +44,7 @@ async def _serve(socket: Path, root: Path) -> None:
 
     from trikubelet.clock import SystemClock
     from trikubelet.embedded.runtime import EmbeddedRuntime
-    from trikubelet.grpc import Server
+    from trikubelet.rpc.grpc import Server
 
     embedded = EmbeddedRuntime(root, clock=SystemClock())
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

@@ -34,9 +34,9 @@ def check_runtime(endpoint: str) -> Iterator[CheckResult]:
 async def _ask(path: Path) -> list[CheckResult]:
     import trio
 
-    from trikubelet.cri.client import RuntimeClient
-    from trikubelet.cri.errors import CRIError
-    from trikubelet.grpc import open_unix_channel
+    from trikubelet.rpc.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.errors import CRIError
+    from trikubelet.rpc.grpc import open_unix_channel
 
     results: list[CheckResult] = []
     try:

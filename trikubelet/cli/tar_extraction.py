@@ -1,7 +1,7 @@
 # ruff: noqa: PTH103
 """Writes a tar stream from a container below one folder of this machine, and nothing anywhere else.
 
-Whoever rules the container made the stream. So the names in it are only followed downwards, through folders that are
+The container is not trusted. So the names in it are only followed downwards, through folders that are
 opened one by one and never through links; a link is made only if it cannot lead out; files appear whole or not at all,
 under another name first; and whatever is no file, folder or link is left out. Owners are not taken over, nor are the
 bits that would run a file as its owner.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from trikubelet.config.sources.manifests import Manifest
+    from trikubelet.sources.manifests import Manifest
 
 
 @click.command(short_help="Check manifests.")
@@ -20,7 +20,7 @@ def validate(files: tuple[Path, ...], node_name: str | None) -> int:
     Prints every problem as FILE:LINE: FIELD: MESSAGE, and exits 1 when there is one.
     """
     from trikubelet.cli.run import check_node_name
-    from trikubelet.config.sources.manifests import display_path, read_manifest
+    from trikubelet.sources.manifests import display_path, read_manifest
 
     node = check_node_name(node_name)
     owners: dict[str, Path] = {}
@@ -55,7 +55,7 @@ def _manifest_files(files: tuple[Path, ...]) -> list[Path]:
 
 def _taken(manifest: Manifest, file: Path, owners: dict[str, Path]) -> list[str]:
     """Pods whose name an earlier file has."""
-    from trikubelet.config.sources.manifests import display_path
+    from trikubelet.sources.manifests import display_path
 
     problems = []
     for entry in manifest.pods:

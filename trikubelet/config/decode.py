@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import attrs
 
-from trikubelet.config.durations import parse_duration
 from trikubelet.config.kubelet_configuration import KubeletConfiguration, wire_name
+from trikubelet.formats.durations import parse_duration
 
 TYPE_META: Final = frozenset({"apiVersion", "kind"})
 

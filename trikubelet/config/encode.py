@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from trikubelet.config.durations import format_duration
 from trikubelet.config.kubelet_configuration import API_VERSION, KIND, KubeletConfiguration, wire_name
+from trikubelet.formats.durations import format_duration
 
 
 def encode_configuration(configuration: KubeletConfiguration) -> dict[str, Any]:

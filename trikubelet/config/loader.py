@@ -30,7 +30,7 @@ from trikubelet.config.kubelet_configuration import (
     KubeletConfiguration,
 )
 from trikubelet.config.rules import check_configuration
-from trikubelet.config.yaml_documents import Document, YamlError, read_documents
+from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
 
 DROP_IN_SUFFIX: Final = ".conf"
 MAX_FILE_SIZE: Final = 10 * 2**20

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.api.pod_resources import is_huge_page_resource
 from trikubelet.api.quantity import Quantity, QuantityError
 from trikubelet.config.decode import FieldProblem
-from trikubelet.node.machine import processors_in
+from trikubelet.linux.machine import processors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

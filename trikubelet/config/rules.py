@@ -15,7 +15,8 @@ import attrs
 
 from trikubelet.api.quantity import Quantity
 from trikubelet.config.decode import FieldProblem
-from trikubelet.config.durations import format_duration
+from trikubelet.config.eviction_thresholds import ThresholdsError, eviction_config
+from trikubelet.config.image_rules import allowlist_problem
 from trikubelet.config.kubelet_configuration import (
     EMBEDDED_RUNTIME,
     LOCKED_FEATURE_GATES,
@@ -26,8 +27,7 @@ from trikubelet.config.kubelet_configuration import (
 )
 from trikubelet.config.reservation_rules import check_reservations
 from trikubelet.config.resource_rules import check_resources
-from trikubelet.eviction.thresholds import ThresholdsError, eviction_config
-from trikubelet.runtime.pull_records.policy import allowlist_problem
+from trikubelet.formats.durations import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ The story of a container, in order:
    PortForward with URLs, `streaming_server.py` serves them, and `sessions.py` joins the two ends.
 4. The keeper's exit event comes back over the socket, becomes a CRI container event, and the agent's PLEG reads it.
 
-Whoever dies, nothing is lost: the keeper holds the containers while the agent is away, and the files tell a new keeper
+Nothing is lost with a process: the keeper holds the containers while the agent is away, and the files tell a new keeper
 what to clean up. `images/` unpacks archives into root filesystems. `runtime.py` puts the parts together.
 
 What it cannot do, and says so in its status: pods share the host's network, there is no seccomp, AppArmor or SELinux

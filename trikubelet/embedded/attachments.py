@@ -20,7 +20,7 @@ from trikubelet.embedded.keeper_client import KeeperClient, KeeperError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from trikubelet.streaming.command import CommandStreams, TerminalSize
+    from trikubelet.http.streaming.command import CommandStreams, TerminalSize
 
 PIPE_SIZE: Final = 1 << 20
 """Bytes that a client may lag behind its container; less where the machine allows less."""

@@ -22,7 +22,7 @@ from trikubelet.embedded.keeper_client import KeeperClient, KeeperError, KeeperL
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from trikubelet.streaming.command import CommandStreams, TerminalSize
+    from trikubelet.http.streaming.command import CommandStreams, TerminalSize
 
 _KILL_DEADLINE: Final = 10.0
 

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import betterproto
 
-from trikubelet.cri import v1
-from trikubelet.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
 from trikubelet.embedded.host_devices import all_host_devices, host_device
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
 
 if TYPE_CHECKING:
     from trikubelet.embedded.images.model import StoredImage
@@ -56,7 +56,7 @@ class SpecError(Exception):
 
 
 @attrs.frozen
-class Surroundings:
+class SpecContext:
     """What a specification depends on besides the container's own configuration."""
 
     container_id: str
@@ -69,20 +69,20 @@ class Surroundings:
     abilities: KeeperAbilities
 
 
-def container_spec(around: Surroundings, config: v1.ContainerConfig, image: StoredImage) -> dict[str, Any]:
+def container_spec(context: SpecContext, config: v1.ContainerConfig, image: StoredImage) -> dict[str, Any]:
     """The specification of one container. Raises SpecError."""
     security = config.linux.security_context
-    abilities = around.abilities
+    abilities = context.abilities
     _refuse_unsupported(config, image, abilities)
     privileged = security.privileged
     spec: dict[str, Any] = {
-        "container": around.container_id,
-        "sandbox": around.sandbox_id,
-        "directory": str(around.directory),
-        "runtime_root": str(around.runtime_root),
-        "log_path": _log_path(around.sandbox, config),
+        "container": context.container_id,
+        "sandbox": context.sandbox_id,
+        "directory": str(context.directory),
+        "runtime_root": str(context.runtime_root),
+        "log_path": _log_path(context.sandbox, config),
         "argv": _argv(config, image),
-        "env": _environment(config, image, around.hostname),
+        "env": _environment(config, image, context.hostname),
         "cwd": config.working_dir or image.config.working_dir or "/",
         "tty": config.tty,
         "stdin": config.stdin,
@@ -92,7 +92,7 @@ def container_spec(around: Surroundings, config: v1.ContainerConfig, image: Stor
             "readonly": security.readonly_rootfs,
             "host": image.is_host,
         },
-        "mounts": _mounts(around, config, image),
+        "mounts": _mounts(context, config, image),
         "devices": _devices(config, privileged=privileged, abilities=abilities),
         "user": _user(security, image),
         "privileged": privileged,
@@ -103,7 +103,7 @@ def container_spec(around: Surroundings, config: v1.ContainerConfig, image: Stor
         "pid_namespace": _PID_NAMESPACES[security.namespace_options.pid],
         "pid_target": security.namespace_options.target_id,
         "cgroup_namespace": abilities.isolated and abilities.cgroup_v2 and not abilities.cgroup_v1 and not privileged,
-        "cgroup_parent": around.sandbox.linux.cgroup_parent,
+        "cgroup_parent": context.sandbox.linux.cgroup_parent,
         "resources": resources_to_json(config.linux.resources),
     }
     try:
@@ -236,16 +236,16 @@ def _user(security: v1.LinuxContainerSecurityContext, image: StoredImage) -> dic
     }
 
 
-def _mounts(around: Surroundings, config: v1.ContainerConfig, image: StoredImage) -> list[dict[str, Any]]:
+def _mounts(context: SpecContext, config: v1.ContainerConfig, image: StoredImage) -> list[dict[str, Any]]:
     mounts = [_mount(mount) for mount in config.mounts]
-    if not around.abilities.isolated:
+    if not context.abilities.isolated:
         _refuse_mounts(mounts)
         return []
     taken = {mount["target"].rstrip("/") for mount in mounts}
-    own_names = around.sandbox.dns_config.servers or not image.is_host
+    own_names = context.sandbox.dns_config.servers or not image.is_host
     files = ["hostname", *(["resolv.conf"] if own_names else []), *([] if image.is_host else ["hosts"])]
     for name in files:
-        source = around.sandbox_folder / name
+        source = context.sandbox_folder / name
         if f"/etc/{name}" not in taken and source.exists():
             mounts.append(
                 {

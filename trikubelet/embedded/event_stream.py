@@ -8,7 +8,7 @@ import trio
 from grpclib import GRPCError
 from grpclib.const import Status
 
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from trikubelet.embedded.keeper_client import KeeperLostError
-from trikubelet.streaming.command import CommandStreams
+from trikubelet.http.streaming.command import CommandStreams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

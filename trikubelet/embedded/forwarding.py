@@ -17,13 +17,13 @@ import trio
 from trikubelet.embedded.keeper_client import KeeperClient, KeeperError, KeeperLostError
 
 if TYPE_CHECKING:
-    from trikubelet.streaming.port_forward import ForwardedPort
+    from trikubelet.http.streaming.port_forward import ForwardedPort
 
 _BLOCK: Final = 64 * 1024
 _CONNECT_DEADLINE: Final = 30.0
 _AFTER_THE_POD: Final = 1.0
 """Seconds for each block that a client still sends to a pod that has ended its direction. Clients see only by our end
-that the pod has ended: older kubectls, and whoever comes by WebSocket. containerd has one second for all."""
+that the pod has ended: older kubectls, and clients that come by WebSocket. containerd has one second for all."""
 _FAMILIES: Final = ((4, "127.0.0.1", "127.0.0.1"), (6, "::1", "[::1]"))
 
 
@@ -119,12 +119,12 @@ class _FromClient:
         self._forwarded = forwarded
         self._both_ways = both_ways
         self._scope = trio.CancelScope()
-        self._patience = float("inf")
+        self._timeout = float("inf")
 
     def end_soon(self) -> None:
         """The pod sends no more: the client has little time for each further block."""
-        self._patience = _AFTER_THE_POD
-        self._scope.deadline = trio.current_time() + self._patience
+        self._timeout = _AFTER_THE_POD
+        self._scope.deadline = trio.current_time() + self._timeout
 
     async def run(self) -> None:
         with self._scope:
@@ -133,7 +133,7 @@ class _FromClient:
                     await self._connection.send_all(block)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     return  # the pod reads no more: whether it broke off, the other direction tells
-                self._scope.deadline = trio.current_time() + self._patience
+                self._scope.deadline = trio.current_time() + self._timeout
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await self._connection.send_eof()
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from grpclib import GRPCError
 from grpclib.const import Status
 
-from trikubelet.cri import v1
 from trikubelet.embedded.images.errors import ImageInUseError, ImagePinnedError, InvalidReferenceError
 from trikubelet.embedded.images.host import HOST_IMAGE_NAME
 from trikubelet.embedded.images.reference import Reference, id_prefix
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import betterproto
 
-from trikubelet.cri import v1
 from trikubelet.embedded.records import ContainerRecord, Phase, SandboxRecord
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,12 +29,7 @@ class UnknownIdError(Exception):
         self.wanted = wanted
 
 
-class _Identified(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-T = TypeVar("T", bound=_Identified)
+T = TypeVar("T", "SandboxRecord", "ContainerRecord")
 
 
 class Inventory:

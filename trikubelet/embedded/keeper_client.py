@@ -17,17 +17,18 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
+from trikubelet.broadcast import Broadcast
 from trikubelet.embedded.keeper import protocol
-from trikubelet.logs import get_logger
-from trikubelet.socket_address import socket_address
+from trikubelet.linux.socket_address import socket_address
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trio_typing import TaskStatus
 
@@ -35,7 +36,7 @@ log = get_logger("embedded")
 
 START_DEADLINE: Final = 20.0
 REQUEST_DEADLINE: Final = 60.0
-END_PATIENCE: Final = 2.0
+END_TIMEOUT: Final = 2.0
 """Seconds in which a keeper that closed its connection has ended."""
 FIRST_RETRY: Final = 0.05
 LONGEST_RETRY: Final = 10.0
@@ -103,25 +104,13 @@ class KeeperAbilities:
         )
 
 
-class KeeperListener(Protocol):
-    """Who hears of the keeper. Both methods are called from the client's task and must not wait."""
-
-    def connected(self, abilities: KeeperAbilities, listing: dict[str, Any]) -> None:
-        """A keeper is there; `listing` is its answer to `list`."""
-        ...
-
-    def event(self, message: dict[str, Any]) -> None:
-        """Something ended."""
-        ...
-
-
 @attrs.define
 class _Pending:
     operation: str
     done: trio.Event = attrs.field(factory=trio.Event)
     answer: dict[str, Any] | None = None
     descriptors: list[int] = attrs.field(factory=list)
-    """Came with the answer; whoever takes them out of the list closes them."""
+    """Came with the answer; the code that takes them out of the list closes them."""
 
     def close(self) -> None:
         while self.descriptors:
@@ -131,18 +120,29 @@ class _Pending:
 class KeeperClient:
     """One keeper, by its folder."""
 
-    def __init__(self, root: Path, listener: KeeperListener) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        connected: Callable[[KeeperAbilities, dict[str, Any]], None],
+        event: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """Both are called from the client's task and must not wait: `connected` when a keeper is there, with its answer
+        to `list`, `event` when something ended."""
         self._root = root
-        self._listener = listener
+        self._on_connected = connected
+        self._on_event = event
         self._pending: dict[int, _Pending] = {}
         self._next_id = 0
         self._channel: trio.socket.SocketType | None = None
-        self._available = trio.Event()
+        self._available = False
+        self._connected: Broadcast[None] = Broadcast()
         self._sending = trio.Lock()
         self._started = False
         self._ended = False
-        self._over = trio.Event()
-        """Set at the session's end, with the keeper's process gone too."""
+        self._in_session = False
+        self._session_over: Broadcast[None] = Broadcast()
+        """The session has ended, and the keeper's process is gone too."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the connection until cancelled or shut down. Raises KeeperStartError if there is no keeper at first."""
@@ -193,7 +193,8 @@ class KeeperClient:
     ) -> tuple[dict[str, Any], int | None]:
         """Ask as `request` does, for an answer that brings a descriptor, which is the caller's to close; or None."""
         with trio.fail_after(REQUEST_DEADLINE):
-            await self._available.wait()
+            while not self._available:
+                await self._connected.wait()
             pending = _Pending(operation)
             try:
                 answer = await self._ask(pending, descriptors, fields)
@@ -204,13 +205,14 @@ class KeeperClient:
     async def shutdown(self) -> bool:
         """Let the keeper end, if no container is left. Returns whether it ends.
 
-        Then it has ended when this returns, or END_PATIENCE is over.
+        Then it has ended when this returns, or END_TIMEOUT is over.
         """
         answer = await self.request("shutdown")
         if answer["ended"]:
             self._ended = True
-            with trio.move_on_after(2 * END_PATIENCE):
-                await self._over.wait()
+            with trio.move_on_after(2 * END_TIMEOUT):
+                while self._in_session:
+                    await self._session_over.wait()
         return bool(answer["ended"])
 
     # -- one connection ----------------------------------------------------------------------------------------------
@@ -223,7 +225,7 @@ class KeeperClient:
         channel = self._channel = await self._connect_or_start(deadline)
         failure: KeeperStartError | KeeperLostError | KeeperError | None = None
         keeper = -1
-        self._over = trio.Event()
+        self._in_session = True
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read, channel)
@@ -234,20 +236,22 @@ class KeeperClient:
                     nursery.cancel_scope.cancel()
                 else:
                     keeper = _open_process(abilities.pid)
-                    self._listener.connected(abilities, listing)
-                    self._available.set()
+                    self._on_connected(abilities, listing)
+                    self._available = True
+                    self._connected.send(None)
                     if not self._started:
                         self._started = True
                         task_status.started()
         finally:
-            self._available = trio.Event()
+            self._available = False
             self._channel = None
             channel.close()
             self._fail_pending()
             try:
                 await _reap(keeper)
             finally:
-                self._over.set()
+                self._in_session = False
+                self._session_over.send(None)
         if failure is not None:
             raise failure
 
@@ -302,7 +306,7 @@ class KeeperClient:
                 os.close(carrier)
 
     async def _read(self, channel: trio.socket.SocketType) -> None:
-        """Hand out answers and events until the keeper's end is closed; whoever waits for an answer then hears that."""
+        """Hand out answers and events until the keeper's end is closed; calls that wait for an answer fail then."""
         while True:
             try:
                 payload, control, _, _ = await channel.recvmsg(
@@ -320,12 +324,12 @@ class KeeperClient:
                 _close(descriptors)
                 break
             if "event" in message:
-                self._listener.event(message)
+                self._on_event(message)
             elif (pending := self._pending.get(message["id"])) is not None:
                 pending.answer, pending.descriptors = message, descriptors
                 pending.done.set()
             else:
-                _close(descriptors)  # whoever asked was cancelled
+                _close(descriptors)  # the call was cancelled
         if not self._ended:
             log.warning("the container keeper is gone", root=str(self._root))
         self._channel = None
@@ -421,7 +425,7 @@ async def _reap(process: int) -> None:
     if process < 0:
         return
     try:
-        with trio.move_on_after(END_PATIENCE):
+        with trio.move_on_after(END_TIMEOUT):
             await trio.lowlevel.wait_readable(process)
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PIDFD, process, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222  (it does not block)

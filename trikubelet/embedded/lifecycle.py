@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trikubelet.cri import v1
 from trikubelet.embedded import messages
 from trikubelet.embedded.attachments import Attachments
 from trikubelet.embedded.commands import Commands
@@ -19,7 +18,8 @@ from trikubelet.embedded.event_stream import ContainerEvents
 from trikubelet.embedded.inventory import Inventory
 from trikubelet.embedded.keeper_client import KeeperAbilities, KeeperClient, KeeperError, KeeperLostError
 from trikubelet.embedded.records import ContainerRecord, Exit, Phase, RecordStore, SandboxRecord, delete_tree
-from trikubelet.logs import get_logger
+from trikubelet.rpc.cri import v1
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class Lifecycle:
         self.inventory = Inventory()
         self.events = ContainerEvents()
         self.abilities: KeeperAbilities | None = None
-        self.keeper = KeeperClient(store.root, self)
+        self.keeper = KeeperClient(store.root, connected=self.connected, event=self.event)
         self.commands = Commands(self.keeper)
         self.attachments = Attachments(self.keeper)
         self._store = store
@@ -237,11 +237,11 @@ class Lifecycle:
         if timeout > 0:
             if not record.stop_signalled:
                 record.stop_signalled = True
-                await self._tell(record, "signal", signal=record.stop_signal)
+                await self._notify_keeper(record, "signal", signal=record.stop_signal)
             with trio.move_on_after(timeout):
                 await record.exited.wait()
                 return
-        await self._tell(record, "kill")
+        await self._notify_keeper(record, "kill")
         with trio.move_on_after(_KILLED_WITHIN):
             await record.exited.wait()
             return
@@ -261,7 +261,7 @@ class Lifecycle:
             del self.inventory.containers[record.id]
             await self._delete(self._store.container_folder(record.id))
 
-    async def _tell(self, record: ContainerRecord, operation: str, **fields: Any) -> None:
+    async def _notify_keeper(self, record: ContainerRecord, operation: str, **fields: Any) -> None:
         try:
             await self.keeper.request(operation, container=record.id, **fields)
         except KeeperError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from trikubelet.cri import v1
 from trikubelet.embedded.inventory import STATES
 from trikubelet.embedded.records import ContainerRecord, Phase, SandboxRecord
+from trikubelet.rpc.cri import v1
 
 
 def sandbox_state(record: SandboxRecord) -> v1.PodSandboxState:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import trio
 
-from trikubelet.cri import v1
 from trikubelet.embedded.images.trees import remove_tree
-from trikubelet.logs import get_logger
+from trikubelet.rpc.cri import v1
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,7 +24,7 @@ from trikubelet.embedded.lifecycle import Lifecycle
 from trikubelet.embedded.records import RecordStore
 from trikubelet.embedded.runtime_service import EmbeddedRuntimeService
 from trikubelet.embedded.streaming_server import StreamingServer
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.clock import WallClock
-    from trikubelet.grpc.server import Servable
+    from trikubelet.rpc.grpc.server import Servable
 
 log = get_logger("embedded")
 
@@ -56,7 +56,7 @@ class EmbeddedRuntime:
         self._lifecycle = Lifecycle(self._records, clock=clock, address=self._address)
         self._streaming = StreamingServer(self._lifecycle)
         self.runtime_service = EmbeddedRuntimeService(
-            self._lifecycle, self._records, self.images, streaming=self._streaming, address=self._address
+            self._lifecycle, self._records, self.images.resolve, streaming=self._streaming, address=self._address
         )
         self.image_service = EmbeddedImageService(
             self.images,
@@ -124,7 +124,7 @@ async def serve(
     task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the runtime of `root` on a unix socket until cancelled. The containers live on."""
-    from trikubelet.grpc import Server
+    from trikubelet.rpc.grpc import Server
 
     runtime = EmbeddedRuntime(root, clock=clock, images_root=images_root)
     async with trio.open_nursery() as nursery:

@@ -9,18 +9,17 @@ import json
 import os
 import secrets
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 from grpclib import GRPCError
 from grpclib.const import Status
 
 from trikubelet import __version__
-from trikubelet.cri import v1
 from trikubelet.embedded import messages
 from trikubelet.embedded.container_spec import (
+    SpecContext,
     SpecError,
-    Surroundings,
     container_spec,
     resources_to_json,
     stop_signal,
@@ -34,25 +33,19 @@ from trikubelet.embedded.sandbox_files import SandboxConfigError, sandbox_reques
 from trikubelet.embedded.stream_calls import StreamCalls, StreamRequestError
 from trikubelet.embedded.streaming_server import NotServingError, StreamingServer, TooManyTokensError
 from trikubelet.embedded.usage_messages import UsageMessages
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from trikubelet.embedded.images.model import StoredImage
 
+
 RUNTIME_NAME: Final = "trikubelet-embedded"
 _ITEMS_PER_MESSAGE: Final = 100
 _NETWORK_NOTE: Final = "pods share the node's network: no addresses or port mappings of their own"
 
 T = TypeVar("T")
-
-
-class ImageResolver(Protocol):
-    """What the runtime needs of the image store."""
-
-    def resolve(self, reference: str) -> StoredImage | None:
-        """The image of a name, digest or id; None where there is none."""
-        ...
 
 
 class EmbeddedRuntimeService(v1.RuntimeServiceBase):
@@ -62,7 +55,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         self,
         lifecycle: Lifecycle,
         store: RecordStore,
-        images: ImageResolver,
+        resolve_image: Callable[[str], StoredImage | None],
         *,
         streaming: StreamingServer,
         address: Callable[[], str],
@@ -70,7 +63,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         self._lifecycle = lifecycle
         self._inventory = lifecycle.inventory
         self._store = store
-        self._images = images
+        self._resolve_image = resolve_image
         self._address = address
         self._usage = UsageMessages(lifecycle, store)
         self._streams = StreamCalls(lifecycle, streaming)
@@ -238,7 +231,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
                 )
 
     def _image(self, config: v1.ContainerConfig) -> StoredImage:
-        image = self._images.resolve(config.image.image)
+        image = self._resolve_image(config.image.image)
         if image is None:
             raise GRPCError(Status.NOT_FOUND, f'image "{config.image.image}": not found')
         return image
@@ -248,7 +241,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         if abilities is None:
             raise KeeperLostError("create")
         container_id = secrets.token_hex(32)
-        around = Surroundings(
+        context = SpecContext(
             container_id=container_id,
             directory=self._store.container_folder(container_id),
             runtime_root=self._store.root,
@@ -267,7 +260,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
                 reference=next(iter(image.repo_digests), image.id),
                 id=image.id,
             ),
-            spec=container_spec(around, config, image),
+            spec=container_spec(context, config, image),
             created_at=self._lifecycle.now(),
             stop_signal=stop_signal(config, image),
         )

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 
 _LONGEST_HOSTNAME: Final = 64
 _SYSCTL: Final = re.compile(r"[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?)+$")

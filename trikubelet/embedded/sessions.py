@@ -16,7 +16,7 @@ import trio
 
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError
 from trikubelet.embedded.records import Phase
-from trikubelet.streaming.command import IDLE_TIMEOUT, CommandStreams, Exited, Failed
+from trikubelet.http.streaming.command import IDLE_TIMEOUT, CommandStreams, Exited, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from trikubelet.embedded.attachments import Attachment, Attachments
     from trikubelet.embedded.commands import Command, Commands
     from trikubelet.embedded.records import ContainerRecord
-    from trikubelet.streaming.command import CommandResult, TerminalSize
-    from trikubelet.streaming.remote_command import RemoteCommand
+    from trikubelet.http.streaming.command import CommandResult, TerminalSize
+    from trikubelet.http.streaming.remote_command import RemoteCommand
 
 _BLOCK: Final = 64 * 1024
 _REST_OF_OUTPUT: Final = 0.25

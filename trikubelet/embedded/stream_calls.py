@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trikubelet.cri import v1
 from trikubelet.embedded.inventory import STATES
 from trikubelet.embedded.lifecycle import Lifecycle, WrongStateError
 from trikubelet.embedded.records import Phase
 from trikubelet.embedded.streaming_server import AttachSession, ExecSession, ForwardSession, StreamingServer
-from trikubelet.streaming.command import CommandStreams
+from trikubelet.http.streaming.command import CommandStreams
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from trikubelet.embedded.records import ContainerRecord

@@ -2,7 +2,7 @@
 
 A URL holds a token that works once and for a minute; it is all that protects it, besides the loopback address, so it
 appears in no log. Nothing listens until the first URL is asked for. Behind the token lies what was asked for; what the
-client then does with its connection is `trikubelet.streaming`'s, and where the bytes go is `sessions.py`'s.
+client then does with its connection is `trikubelet.http.streaming`'s, and where the bytes go is `sessions.py`'s.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import attrs
 import trio
 
 from trikubelet.embedded.records import ContainerRecord, SandboxRecord
-from trikubelet.logs import get_logger
-from trikubelet.streaming.command import CommandStreams
+from trikubelet.http.streaming.command import CommandStreams
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.embedded.lifecycle import Lifecycle
-    from trikubelet.server.messages import AnyResponse, Request, Takeover
+    from trikubelet.http.messages import AnyResponse, Request, Takeover
+    from trikubelet.http.server import HttpServer
 
 log = get_logger("embedded")
 
@@ -97,19 +98,20 @@ class StreamingServer:
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
         self._tokens = Tokens()
-        self._nursery: trio.Nursery | None = None
+        self._serve_on, self._served = trio.open_memory_channel[list[trio.SocketListener]](1)
+        self._running = False
         self._starting = trio.Lock()
         self._port = 0
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled, which ends all sessions."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            try:
-                task_status.started()
-                await trio.sleep_forever()
-            finally:
-                self._nursery, self._port = None, 0
+        self._running = True
+        try:
+            task_status.started()
+            listeners = await self._served.receive()
+            await trio.serve_listeners(self._http_server().serve_stream, listeners)
+        finally:
+            self._running, self._port = False, 0
 
     async def url(self, session: Session) -> str:
         """Where a client can have this session, within a minute. Raises TooManyTokensError, NotServingError."""
@@ -120,25 +122,28 @@ class StreamingServer:
         async with self._starting:
             if self._port:
                 return
-            if self._nursery is None:
+            if not self._running:
                 raise NotServingError("the embedded runtime is not running")
-            # Only now: whoever never asks for a stream does not load it.
-            from trikubelet.server.http import HttpServer
-            from trikubelet.server.routing import Router
-
-            router = Router()
-            for path in _PATHS.values():
-                for method in ("GET", "POST"):
-                    router.add(method, f"/{path}/{{token}}", self._serve)
             try:
                 listeners = await trio.open_tcp_listeners(0, host=_HOST)
             except OSError as error:
                 raise NotServingError(f"listen on {_HOST}: {error.strerror or error}") from None
             self._port = listeners[0].socket.getsockname()[1]
-            self._nursery.start_soon(trio.serve_listeners, HttpServer(router).serve_stream, listeners)
+            self._serve_on.send_nowait(listeners)
+
+    def _http_server(self) -> HttpServer:
+        """Made for the first client: who never asks for a stream does not load it."""
+        from trikubelet.http.routing import Router
+        from trikubelet.http.server import HttpServer
+
+        router = Router()
+        for path in _PATHS.values():
+            for method in ("GET", "POST"):
+                router.add(method, f"/{path}/{{token}}", self._serve)
+        return HttpServer(router)
 
     async def _serve(self, request: Request) -> AnyResponse:
-        from trikubelet.server.messages import HTTPError, UpgradeResponse
+        from trikubelet.http.messages import HTTPError, UpgradeResponse
 
         session = self._tokens.take(request.params["token"])
         if session is None or not request.path.startswith(f"/{_PATHS[type(session)]}/"):
@@ -150,7 +155,7 @@ class StreamingServer:
 
     async def _command(self, request: Request, takeover: Takeover, session: ExecSession | AttachSession) -> None:
         from trikubelet.embedded import sessions
-        from trikubelet.streaming.remote_command import serve_remote_command
+        from trikubelet.http.streaming.remote_command import serve_remote_command
 
         async with serve_remote_command(request, takeover, session.streams) as remote:
             if isinstance(session, ExecSession):
@@ -161,7 +166,7 @@ class StreamingServer:
 
     async def _forward(self, request: Request, takeover: Takeover, session: ForwardSession) -> None:
         from trikubelet.embedded.forwarding import forward
-        from trikubelet.streaming.port_forward import serve_port_forward
+        from trikubelet.http.streaming.port_forward import serve_port_forward
 
         keeper = self._lifecycle.keeper
         async with (

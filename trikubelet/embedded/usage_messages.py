@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.cri import v1
 from trikubelet.embedded import messages
 from trikubelet.embedded.inventory import has_labels
 from trikubelet.embedded.records import ContainerRecord, Phase, RecordStore, SandboxRecord
 from trikubelet.embedded.stats import Usage, disk_usage, read_usage
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from trikubelet.embedded.lifecycle import Lifecycle

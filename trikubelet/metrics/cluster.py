@@ -5,29 +5,29 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trikubelet.metrics.families import counter, gauge, histogram
+from trikubelet.telemetry.families import counter, gauge, histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from trikubelet.cluster.certificates.rotation import CertificateManager
-    from trikubelet.cluster.certificates.store import CertifiedKey
-    from trikubelet.cluster.measures import RequestMeasures
-    from trikubelet.metrics.families import AnyFamily
+    from trikubelet.kube_client.certificates.rotation import CertificateManager
+    from trikubelet.kube_client.certificates.store import CertifiedKey
+    from trikubelet.kube_client.metrics import RequestMetrics
+    from trikubelet.telemetry.families import AnyFamily
 
 
-def collect_requests(measures: RequestMeasures) -> Iterator[AnyFamily]:
+def collect_requests(metrics: RequestMetrics) -> Iterator[AnyFamily]:
     """Under client-go's names."""
-    host = measures.host
-    answers = {(*labels, host): number for labels, number in measures.answers.items()}
+    host = metrics.host
+    answers = {(*labels, host): number for labels, number in metrics.answers.items()}
     text = "Requests to the API server that were answered, or not."
     yield counter("rest_client_requests_total", text, answers, ("code", "method", "host"))
     for name, text, histograms in (
-        ("request_duration_seconds", "How long requests to the API server took.", measures.durations),
-        ("rate_limiter_duration_seconds", "How long requests waited for the agent's own limit.", measures.waits),
-        ("request_size_bytes", "Bodies of requests to the API server.", measures.sent),
-        ("response_size_bytes", "Bodies of the API server's answers.", measures.received),
+        ("request_duration_seconds", "How long requests to the API server took.", metrics.durations),
+        ("rate_limiter_duration_seconds", "How long requests waited for the agent's own limit.", metrics.waits),
+        ("request_size_bytes", "Bodies of requests to the API server.", metrics.sent),
+        ("response_size_bytes", "Bodies of the API server's answers.", metrics.received),
     ):
         by_host = {(*labels, host): one for labels, one in histograms.items()}
         yield histogram(f"rest_client_{name}", text, by_host, ("verb", "host"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trikubelet.metrics.families import counter, histogram
+from trikubelet.telemetry.families import counter, histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trikubelet.measures import Counts, Histograms
-    from trikubelet.metrics.families import AnyFamily
+    from trikubelet.telemetry.families import AnyFamily
+    from trikubelet.telemetry.metrics import Counts, Histograms
 
 LABELS = ("eviction_signal",)
 

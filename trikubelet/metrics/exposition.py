@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final, Literal
 import attrs
 import trio
 
-from trikubelet.content_coding import SMALL, gzipped, header_entries, takes_gzip, weight
-from trikubelet.logs import get_logger
-from trikubelet.metrics.families import base_name, counter
-from trikubelet.metrics.text_format import TextFormat, write_text
+from trikubelet.http.content_coding import SMALL, gzipped, header_entries, takes_gzip, weight
+from trikubelet.telemetry.families import base_name, counter
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.text_format import TextFormat, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from trikubelet.metrics.families import AnyFamily, Collect
+    from trikubelet.telemetry.families import AnyFamily, Collect
 
     CollectSlowly = Callable[[], Awaitable[Iterable[AnyFamily]]]
     """Gives families for which somebody else has to be asked."""
@@ -28,7 +28,7 @@ log = get_logger("metrics")
 
 Page = Literal["metrics", "probes", "slis"]
 
-PATIENCE: Final = 10.0
+COLLECT_TIMEOUT: Final = 10.0
 """Seconds that a collector may wait for others. A scrape that is late is none."""
 
 
@@ -87,7 +87,7 @@ class AgentMetrics:
         if page == "metrics":
             for collect_slowly in self._slow:
                 try:
-                    with trio.fail_after(PATIENCE):
+                    with trio.fail_after(COLLECT_TIMEOUT):
                         families += await collect_slowly()
                 except Exception as error:  # noqa: BLE001 - see the module's text
                     self._failed(error)

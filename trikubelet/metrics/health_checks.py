@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from trikubelet.measures import Counts
+    from trikubelet.telemetry.metrics import Counts
 
 HEALTHZ: Final = "healthz"
 SUCCESS: Final = "success"

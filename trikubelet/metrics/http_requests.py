@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.measures import OTHER, Counts, Histograms, bounded
+from trikubelet.telemetry.metrics import OTHER, Counts, Histograms, bounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

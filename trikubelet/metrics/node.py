@@ -11,7 +11,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from trikubelet import __version__
-from trikubelet.metrics.families import COUNTER, TOTAL, counter, gauge
+from trikubelet.telemetry.families import COUNTER, TOTAL, counter, gauge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from trikubelet.api import NodeSystemInfo
-    from trikubelet.metrics.families import AnyFamily, Collect
+    from trikubelet.node.shutdown.record import ShutdownTimes
     from trikubelet.node.startup import NodeStartup
-    from trikubelet.shutdown.record import ShutdownTimes
+    from trikubelet.telemetry.families import AnyFamily, Collect
 
 
 def process_collectors() -> tuple[Collect, ...]:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trikubelet.metrics.families import counter, gauge, histogram
-from trikubelet.runtime.model import ContainerState
+from trikubelet.container.model import ContainerState
+from trikubelet.telemetry.families import counter, gauge, histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trikubelet.clock import WallClock
-    from trikubelet.metrics.families import AnyFamily
     from trikubelet.pleg.cache import PodStatusCache
     from trikubelet.pleg.pleg import Pleg
     from trikubelet.pleg.sources import PlegSources
+    from trikubelet.telemetry.families import AnyFamily
 
 
 def collect_pleg(pleg: Pleg, sources: PlegSources, clock: WallClock) -> Iterator[AnyFamily]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.metrics.families import counter, gauge, histogram
-from trikubelet.pods.classify import is_static_pod
+from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.pods.cleanup import is_inactive
-from trikubelet.pods.worker_registry import WorkerLifecycle
+from trikubelet.pods.registry import WorkerLifecycle
+from trikubelet.telemetry.families import counter, gauge, histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trikubelet.housekeeping import Housekeeping
-    from trikubelet.metrics.families import AnyFamily
+    from trikubelet.pods.housekeeping import Housekeeping
     from trikubelet.pods.manager import PodManager
     from trikubelet.pods.preempting import Preempting
+    from trikubelet.pods.registry import WorkerSummary
     from trikubelet.pods.start_latency import PodStartLatency
-    from trikubelet.pods.worker_registry import WorkerSummary
     from trikubelet.pods.workers import PodWorkers
     from trikubelet.status.manager import StatusManager
     from trikubelet.status.writer import StatusWriter
+    from trikubelet.telemetry.families import AnyFamily
 
 STATIC: Final = "true"
 NOT_STATIC: Final = ""
@@ -92,14 +92,14 @@ def collect_cleanup(housekeeping: Housekeeping, preempting: Preempting) -> Itera
 
 
 def collect_statuses(statuses: StatusManager, writer: StatusWriter | None) -> Iterator[AnyFamily]:
-    measures, statistics = statuses.measures, statuses.statistics()
+    metrics, statistics = statuses.metrics, statuses.statistics()
     text = "Time from when the agent first saw a pod to when it ran."
-    yield histogram("kubelet_pod_start_duration_seconds", text, measures.starts)
+    yield histogram("kubelet_pod_start_duration_seconds", text, metrics.starts)
     text = "Containers that ended."
     labels = ("container_type", "exit_code", "reason")
-    yield counter("kubelet_terminated_containers_total", text, measures.ends, labels)
+    yield counter("kubelet_terminated_containers_total", text, metrics.ends, labels)
     text = "Pods that this node refused to run."
-    yield counter("kubelet_admission_rejections_total", text, measures.rejections, ("reason",))
+    yield counter("kubelet_admission_rejections_total", text, metrics.rejections, ("reason",))
     updates = {
         ("kept",): statistics.updates,
         ("unchanged",): statistics.unchanged,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trikubelet.metrics.families import HistogramFamily, HistogramSample, counter
 from trikubelet.probes.metrics import BUCKETS
+from trikubelet.telemetry.families import HistogramFamily, HistogramSample, counter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trikubelet.metrics.families import AnyFamily
     from trikubelet.probes.metrics import ProbeMetrics
+    from trikubelet.telemetry.families import AnyFamily
 
 TOTAL_LABELS = ("probe_type", "result", "container", "pod", "namespace", "pod_uid")
 DURATION_LABELS = ("probe_type", "container", "pod", "namespace")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.metrics.families import counter, gauge, histogram
+from trikubelet.telemetry.families import counter, gauge, histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trikubelet.allocation.manager import AllocationManager
-    from trikubelet.measures import Histograms
-    from trikubelet.metrics.families import AnyFamily
+    from trikubelet.telemetry.families import AnyFamily
+    from trikubelet.telemetry.metrics import Histograms
 
 _PENDING: Final = (("deferred",), ("infeasible",))
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from trikubelet.measures import Counts, Histograms
-from trikubelet.metrics.families import counter, histogram
+from trikubelet.telemetry.families import counter, histogram
+from trikubelet.telemetry.metrics import Counts, Histograms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trikubelet.cri.client import ImageClient, RuntimeClient
-    from trikubelet.metrics.families import AnyFamily
-    from trikubelet.runtime.measures import RuntimeMeasures
+    from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+    from trikubelet.runtime.metrics import RuntimeMetrics
+    from trikubelet.telemetry.families import AnyFamily
 
 
 def collect_calls(runtime: RuntimeClient, images: ImageClient) -> Iterator[AnyFamily]:
     """Of both clients, as if they were one."""
     durations, errors = Histograms(), Counts()
-    for measures in (runtime.measures, images.measures):
-        durations.update({(operation_type(rpc),): one for (rpc,), one in measures.durations.items()})
-        errors.update({(operation_type(rpc),): number for (rpc,), number in measures.errors.items()})
+    for metrics in (runtime.metrics, images.metrics):
+        durations.update({(operation_type(rpc),): one for (rpc,), one in metrics.durations.items()})
+        errors.update({(operation_type(rpc),): number for (rpc,), number in metrics.errors.items()})
     label = ("operation_type",)
     totals = {labels: one.count for labels, one in durations.items()}
     yield counter("kubelet_runtime_operations_total", "Calls to the container runtime that ended.", totals, label)
@@ -50,38 +50,38 @@ def operation_type(rpc: str) -> str:
     return words.lower()
 
 
-def collect_starts(measures: RuntimeMeasures) -> Iterator[AnyFamily]:
-    yield counter("kubelet_started_pods_total", "Pods for which a sandbox was to be made.", measures.started_pods)
-    yield counter("kubelet_started_pods_errors_total", "Pods whose sandbox was not made.", measures.failed_pods)
+def collect_starts(metrics: RuntimeMetrics) -> Iterator[AnyFamily]:
+    yield counter("kubelet_started_pods_total", "Pods for which a sandbox was to be made.", metrics.started_pods)
+    yield counter("kubelet_started_pods_errors_total", "Pods whose sandbox was not made.", metrics.failed_pods)
     text = "Pods with a user namespace for which a sandbox was to be made."
-    yield counter("kubelet_started_user_namespaced_pods_total", text, measures.started_user_namespaced_pods)
+    yield counter("kubelet_started_user_namespaced_pods_total", text, metrics.started_user_namespaced_pods)
     text = "Pods with a user namespace that could not be started as a whole when their sandbox was made."
-    yield counter("kubelet_started_user_namespaced_pods_errors_total", text, measures.failed_user_namespaced_pods)
+    yield counter("kubelet_started_user_namespaced_pods_errors_total", text, metrics.failed_user_namespaced_pods)
     kind = "container_type"
     text = "Containers that were to be started."
-    yield counter("kubelet_started_containers_total", text, measures.started_containers, (kind,))
+    yield counter("kubelet_started_containers_total", text, metrics.started_containers, (kind,))
     text = "Containers that were not started, by the reason that their status shows."
-    yield counter("kubelet_started_containers_errors_total", text, measures.failed_containers, (kind, "code"))
+    yield counter("kubelet_started_containers_errors_total", text, metrics.failed_containers, (kind, "code"))
     text = "Times that a hook asked for HTTPS, got plain HTTP, and then asked for that."
-    yield counter("kubelet_lifecycle_handler_http_fallbacks_total", text, measures.http_fallbacks)
+    yield counter("kubelet_lifecycle_handler_http_fallbacks_total", text, metrics.http_fallbacks)
     text = "Hooks that were to sleep longer than their container lived."
-    yield counter("kubelet_sleep_action_terminated_early_total", text, measures.sleeps_cut_short)
+    yield counter("kubelet_sleep_action_terminated_early_total", text, metrics.sleeps_cut_short)
 
 
-def collect_images(measures: RuntimeMeasures) -> Iterator[AnyFamily]:
+def collect_images(metrics: RuntimeMetrics) -> Iterator[AnyFamily]:
     text = "How long pulls that succeeded took, with the wait for their turn, by the size of the image."
-    yield histogram("kubelet_image_pull_duration_seconds", text, measures.image_pulls, ("image_size_in_bytes",))
+    yield histogram("kubelet_image_pull_duration_seconds", text, metrics.image_pulls, ("image_size_in_bytes",))
     text = "Images that containers and volumes asked for."
     labels = ("pull_policy", "present_locally", "pull_required")
-    yield counter("kubelet_image_manager_ensure_image_requests_total", text, measures.image_requests, labels)
+    yield counter("kubelet_image_manager_ensure_image_requests_total", text, metrics.image_requests, labels)
     text = "Images that were removed since they were not used for long, or since the disk was full."
-    yield counter("kubelet_image_garbage_collected_total", text, measures.images_removed, ("reason",))
+    yield counter("kubelet_image_garbage_collected_total", text, metrics.images_removed, ("reason",))
     text = "Images that containers to be started had as volumes."
-    yield counter("kubelet_image_volume_requested_total", text, measures.image_volumes_requested)
+    yield counter("kubelet_image_volume_requested_total", text, metrics.image_volumes_requested)
     text = "Images that were mounted as volumes."
-    yield counter("kubelet_image_volume_mounted_succeed_total", text, measures.image_volumes_mounted)
+    yield counter("kubelet_image_volume_mounted_succeed_total", text, metrics.image_volumes_mounted)
     text = "Images that the runtime could not mount as volumes."
-    yield counter("kubelet_image_volume_mounted_errors_total", text, measures.image_volumes_failed)
+    yield counter("kubelet_image_volume_mounted_errors_total", text, metrics.image_volumes_failed)
 
 
 def collect_cgroups(durations: Histograms) -> Iterator[AnyFamily]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trikubelet.metrics.families import counter, gauge, histogram
 from trikubelet.metrics.health_checks import HEALTHZ
+from trikubelet.telemetry.families import counter, gauge, histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trikubelet.metrics.families import AnyFamily
     from trikubelet.metrics.health_checks import HealthChecks
     from trikubelet.metrics.http_requests import RequestCounts
-    from trikubelet.podresources.measures import PodResourcesMeasures
+    from trikubelet.node.podresources.metrics import PodResourcesMetrics
+    from trikubelet.telemetry.families import AnyFamily
 
 
 def collect_http(counts: RequestCounts) -> Iterator[AnyFamily]:
@@ -27,15 +27,15 @@ def collect_http(counts: RequestCounts) -> Iterator[AnyFamily]:
     yield counter("kubelet_websocket_streaming_requests_total", text, counts.websockets, ("subresource",))
 
 
-def collect_pod_resources(measures: PodResourcesMeasures) -> Iterator[AnyFamily]:
+def collect_pod_resources(metrics: PodResourcesMetrics) -> Iterator[AnyFamily]:
     for name, text, counts in (
-        ("requests_total", "Requests to the pod resources API.", measures.requests),
-        ("requests_list", "Calls of List.", measures.lists),
-        ("requests_get", "Calls of Get.", measures.gets),
-        ("requests_get_allocatable", "Calls of GetAllocatableResources.", measures.allocatables),
-        ("errors_list", "Calls of List that failed.", measures.failed_lists),
-        ("errors_get", "Calls of Get that failed.", measures.failed_gets),
-        ("errors_get_allocatable", "Calls of GetAllocatableResources that failed.", measures.failed_allocatables),
+        ("requests_total", "Requests to the pod resources API.", metrics.requests),
+        ("requests_list", "Calls of List.", metrics.lists),
+        ("requests_get", "Calls of Get.", metrics.gets),
+        ("requests_get_allocatable", "Calls of GetAllocatableResources.", metrics.allocatables),
+        ("errors_list", "Calls of List that failed.", metrics.failed_lists),
+        ("errors_get", "Calls of Get that failed.", metrics.failed_gets),
+        ("errors_get_allocatable", "Calls of GetAllocatableResources that failed.", metrics.failed_allocatables),
     ):
         yield counter(f"kubelet_pod_resources_endpoint_{name}", text, counts, ("server_api_version",))
 

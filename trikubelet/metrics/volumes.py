@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.metrics.families import counter, gauge, histogram
+from trikubelet.telemetry.families import counter, gauge, histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trikubelet.metrics.families import AnyFamily
+    from trikubelet.telemetry.families import AnyFamily
     from trikubelet.volumes.csi.drivers import Drivers
     from trikubelet.volumes.manager import VolumeManager
 

@@ -15,7 +15,7 @@ import attrs
 from trikubelet.api import Quantity
 
 if TYPE_CHECKING:
-    from trikubelet.node.machine import Machine
+    from trikubelet.linux.machine import Machine
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import NodeCondition
+from trikubelet.formats.aggregate import aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,12 +108,6 @@ def ready_condition(
 def is_ready(conditions: Iterable[NodeCondition]) -> bool:
     """Whether Ready is among them, and true."""
     return any(condition.type == READY and condition.status == _TRUE for condition in conditions)
-
-
-def aggregate(problems: Sequence[str]) -> str:
-    """One text of several: each once, in brackets when there is more than one."""
-    different = list(dict.fromkeys(problems))
-    return different[0] if len(different) == 1 else f"[{', '.join(different)}]"
 
 
 def _changed(

@@ -1,9 +1,9 @@
 """The node's CSINode: the list of its volume drivers, empty at first (kubelet: `nodeInfoManager`, `csiPlugin`).
 
 The scheduler and the volume controllers look there before they send a pod with volumes, so a node is not ready until
-the object is there. Drivers come and go later, all through here (`csi_drivers.py`). The object also says which of the
-drivers that were once part of the kubelet are served by CSI drivers instead: all of them, since this agent never had
-any.
+the object is there. Drivers come and go later, all through here (`volumes.csi.node_info`). The object also says which
+of the drivers that were once part of the kubelet are served by CSI drivers instead: all of them, since this agent never
+had any.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import attrs
 import trio
 
 from trikubelet.api import CSINode, ObjectMeta, OwnerReference
-from trikubelet.cluster.errors import ApiError, ApiStatusError
-from trikubelet.cluster.recovery import GrowingPauses
-from trikubelet.cluster.types import CSI_NODES, NODES
-from trikubelet.logs import get_logger
+from trikubelet.broadcast import Broadcast
+from trikubelet.kube_client.errors import ApiError, ApiStatusError
+from trikubelet.kube_client.recovery import GrowingPauses
+from trikubelet.kube_client.types import CSI_NODES, NODES
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trikubelet.cluster.types import ApiClient
+    from trikubelet.kube_client.types import ApiClient
 
 log = get_logger("node")
 
@@ -59,14 +60,14 @@ def with_migrated_plugins(csi_node: CSINode) -> CSINode | None:
     return attrs.evolve(csi_node, metadata=metadata)
 
 
-class CSINodeKeeper:
+class CSINodeManager:
     """Makes the object, once, and changes it."""
 
-    def __init__(self, client: ApiClient, node_name: str, *, on_change: Callable[[], object] = lambda: None) -> None:
-        """`on_change` is called synchronously when `problem` changes."""
+    def __init__(self, client: ApiClient, node_name: str, *, changed: Broadcast[None] | None = None) -> None:
+        """`changed` is told when `problem` is another one."""
         self._client = client
         self._name = node_name
-        self._on_change = on_change
+        self._changed = Broadcast[None]() if changed is None else changed
         self._problem: str | None = "CSINode is not yet initialized"
         self._done = trio.Event()
         self._one_at_a_time = trio.Lock()
@@ -91,11 +92,11 @@ class CSINodeKeeper:
             except ApiError as error:
                 problem = str(error)
             if problem is None:
-                self._tell(None)
+                self._log_problem(None)
                 self._done.set()
                 return
             log.warning("the node's CSINode is not there yet", error=problem, retry_in=pauses.next)
-            self._tell(f"failed to initialize CSINode: {problem}")
+            self._log_problem(f"failed to initialize CSINode: {problem}")
             await pauses.after_failure()
 
     async def change(self, change: Callable[[CSINode], CSINode | None]) -> None:
@@ -130,7 +131,7 @@ class CSINodeKeeper:
         wanted = with_migrated_plugins(existing)
         return existing if wanted is None else await self._client.update(CSI_NODES, wanted)
 
-    def _tell(self, problem: str | None) -> None:
+    def _log_problem(self, problem: str | None) -> None:
         if problem != self._problem:
             self._problem = problem
-            self._on_change()
+            self._changed.send(None)

@@ -1,8 +1,8 @@
 """The node's lease: a small object that is renewed to say that the node lives (component-helpers' lease controller).
 
 The control plane takes a node whose lease has run out for lost, and its pods with it. So renewing is as cheap as it can
-be: one PUT of the version that was last seen, and nothing is read before. Whoever else wrote the lease causes a
-conflict, and only then it is read again. The lease belongs to the node object and goes with it; the node may not be
+be: one PUT of the version that was last seen, and nothing is read before. Another writer causes a conflict, and
+only then it is read again. The lease belongs to the node object and goes with it; the node may not be
 there yet when the lease is first wanted, and creating it waits for that.
 """
 
@@ -14,10 +14,10 @@ import attrs
 import trio
 
 from trikubelet.api import Lease, LeaseSpec, ObjectMeta, OwnerReference
-from trikubelet.cluster.errors import ApiError, ApiStatusError
-from trikubelet.cluster.recovery import GrowingPauses
-from trikubelet.cluster.types import LEASES, Urgency
-from trikubelet.logs import get_logger
+from trikubelet.kube_client.errors import ApiError, ApiStatusError
+from trikubelet.kube_client.recovery import GrowingPauses
+from trikubelet.kube_client.types import LEASES, Urgency
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from trikubelet.clock import WallClock
-    from trikubelet.cluster.types import ApiClient
+    from trikubelet.kube_client.types import ApiClient
 
 log = get_logger("node")
 
@@ -55,7 +55,7 @@ def connection_may_be_bad(error: ApiError) -> bool:
     return not isinstance(error, ApiStatusError) or error.server_fault
 
 
-class LeaseKeeper:
+class LeaseController:
     """Creates the lease and renews it."""
 
     def __init__(

@@ -8,44 +8,45 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
-from trikubelet.cri.errors import CRIError
-from trikubelet.devices.model import DeviceResources
-from trikubelet.logs import get_logger
+from trikubelet.broadcast import Broadcast
 from trikubelet.node.address_choice import HostAddresses, IPAddress
 from trikubelet.node.addresses import read_host_addresses
 from trikubelet.node.conditions import Pressure
+from trikubelet.node.devices.model import DeviceResources
 from trikubelet.node.facts import NodeFacts
 from trikubelet.node.status import image_list
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.rpc.cri.v1 import VersionResponse
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from trio_typing import TaskStatus
 
     from trikubelet.api import ContainerImage
-    from trikubelet.cri.client import ImageClient
-    from trikubelet.cri.v1 import VersionResponse
+    from trikubelet.linux.machine import Machine
     from trikubelet.node.address_choice import AddressSettings
-    from trikubelet.node.machine import Machine
-    from trikubelet.node.runtime_state import RuntimeState
+    from trikubelet.rpc.cri.client import ImageClient
+    from trikubelet.runtime.state import RuntimeState
 
 log = get_logger("node")
 
 IMAGES_PERIOD: Final = 30.0
 LOOKUP_PERIOD: Final = 10.0
 FIRST_LOOK: Final = 1.0
-LOOKUP_PATIENCE: Final = 5.0
+LOOKUP_TIMEOUT: Final = 5.0
 """Seconds: between lists of images, between lookups of the node's name, for the first of both, for one lookup."""
 
 
 async def look_up(name: str) -> tuple[IPAddress, ...] | None:
     """What the name server, or the hosts file, says of a name. None when it does not say anything in time."""
-    with trio.move_on_after(LOOKUP_PATIENCE):
+    with trio.move_on_after(LOOKUP_TIMEOUT):
         try:
             found = await trio.socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
@@ -57,8 +58,25 @@ async def look_up(name: str) -> tuple[IPAddress, ...] | None:
     return None
 
 
+@attrs.frozen(kw_only=True)
+class FactSources:
+    """Which parts know the facts of the node. What a part that is missing would say is left out."""
+
+    runtime_version: Callable[[], VersionResponse | None]
+    pressure: Callable[[], Pressure] = Pressure
+    shutdown_problem: Callable[[], str | None] = lambda: None
+    warnings: Callable[[], tuple[str, ...]] = tuple
+    volumes_in_use: Callable[[], tuple[str, ...] | None] = lambda: None
+    devices: Callable[[], DeviceResources] = DeviceResources
+    host: Callable[[], HostAddresses] = read_host_addresses
+    """May raise OSError; then what it said last counts on."""
+    lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up
+    changed: Broadcast[None] = attrs.field(factory=Broadcast)
+    """The owners of facts may tell of changes here."""
+
+
 class NodeObserver:
-    """Knows the facts of the node. Where a part of the agent is missing, what it would say is left out."""
+    """Knows the facts of the node."""
 
     def __init__(
         self,
@@ -66,56 +84,30 @@ class NodeObserver:
         addresses: AddressSettings,
         state: RuntimeState,
         images: ImageClient,
-        *,
-        runtime_version: Callable[[], VersionResponse | None],
-        pressure: Callable[[], Pressure] = Pressure,
-        storage_problem: Callable[[], str | None] = lambda: None,
-        shutdown_problem: Callable[[], str | None] = lambda: None,
-        warnings: Callable[[], tuple[str, ...]] = tuple,
-        volumes_in_use: Callable[[], tuple[str, ...] | None] = lambda: None,
-        devices: Callable[[], DeviceResources] = DeviceResources,
-        host: Callable[[], HostAddresses] = read_host_addresses,
-        lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up,
+        sources: FactSources,
     ) -> None:
-        """`host` may raise OSError; then what it said last counts on."""
         self._machine = machine
         self._addresses = addresses
         self._state = state
         self._image_client = images
-        self._runtime_version = runtime_version
-        self._pressure = pressure
-        self._storage_problem = storage_problem
-        self._shutdown_problem = shutdown_problem
-        self._warnings = warnings
-        self._volumes_in_use = volumes_in_use
-        self._devices = devices
-        self._read_host = host
-        self._lookup = lookup
+        self._sources = sources
         self._host = HostAddresses()
         self._resolved: tuple[IPAddress, ...] = ()
         self._images: tuple[ContainerImage, ...] = ()
-        self._listeners: list[Callable[[], object]] = []
-        state.on_change(self.tell)
+        self.changed = sources.changed
+        """Some fact is another one, perhaps one that is known elsewhere too."""
+        state.on_change(partial(self.changed.send, None))
 
     @property
     def boot_id(self) -> str:
         """Of the machine; empty when it cannot be read."""
         return "" if self._machine is None else self._machine.boot_id
 
-    def on_change(self, listener: Callable[[], object]) -> None:
-        """`listener` is called synchronously when facts have changed; it must not block."""
-        self._listeners.append(listener)
-
-    def tell(self) -> None:
-        """Some fact has changed, perhaps one that others know."""
-        for listener in self._listeners:
-            listener()
-
     def facts(self) -> NodeFacts:
         """As they are now."""
-        version = self._runtime_version()
+        version = self._sources.runtime_version()
         try:
-            self._host = attrs.evolve(self._read_host(), resolved=self._resolved)
+            self._host = attrs.evolve(self._sources.host(), resolved=self._resolved)
         except OSError as error:
             self._host = attrs.evolve(self._host, resolved=self._resolved, problem=str(error))
         return NodeFacts(
@@ -125,28 +117,27 @@ class NodeObserver:
             runtime_version=None if version is None else version.runtime_version,
             abilities=self._state.abilities,
             images=self._images,
-            pressure=self._pressure(),
+            pressure=self._sources.pressure(),
             runtime_problems=self._state.problems(),
             network_problem=self._state.conditions.network_problem,
-            storage_problem=self._storage_problem(),
-            shutdown_problem=self._shutdown_problem(),
-            warnings=self._warnings(),
-            devices=self._devices(),
-            volumes_in_use=self._volumes_in_use(),
+            shutdown_problem=self._sources.shutdown_problem(),
+            warnings=self._sources.warnings(),
+            devices=self._sources.devices(),
+            volumes_in_use=self._sources.volumes_in_use(),
         )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look until cancelled. Started once all was looked at, or soon: nobody has to wait for what is slow."""
         with trio.move_on_after(FIRST_LOOK):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._look_at_images)
-                nursery.start_soon(self._look_up_name)
+                nursery.start_soon(self._inspect_images)
+                nursery.start_soon(self._resolve_name)
         task_status.started()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_repeat, self._look_at_images, IMAGES_PERIOD)
-            nursery.start_soon(_repeat, self._look_up_name, LOOKUP_PERIOD)
+            nursery.start_soon(_repeat, self._inspect_images, IMAGES_PERIOD)
+            nursery.start_soon(_repeat, self._resolve_name, LOOKUP_PERIOD)
 
-    async def _look_at_images(self) -> None:
+    async def _inspect_images(self) -> None:
         try:
             images = image_list(await self._image_client.list_images())
         except CRIError as error:
@@ -154,16 +145,16 @@ class NodeObserver:
             return
         if images != self._images:
             self._images = images
-            self.tell()
+            self.changed.send(None)
 
-    async def _look_up_name(self) -> None:
+    async def _resolve_name(self) -> None:
         """Where no address of the node is given; an answer that does not come leaves the last one."""
         if not self._addresses.needs_lookup:
             return
-        resolved = await self._lookup(self._addresses.node_name)
+        resolved = await self._sources.lookup(self._addresses.node_name)
         if resolved is not None and resolved != self._resolved:
             self._resolved = resolved
-            self.tell()
+            self.changed.send(None)
 
 
 async def _repeat(look: Callable[[], Awaitable[None]], period: float) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.cri.errors import CRIError
-from trikubelet.logs import get_logger
+from trikubelet.broadcast import Broadcast
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,7 +22,7 @@ log = get_logger("node")
 RETRY: Final = 10.0
 
 
-class PodCIDRTeller:
+class PodCIDRUpdater:
     """Remembers what the runtime was told."""
 
     def __init__(self, tell: Callable[[str], Awaitable[None]]) -> None:
@@ -29,29 +30,27 @@ class PodCIDRTeller:
         self._tell = tell
         self._wanted = ""
         self._told = ""
-        self._changed = trio.Event()
+        self._changed: Broadcast[None] = Broadcast()
+        self._changes = self._changed.subscribe()
 
     def note(self, cidrs: tuple[str, ...]) -> None:
         """What the node object says. A node that has none yet changes nothing."""
         if cidrs and ",".join(cidrs) != self._wanted:
             self._wanted = ",".join(cidrs)
-            self._changed.set()
+            self._changed.send(None)
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self._changed.wait()
-            self._changed = trio.Event()
-            wanted = self._wanted
-            if wanted == self._told:
-                continue
-            try:
-                await self._tell(wanted)
-            except CRIError as error:
-                log.warning("Error updating pod CIDR", cidrs=wanted, error=str(error))
-                with trio.move_on_after(RETRY):
-                    await self._changed.wait()
-                self._changed.set()
-            else:
-                self._told = wanted
-                log.info("the runtime knows the pods' networks", cidrs=wanted)
+            await self._changes.receive()
+            while self._wanted != self._told:
+                wanted = self._wanted
+                try:
+                    await self._tell(wanted)
+                except CRIError as error:
+                    log.warning("Error updating pod CIDR", cidrs=wanted, error=str(error))
+                    with trio.move_on_after(RETRY):
+                        await self._changes.receive()
+                else:
+                    self._told = wanted
+                    log.info("the runtime knows the pods' networks", cidrs=wanted)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import Node, NodeSpec, NodeStatus, ObjectMeta, Quantity, Taint
-from trikubelet.logs import get_logger
 from trikubelet.node.capacity import HUGE_PAGES, is_extended_resource
 from trikubelet.node.labels import RECONCILED, default_labels
 from trikubelet.node.status import NextNode, next_node
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.events import EventType
-from trikubelet.logs import get_logger
 from trikubelet.node.status import status_event_message
+from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from random import Random
 
     from trikubelet.api import Node
-    from trikubelet.events import EventRecorder
     from trikubelet.node.status import NextNode
+    from trikubelet.telemetry.events import EventRecorder
 
 log = get_logger("node")
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.events import EventType
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
-    from trikubelet.events import EventRecorder
-    from trikubelet.runtime.options import MachineFacts
+    from trikubelet.linux.machine_facts import MachineFacts
+    from trikubelet.telemetry.events import EventRecorder
 
 log = get_logger("node")
 

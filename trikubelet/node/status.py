@@ -1,7 +1,7 @@
 """The node object as it should be, what of it has changed, and the patch for that (kubelet: `setNodeStatus`).
 
 The object is always made from the one that the API server has, so what others wrote of it stays: their conditions,
-their capacities, the addresses of a cloud's controller. Everything here is pure; the keeper asks and sends.
+their capacities, the addresses of a cloud's controller. Everything here is pure; the status manager asks and sends.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from trikubelet.api import (
     Quantity,
     to_dict,
 )
-from trikubelet.cluster.patches import NODE_LISTS, replacing, strategic_patch
-from trikubelet.events import EventType
+from trikubelet.kube_client.patches import NODE_LISTS, replacing, strategic_patch
 from trikubelet.node import labels
 from trikubelet.node.address_choice import PROVIDED_NODE_IP, NodeAddressError, node_addresses
 from trikubelet.node.capacity import CPU, MEMORY, PODS, STORAGE, allocatable, capacity, reserved
 from trikubelet.node.conditions import next_conditions
 from trikubelet.node.facts import runtime_version_text
+from trikubelet.telemetry.events import EventType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from trikubelet.cri import v1
+    from trikubelet.linux.machine import Machine
     from trikubelet.node.facts import NodeFacts, NodeSettings
-    from trikubelet.node.machine import Machine
+    from trikubelet.rpc.cri import v1
 
 NAMES_PER_IMAGE: Final = 5
 

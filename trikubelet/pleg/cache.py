@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from trikubelet.runtime.model import PodRuntimeStatus
+from trikubelet.container.model import PodRuntimeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Final
 import trio
 from grpclib.const import Status
 
-from trikubelet.cri.client import CRIError
-from trikubelet.cri.v1 import ContainerEventType
-from trikubelet.logs import get_logger
-from trikubelet.measures import Histogram
+from trikubelet.backoff import Backoff
+from trikubelet.rpc.cri.client import CRIError
+from trikubelet.rpc.cri.v1 import ContainerEventType
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trikubelet.clock import WallClock
-    from trikubelet.cri.client import RuntimeClient
-    from trikubelet.cri.v1 import ContainerEventResponse, ContainerStatus
-    from trikubelet.pleg.ends import ContainerEnds
+    from trikubelet.pleg.exits import ExitTracker
     from trikubelet.pleg.pleg import Pleg
     from trikubelet.pleg.relist import Relist
+    from trikubelet.rpc.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.v1 import ContainerEventResponse, ContainerStatus
 
 log = get_logger("pleg")
 
-FIRST_RETRY: Final = 0.25
-LAST_RETRY: Final = 30.0
+RETRIES: Final = Backoff(first=0.25, longest=30.0)
 
 
 class CriEventSource:
@@ -43,7 +43,7 @@ class CriEventSource:
         self,
         client: RuntimeClient,
         clock: WallClock,
-        ends: ContainerEnds,
+        ends: ExitTracker,
         on_end: Callable[[ContainerStatus, str], object],
     ) -> None:
         """`on_end` is told of each end the container's status and its sandbox's id."""
@@ -63,15 +63,15 @@ class CriEventSource:
 
     async def run(self, pleg: Pleg, relist: Relist) -> None:
         """Read until cancelled, or return when the runtime has no such call."""
-        retry = FIRST_RETRY
+        retry = RETRIES.first
         while True:
             self._problem = "no event has come yet"
             try:
                 async with aclosing(self._client.container_events()) as events:
                     async for event in events:
                         self.streams += self._problem is not None
-                        self._problem, retry = None, FIRST_RETRY
-                        self._hear(event, pleg, relist)
+                        self._problem, retry = None, RETRIES.first
+                        self._receive(event, pleg, relist)
             except CRIError as error:
                 self.failures += 1
                 if error.status is Status.UNIMPLEMENTED:
@@ -84,9 +84,9 @@ class CriEventSource:
                 self._problem = "the runtime ended them"
             relist.relist_soon()
             await trio.sleep(retry)
-            retry = min(2 * retry, LAST_RETRY)
+            retry = RETRIES.after(retry)
 
-    def _hear(self, event: ContainerEventResponse, pleg: Pleg, relist: Relist) -> None:
+    def _receive(self, event: ContainerEventResponse, pleg: Pleg, relist: Relist) -> None:
         kind = event.container_event_type
         happened_at = self._happened_at(event)
         self.latencies.observe(trio.current_time() - happened_at)
@@ -96,7 +96,7 @@ class CriEventSource:
             for status in event.containers_statuses:
                 if status.id == event.container_id:
                     self._on_end(status, event.pod_sandbox_status.id)
-            self._ends.note(event.container_id)
+            self._ends.record(event.container_id)
         match kind:
             case ContainerEventType.CONTAINER_DELETED_EVENT if uid is None:
                 pass  # of a pod that was never seen, or not of late

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from trikubelet.runtime.model import ContainerState
+from trikubelet.container.model import ContainerState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trikubelet.runtime.model import PodRuntimeStatus, RunningPod
+    from trikubelet.container.model import PodRuntimeStatus, RunningPod
 
 
 class LifecycleEventType(enum.Enum):

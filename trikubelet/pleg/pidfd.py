@@ -23,29 +23,30 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
-from trikubelet.cri.errors import CRIError
-from trikubelet.cri.v1 import ContainerState, PodSandboxState
-from trikubelet.logs import get_logger
+from trikubelet.backoff import Backoff
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.rpc.cri.v1 import ContainerState, PodSandboxState
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trio_typing import TaskStatus
 
-    from trikubelet.cri.client import RuntimeClient
-    from trikubelet.pleg.ends import ContainerEnds
+    from trikubelet.container.model import PodRuntimeStatus
+    from trikubelet.pleg.exits import ExitTracker
     from trikubelet.pleg.pleg import Pleg
     from trikubelet.pleg.relist import Relist
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 log = get_logger("pleg")
 
 GIVE_UP_AFTER: Final = 10.0
 """Seconds after which a runtime that has not seen the exit is left to the relists."""
-FIRST_RETRY: Final = 1.0
-LAST_RETRY: Final = 60.0
-LOOK_AT_THE_DEAD: Final = 0.03
-PATIENCE_WITH_THE_DEAD: Final = 2.0
+RETRIES: Final = Backoff(first=1.0, longest=60.0)
+EXIT_POLL_PERIOD: Final = 0.03
+"""Seconds between two questions to the runtime."""
+EXIT_TIMEOUT: Final = 2.0
 """Seconds for a runtime to notice that a process is gone."""
 RETRY_OF_FOREIGN: Final = 600.0
 """Seconds; a runtime that hides its processes hides all of them, and hardly ever stops doing so."""
@@ -102,12 +103,12 @@ class Pidfd:
 class PidfdWatchers:
     """One task per process, each waiting on its pidfd."""
 
-    def __init__(self, client: RuntimeClient, ends: ContainerEnds) -> None:
+    def __init__(self, client: RuntimeClient, ends: ExitTracker) -> None:
         self._client = client
         self._ends = ends
         self._watched: set[str] = set()
         self._unwatchable: dict[WatchedProcess, _Unwatchable] = {}
-        self._nursery: trio.Nursery | None = None
+        self._running = False
         self._pleg: Pleg | None = None
         self._relist: Relist | None = None
 
@@ -116,24 +117,24 @@ class PidfdWatchers:
     ) -> None:
         """Watch until cancelled."""
         self._pleg, self._relist = pleg, relist
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
+        with pleg.observed.subscribe(key=lambda status: status.uid) as statuses:
+            self._running = True
             try:
-                task_status.started()
-                await trio.sleep_forever()
+                async with trio.open_nursery() as nursery:
+                    task_status.started()
+                    async for status in statuses:
+                        self._watch_processes(nursery, status)
             finally:
-                self._nursery = None
+                self._running = False
 
-    def watch(self, status: PodRuntimeStatus) -> None:
-        """Called with every observed status: processes that run and have no watcher get one."""
-        if self._nursery is None:
-            return
+    def _watch_processes(self, nursery: trio.Nursery, status: PodRuntimeStatus) -> None:
+        """Processes that run and have no watcher get one."""
         running = [WatchedProcess(status.uid, one.id.id, is_sandbox=False) for one in status.running_containers()]
         running += [WatchedProcess(status.uid, one.id, is_sandbox=True) for one in status.sandbox_statuses if one.ready]
         for process in running:
             if process.id not in self._watched:
                 self._watched.add(process.id)
-                self._nursery.start_soon(self._watch, process)
+                nursery.start_soon(self._watch, process)
         for process, unwatchable in self._unwatchable.items():
             if process.uid == status.uid and process not in running:
                 unwatchable.ended.set()
@@ -144,7 +145,7 @@ class PidfdWatchers:
 
     def problem(self) -> str | None:
         """Why an end may go unnoticed by this source; None while it watches all there is."""
-        if self._nursery is None:
+        if not self._running:
             return "not started"
         if not self._unwatchable:
             return None
@@ -156,11 +157,11 @@ class PidfdWatchers:
         try:
             if await self._until_ended(process):
                 if not process.is_sandbox:
-                    self._ends.note(process.id)
+                    self._ends.record(process.id)
                 await self._follow_up(process)
             elif self._pleg is not None:
-                # Those who live shorter than it takes to open their pidfd shall not wait for a list.
-                await trio.sleep(LOOK_AT_THE_DEAD)
+                # A process may end before its pidfd is open. Its pod should not wait for a list.
+                await trio.sleep(EXIT_POLL_PERIOD)
                 self._pleg.container_ended(process.uid, process.id)
         except Exception as error:  # noqa: BLE001 - whatever an inspection raises; a relist sees what has changed
             log.debug("an end was not followed up", id=process.id, error=str(error))
@@ -171,30 +172,30 @@ class PidfdWatchers:
 
     async def _until_ended(self, process: WatchedProcess) -> bool:
         """Whether it was watched to its end; else it had ended before it could be."""
-        end = await self._open_patiently(process)
+        end = await self._open_with_retries(process)
         if end is None:
             return False
         with closing(end):
             await end.wait()
         return True
 
-    async def _open_patiently(self, process: WatchedProcess) -> ProcessEnd | None:
-        pause = FIRST_RETRY
+    async def _open_with_retries(self, process: WatchedProcess) -> ProcessEnd | None:
+        pause = RETRIES.first
         while True:
             try:
                 end = await self._open(process)
             except (UnwatchableError, CRIError, OSError) as error:
                 if isinstance(error, UnwatchableError):
                     pause = RETRY_OF_FOREIGN
-                unwatchable = self._note_unwatchable(process, str(error))
+                unwatchable = self._record_unwatchable(process, str(error))
             else:
                 self._unwatchable.pop(process, None)
                 return end
             with trio.move_on_after(pause):
                 await unwatchable.ended.wait()
-            pause = min(2 * pause, max(pause, LAST_RETRY))
+            pause = RETRIES.after(pause)
 
-    def _note_unwatchable(self, process: WatchedProcess, why: str) -> _Unwatchable:
+    def _record_unwatchable(self, process: WatchedProcess, why: str) -> _Unwatchable:
         if process not in self._unwatchable:
             log.debug("cannot watch a process", id=process.id, error=why)
             self._list_soon()
@@ -210,9 +211,9 @@ class PidfdWatchers:
             pidfd = Pidfd(pid)
         except ProcessLookupError:
             # It has just ended, and the runtime is about to say so; or it runs on another host.
-            with trio.move_on_after(PATIENCE_WITH_THE_DEAD):
+            with trio.move_on_after(EXIT_TIMEOUT):
                 while await self._running_pid(process) == pid:  # noqa: ASYNC110 - the runtime tells nobody
-                    await trio.sleep(LOOK_AT_THE_DEAD)
+                    await trio.sleep(EXIT_POLL_PERIOD)
                 return None
             raise UnwatchableError(f"there is no process {pid} on this host") from None
         with ExitStack() as unless_kept:

@@ -19,19 +19,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
-from trikubelet.logs import get_logger
-from trikubelet.measures import Histogram
+from trikubelet.broadcast import Broadcast
+from trikubelet.container.model import ContainerState
 from trikubelet.pleg.cache import PodStatusCache
-from trikubelet.pleg.ends import look_until
+from trikubelet.pleg.exits import look_until
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
-from trikubelet.runtime.model import ContainerState
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from trio_typing import TaskStatus
 
-    from trikubelet.runtime.model import PodRuntimeStatus, RunningPod
+    from trikubelet.container.model import PodRuntimeStatus, RunningPod
 
 log = get_logger("pleg")
 
@@ -57,6 +58,14 @@ class PlegStatistics:
     events: int
 
 
+@attrs.define
+class Action:
+    """What came of an action on a pod."""
+
+    changed: bool = True
+    """It may have changed something in the runtime."""
+
+
 class Pleg:
     """Owns the cache and sends lifecycle events, in order per pod, on `events`.
 
@@ -68,7 +77,8 @@ class Pleg:
         self.cache = PodStatusCache(self._inspect_now)
         self._runtime = runtime
         self._send, self.events = trio.open_memory_channel[list[PodLifecycleEvent]](_EVENT_BATCHES)
-        self._observers: list[Callable[[PodRuntimeStatus], None]] = []
+        self.observed: Broadcast[PodRuntimeStatus] = Broadcast()
+        """Every status that was published."""
         self._queue_send, self._queue = trio.open_memory_channel[str](math.inf)
         self._queued: set[str] = set()
         self._in_flight: dict[str, float] = {}
@@ -81,8 +91,8 @@ class Pleg:
         self._failed: set[str] = set()
         self._acting: dict[str, trio.Event] = {}
         """Pods that a worker acts on, with what is set when it is done."""
-        self._told: set[str] = set()
-        """Those of them that a source spoke of meanwhile."""
+        self._reported: set[str] = set()
+        """Those of them that a source has reported meanwhile."""
         self.durations = Histogram()
         """Seconds that inspections took, failed ones too."""
         self._inspections = 0
@@ -106,7 +116,7 @@ class Pleg:
             return
         if self.cache.observed_at(uid) >= happened_at:
             return
-        self._look(uid)
+        self._inspect_when_idle(uid)
 
     def container_ended(self, uid: str, container_id: str) -> None:
         """A source heard of this end: look, unless an inspection has seen it or the one in flight will.
@@ -116,7 +126,7 @@ class Pleg:
         if uid in self._in_flight:
             self._ends_in_flight.setdefault(uid, set()).add(container_id)
         elif not self.has_seen_end(uid, container_id):
-            self._look(uid)
+            self._inspect_when_idle(uid)
 
     def container_removed(self, uid: str, container_id: str, happened_at: float) -> None:
         """The runtime said that it has removed a container or sandbox. Nothing is asked if it was known to have ended.
@@ -153,16 +163,18 @@ class Pleg:
         await look_until(runs_no_more)
 
     @contextmanager
-    def acting(self, uid: str) -> Iterator[None]:
-        """Within, the caller acts on the pod, alone. What sources say of it makes an inspection afterwards."""
-        done = self._acting[uid] = trio.Event()
+    def acting(self, uid: str) -> Iterator[Action]:
+        """Within, the caller acts on the pod, alone. One inspection follows, also when it failed or was cancelled, for
+        what it did and for what sources said of the pod meanwhile; none when there was neither."""
+        done, action = trio.Event(), Action()
+        self._acting[uid] = done
         try:
-            yield
+            yield action
         finally:
             del self._acting[uid]
             done.set()
-            if uid in self._told:
-                self._told.discard(uid)
+            if action.changed or uid in self._reported:
+                self._reported.discard(uid)
                 self._inspect_now(uid)
 
     async def until_nobody_acts(self, uid: str) -> None:
@@ -181,9 +193,9 @@ class Pleg:
         if uid in self._queued or uid in self._in_flight:
             await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
 
-    def _look(self, uid: str) -> None:
+    def _inspect_when_idle(self, uid: str) -> None:
         if uid in self._acting:
-            self._told.add(uid)
+            self._reported.add(uid)
         else:
             self._inspect_now(uid)
 
@@ -195,10 +207,6 @@ class Pleg:
         elif uid not in self._queued:
             self._queued.add(uid)
             self._queue_send.send_nowait(uid)
-
-    def add_observer(self, observer: Callable[[PodRuntimeStatus], None]) -> None:
-        """`observer` is called synchronously with every published status; it must not block."""
-        self._observers.append(observer)
 
     def is_busy_with(self, uid: str) -> bool:
         """Whether the pod is being looked at, or will be, or a worker acts on it."""
@@ -232,7 +240,7 @@ class Pleg:
                 self._again.discard(uid)
                 self._inspect_now(uid)
             elif relied_on_a_failure or not all(self.has_seen_end(uid, container_id) for container_id in ends):
-                self._look(uid)
+                self._inspect_when_idle(uid)
 
     async def _inspect(self, uid: str) -> None:
         began = trio.current_time()
@@ -254,8 +262,7 @@ class Pleg:
         after = states_of_status(status)
         self.cache.publish(uid, status, began)
         self.durations.observe(trio.current_time() - began)
-        for observer in self._observers:
-            observer(status)
+        self.observed.send(status)
         events = compare(uid, {} if before is None else states_of_status(before), after)
         if events:
             self._events += len(events)

@@ -9,21 +9,22 @@ after three minutes, as in the kubelet, and the sync loop waits.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.logs import get_logger
-from trikubelet.measures import Histogram
 from trikubelet.pleg.lifecycle import ContainerStates, states_of_pod, states_of_status
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from trio_typing import TaskStatus
 
+    from trikubelet.container.model import RunningPod
     from trikubelet.pleg.pleg import Pleg, RuntimeView
-    from trikubelet.runtime.model import RunningPod
 
 log = get_logger("pleg")
 
@@ -61,7 +62,7 @@ class Relist:
         self._active_at: float | None = None
         """When the last successful list began, or the first one that failed since when there is no period."""
         self._period = PERIOD_ALONE
-        self._wanted = trio.Event()
+        self._ask, self._asked = trio.open_memory_channel[None](1)
         self.lists = 0
         """How many there were, failed ones too."""
         self.durations = Histogram()
@@ -75,8 +76,7 @@ class Relist:
         task_status.started()
         while True:
             with trio.move_on_after(self._pause()):
-                await self._wanted.wait()
-            self._wanted = trio.Event()
+                await self._asked.receive()
             await self._try_relist()
 
     def _pause(self) -> float:
@@ -88,7 +88,8 @@ class Relist:
 
     def relist_soon(self) -> None:
         """Events may have been lost: list now. Also wakes a source that has just failed out of its long period."""
-        self._wanted.set()
+        with suppress(trio.WouldBlock):  # it was asked for already
+            self._ask.send_nowait(None)
 
     def unhealthy_reason(self) -> str | None:
         """None while relists succeed, else the kubelet's words for it."""
@@ -175,5 +176,5 @@ class Relist:
     async def _inspected(self, uid: str) -> None:
         try:
             await self._pleg.cache.get_newer_than(uid, float("-inf"))
-        except Exception as error:  # noqa: BLE001 - the cache holds it for whoever asks
+        except Exception as error:  # noqa: BLE001 - the cache keeps it for its readers
             log.debug("first inspection failed", uid=uid, error=str(error))

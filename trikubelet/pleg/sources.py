@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.clock import WallClock
-    from trikubelet.cri.client import RuntimeClient
-    from trikubelet.cri.v1 import ContainerStatus
-    from trikubelet.pleg.ends import ContainerEnds
+    from trikubelet.pleg.exits import ExitTracker
     from trikubelet.pleg.pleg import Pleg, RuntimeView
+    from trikubelet.rpc.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.v1 import ContainerStatus
 
 SWITCHED_OFF: Final = "switched off"
 
@@ -49,21 +49,22 @@ class PlegSources:
         runtime: RuntimeView,
         client: RuntimeClient,
         clock: WallClock,
-        ends: ContainerEnds,
+        ends: ExitTracker,
         *,
         enabled: EnabledSources,
         on_end: Callable[[ContainerStatus, str], object],
         on_recovery: Callable[[], object],
-        make_pidfds: Callable[[RuntimeClient, ContainerEnds], PidfdWatchers] = PidfdWatchers,
+        make_pidfds: Callable[[RuntimeClient, ExitTracker], PidfdWatchers] = PidfdWatchers,
     ) -> None:
-        """`on_end` hears of ends from the runtime, with status and sandbox id; `on_recovery` that it lists again."""
+        """`on_end` hears of ends from the runtime, with status and sandbox id; `on_recovery` that it lists again.
+
+        It makes all sources, so it takes what each of them needs.
+        """
         self.events = CriEventSource(client, clock, ends, on_end)
         self.pidfds = make_pidfds(client, ends)
         self.relist = Relist(pleg, runtime, self.events_healthy, on_recovery, periodic=enabled.relists)
         self._pleg = pleg
         self._enabled = enabled
-        if enabled.pidfds:
-            pleg.add_observer(self.pidfds.watch)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run them until cancelled. Started when everything was listed once, or could not be."""

@@ -23,10 +23,12 @@ import attrs
 import trio
 from grpclib import GRPCError, Status
 
-from trikubelet.grpc import Backoff, open_unix_channel
-from trikubelet.logs import get_logger
+from trikubelet.backoff import Backoff
+from trikubelet.broadcast import Broadcast
 from trikubelet.plugins.handlers import Plugin, PluginRefusedError
-from trikubelet.plugins.v1 import InfoRequest, RegistrationStatus, RegistrationStub
+from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.rpc.plugin_registration.v1 import InfoRequest, RegistrationStatus, RegistrationStub
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
-    from trikubelet.grpc import Channel
     from trikubelet.plugins.handlers import PluginHandler
+    from trikubelet.rpc.grpc import Channel
 
 INFO_SECONDS: Final = 11.0
 """For connecting and GetInfo. (The kubelet gives ten and one.)"""
@@ -44,7 +46,7 @@ FIRST_LISTEN_PAUSE: Final = 0.02
 LONGEST_LISTEN_PAUSE: Final = 1.0
 """Seconds between attempts to connect: a socket appears a moment before somebody listens on it."""
 NOTIFY_SECONDS: Final = 5.0
-RETRIES: Final = Backoff(base=0.5, factor=2.0, jitter=0.1, maximum=122.0)
+RETRIES: Final = Backoff(first=0.5, longest=122.0, jitter=0.1)
 
 log = get_logger("plugins")
 
@@ -84,7 +86,7 @@ class _Socket:
     """Which socket is there now; None when it is gone."""
     moved_on: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Around all that is done for one appearance."""
-    try_again: trio.Event = attrs.field(factory=trio.Event)
+    try_again: Broadcast[None] = attrs.field(factory=Broadcast)
     plugin: Plugin | None = None
     """What it said that it is."""
     held: Plugin | None = None
@@ -151,7 +153,7 @@ class PluginRegistrar:
     def _try_again(self, concerned: Callable[[_Socket], bool]) -> None:
         for socket in self._followed.values():
             if not socket.registered and concerned(socket):
-                socket.try_again.set()
+                socket.try_again.send(None)
 
     async def _follow(self, socket: _Socket) -> None:
         """All that comes and goes at one path, one after the other."""
@@ -165,23 +167,24 @@ class PluginRegistrar:
 
     async def _register(self, socket: _Socket) -> None:
         """Return once the plugin is registered and knows it."""
-        while True:
-            socket.try_again = trio.Event()
-            try:
-                await self._attempt(socket)
-            except RegistrationError as error:
-                socket.failures += 1
-                socket.problem = str(error)
-            else:
-                socket.failures, socket.problem = 0, ""
-                log.info("plugin registered", plugin=str(socket.plugin))
-                return
-            pause = RETRIES.delay(socket.failures, self._rng.random())
-            log.warning(
-                "plugin not registered", socket=str(socket.path), error=socket.problem, retry_in=round(pause, 1)
-            )
-            with trio.move_on_after(pause):
-                await socket.try_again.wait()
+        with socket.try_again.subscribe() as again:
+            while True:
+                again.drop(None)
+                try:
+                    await self._attempt(socket)
+                except RegistrationError as error:
+                    socket.failures += 1
+                    socket.problem = str(error)
+                else:
+                    socket.failures, socket.problem = 0, ""
+                    log.info("plugin registered", plugin=str(socket.plugin))
+                    return
+                pause = RETRIES.delay(socket.failures, self._rng.random())
+                log.warning(
+                    "plugin not registered", socket=str(socket.path), error=socket.problem, retry_in=round(pause, 1)
+                )
+                with trio.move_on_after(pause):
+                    await again.receive()
 
     async def _attempt(self, socket: _Socket) -> None:
         async with self._connect(socket.path) as channel:
@@ -192,7 +195,7 @@ class PluginRegistrar:
                     await self._hand_over(socket, plugin)
                     await self._confirm(stub, socket, plugin)
             except PluginRefusedError as error:
-                await self._tell_refusal(stub, socket.path, str(error))
+                await self._notify_refused(stub, socket.path, str(error))
                 raise RegistrationError(str(error)) from error
 
     async def _introduced(self, stub: RegistrationStub, path: Path) -> Plugin:
@@ -246,7 +249,7 @@ class PluginRegistrar:
             ) from error
         socket.registered = True
 
-    async def _tell_refusal(self, stub: RegistrationStub, path: Path, problem: str) -> None:
+    async def _notify_refused(self, stub: RegistrationStub, path: Path, problem: str) -> None:
         try:
             await self._notify(stub, RegistrationStatus(plugin_registered=False, error=problem))
         except (GRPCError, trio.TooSlowError) as error:

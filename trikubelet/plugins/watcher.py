@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from trikubelet.inotify import ITSELF, FileEvent, Inotify, Mask
-from trikubelet.logs import get_logger
+from trikubelet.linux.inotify import ITSELF, FileEvent, Inotify, Mask
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,7 +61,7 @@ class SocketWatch:
         """Something below the folder is not watched."""
 
     def __enter__(self) -> SocketWatch:
-        self._look()
+        self._inspect()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -77,7 +77,7 @@ class SocketWatch:
         before = dict(self._appearances)
         while True:
             await self._wait()
-            self._look()
+            self._inspect()
             if self._appearances != before:
                 return
 
@@ -108,7 +108,7 @@ class SocketWatch:
             for path in [path for path in self._files if path == gone or gone in path.parents]:
                 self._forget(path)
 
-    def _look(self) -> None:
+    def _inspect(self) -> None:
         """Bring what is known to what is there, watching each folder before it is read."""
         if self._inotify is None:
             self._open()

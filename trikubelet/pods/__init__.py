@@ -1,7 +1,11 @@
-"""Desired pods and the workers that drive each through its life.
+"""Desired pods, and the life of each of them on this node.
 
-The story of a pod: the sync loop files what the sources want in the manager (`manager`) and tells the pod's worker
-(`workers`), which asks the pure machine what to do (`worker_registry` for all pods, `worker_state` for one) and has the
-syncer do it. Every two seconds, and when a worker stops, housekeeping (`cleanup`) compares what is desired, what is
-worked on and what runs, and mends the difference. `types` holds what crosses this package's border.
+The story of a pod: the sync loop (`sync_loop`) files what the sources want in the pod manager (`manager`), asks
+admission (`admitting`), and hands the pod to `workers`. There the pure machine takes the request (`registry` for all
+pods, `machine` for one, in `phases`), and the pod's life (`life`) does what the machine says, by way of the syncer
+(`syncer`): sync, terminate, clean up. All that runs for the pod runs in the life's nursery.
+
+Every two seconds, and when a life is over, housekeeping compares what is desired, what lives and what runs (`cleanup`,
+pure), and mends the difference (`housekeeping`). `mirrors` shows static pods to the API server. `types` and `work` hold
+what travels between all of these.
 """

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from trikubelet.devices.model import AllocationError
+from trikubelet.admission.types import AllocationError
 from trikubelet.pods.held import HeldPod
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from trio_typing import TaskStatus
 
     from trikubelet.api import Pod
+    from trikubelet.pods.admitting import AdmitAgain
 
 
 class PodDevices(Protocol):
-    """Who has devices to give (`trikubelet.devices.manager`)."""
+    """Who has devices to give (`trikubelet.node.devices.manager`)."""
 
     def lacking(self, pod: Pod) -> frozenset[str]:
         """Resources of which the pod has to be given something."""
@@ -59,7 +58,7 @@ class DevicesAnswered:
 class Allocating:
     """Asks for devices, and tells the sync loop. `run` has to run, or pods that want devices stay held."""
 
-    def __init__(self, devices: PodDevices, send: Callable[[DevicesAnswered], Awaitable[None]]) -> None:
+    def __init__(self, devices: PodDevices, send: trio.MemorySendChannel[AdmitAgain | DevicesAnswered]) -> None:
         self._devices = devices
         self._send = send
         self._begin, self._begun = trio.open_memory_channel[HeldPod](math.inf)
@@ -103,4 +102,4 @@ class Allocating:
                 problem = str(error)
         if not scope.cancelled_caught:
             self._scopes.pop(held, None)
-            await self._send(DevicesAnswered(held, problem))
+            await self._send.send(DevicesAnswered(held, problem))

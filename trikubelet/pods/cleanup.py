@@ -16,11 +16,11 @@ from typing import Final, TypeAlias
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.pods.classify import TERMINAL_PHASES, is_mirror_pod, is_terminal
+from trikubelet.api.pod_kinds import TERMINAL_PHASES, is_mirror_pod, is_terminal
+from trikubelet.container.model import RunningPod
 from trikubelet.pods.manager import AllPods
-from trikubelet.pods.types import KillPodOptions, SyncPodType, UpdatePodOptions
-from trikubelet.pods.worker_registry import WorkerLifecycle, WorkerSummary
-from trikubelet.runtime.model import RunningPod
+from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
+from trikubelet.pods.types import KillPod, KillRuntimePod, SyncPodType, UpdatePod
 
 ORPHAN_GRACE_PERIOD: Final = 1
 """Seconds for a running pod that nobody knows."""
@@ -66,9 +66,9 @@ class RestartPod:
     pod: Pod
     mirror_pod: Pod | None
 
-    def request(self, now: float) -> UpdatePodOptions:
+    def request(self, now: float) -> UpdatePod:
         """What to tell the worker."""
-        return UpdatePodOptions(SyncPodType.CREATE, now, pod=self.pod, mirror_pod=self.mirror_pod)
+        return UpdatePod(update_type=SyncPodType.CREATE, pod=self.pod, mirror_pod=self.mirror_pod, start_time=now)
 
 
 @attrs.frozen
@@ -77,9 +77,9 @@ class FinishRejectedPod:
 
     pod: Pod
 
-    def request(self, now: float) -> UpdatePodOptions:
+    def request(self, now: float) -> KillPod:
         """What to tell the worker."""
-        return UpdatePodOptions(SyncPodType.KILL, now, pod=self.pod)
+        return KillPod(pod=self.pod, start_time=now)
 
 
 @attrs.frozen
@@ -88,10 +88,9 @@ class KillOrphan:
 
     running_pod: RunningPod
 
-    def request(self, now: float) -> UpdatePodOptions:
+    def request(self, now: float) -> KillRuntimePod:
         """What to tell the worker."""
-        options = KillPodOptions(grace_period_override=ORPHAN_GRACE_PERIOD)
-        return UpdatePodOptions(SyncPodType.KILL, now, running_pod=self.running_pod, kill_options=options)
+        return KillRuntimePod(running_pod=self.running_pod, start_time=now, grace_period_override=ORPHAN_GRACE_PERIOD)
 
 
 @attrs.frozen

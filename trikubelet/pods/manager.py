@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.pods.classify import is_mirror_pod, is_static_pod
+from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -19,11 +19,11 @@ import attrs
 import trio
 
 from trikubelet.api import Node, OwnerReference, Pod, PodStatus
-from trikubelet.cluster.errors import ApiError, ApiStatusError
-from trikubelet.cluster.recovery import GrowingPauses
-from trikubelet.cluster.types import PODS, Urgency, version_number
-from trikubelet.logs import get_logger
-from trikubelet.pods.classify import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION, is_mirror_pod, is_static_pod
+from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION, is_mirror_pod, is_static_pod
+from trikubelet.kube_client.errors import ApiError, ApiStatusError
+from trikubelet.kube_client.recovery import GrowingPauses
+from trikubelet.kube_client.types import PODS, Urgency, version_number
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
-    from trikubelet.cluster.types import ApiClient, ObjectStore
-    from trikubelet.node.view import NodeView
+    from trikubelet.kube_client.node_view import NodeView
+    from trikubelet.kube_client.store import Store
+    from trikubelet.kube_client.types import ApiClient
     from trikubelet.pods.manager import PodManager
 
 log = get_logger("mirrors")
@@ -139,7 +140,7 @@ class MirrorPods:
         client: ApiClient,
         node: NodeView,
         pods: PodManager,
-        served: ObjectStore[Pod],
+        served: Store[Pod],
         *,
         terminating: Callable[[str], bool],
         rng: Random,
@@ -152,7 +153,7 @@ class MirrorPods:
         self._terminating = terminating
         self._rng = rng
         self._mirrors: dict[str, _Mirror] = {}
-        self._nursery: trio.Nursery | None = None
+        self._send_work, self._new_work = trio.open_memory_channel[str](float("inf"))
 
     def ensure(self, static: Pod, mirror: Pod | None) -> None:
         """A static pod is being synced: see to it that a mirror pod shows it. Others are ignored."""
@@ -173,18 +174,18 @@ class MirrorPods:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Create and remove until cancelled. What is left half-way is found again by the next sync of the pod."""
         self._served.subscribe(self._served_changed)
-        try:
-            async with trio.open_nursery() as self._nursery:
-                for full_name, work in list(self._mirrors.items()):
-                    self._look(full_name, work)
-                task_status.started()
-                await self._node.wait_registered()
-                await self._served.wait_synced()
-                for static, mirror in self._pods.static_pods_with_mirrors():
-                    self.ensure(static, mirror)
-                await trio.sleep_forever()
-        finally:
-            self._nursery = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._adopt)
+            task_status.started()
+            async for full_name in self._new_work:
+                nursery.start_soon(self._work, full_name, self._mirrors[full_name])
+
+    async def _adopt(self) -> None:
+        """See to the mirror pods that an earlier agent left."""
+        await self._node.wait_registered()
+        await self._served.wait_synced()
+        for static, mirror in self._pods.static_pods_with_mirrors():
+            self.ensure(static, mirror)
 
     def _served_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -192,9 +193,9 @@ class MirrorPods:
             self._look(pod.full_name, work)
 
     def _look(self, full_name: str, work: _Mirror) -> None:
-        if self._nursery is not None and not work.running:
+        if not work.running:
             work.running = True
-            self._nursery.start_soon(self._work, full_name, work)
+            self._send_work.send_nowait(full_name)
 
     # --- One mirror pod ----------------------------------------------------------------------------------------------
 

@@ -16,11 +16,11 @@ import attrs
 import trio
 
 from trikubelet.api import POD_FAILED, Pod, PodStatus
-from trikubelet.events import EventRecorder, EventType
-from trikubelet.logs import get_logger
-from trikubelet.measures import Counts, bounded
 from trikubelet.pods.disruption import as_disrupted
 from trikubelet.pods.workers import KillTimeoutError
+from trikubelet.telemetry.events import EventRecorder, EventType
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Counts, bounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""When a worker that has nothing to do looks at its pod again.
+"""When a life that has nothing to do looks at its pod again.
 
 The kubelet's intervals (`completeWork` in its pod workers): a minute after success, ten seconds after an error, one
 second when only the network is missing, and when a container's own backoff expires, if that is what stands in the way.
@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.pods.worker_messages import Failed, Retry, RetryReason
+from trikubelet.backoff import Backoff
+from trikubelet.pods.work import Failed, Retry, RetryReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 JITTER: Final = 0.5
 """The largest part of an interval that is added to it."""
+
+
+FAULTS: Final = Backoff(first=1.0, longest=60.0)
+"""After a fault of the agent in the middle of a pod."""
 
 
 class NetworkNotReadyError(Exception):

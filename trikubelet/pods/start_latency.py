@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from trikubelet.api import CONDITION_FALSE, POD_SCHEDULED, Pod, is_sidecar
-from trikubelet.events import NodeEvent, PodEvent
-from trikubelet.measures import Histogram
-from trikubelet.pods.classify import is_mirror_pod, is_terminal
-from trikubelet.status.measures import START_BOUNDS
+from trikubelet.api.pod_kinds import is_mirror_pod, is_terminal
+from trikubelet.status.metrics import START_BOUNDS
+from trikubelet.telemetry.events import NodeEvent, PodEvent
+from trikubelet.telemetry.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

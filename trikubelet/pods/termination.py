@@ -10,28 +10,24 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.pods.classify import is_terminal
-from trikubelet.pods.types import SyncPodType
-from trikubelet.pods.worker_messages import ConfigUpdate, Update
-from trikubelet.pods.worker_phases import Ending, Kill
+from trikubelet.api.pod_kinds import is_terminal
+from trikubelet.pods.phases import Ending, Kill
+from trikubelet.pods.types import KillPod, KillRuntimePod, UpdatePod
+from trikubelet.pods.work import ConfigUpdate, Update
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
-    from trikubelet.pods.types import UpdatePodOptions
+    from trikubelet.pods.types import Request
 
 MINIMUM_GRACE_PERIOD: Final = 1
 """Seconds that every pod gets at least."""
 
 
-def asks_to_end(options: UpdatePodOptions) -> bool:
-    """Whether an update, by itself, asks the pod to end."""
-    pod = options.pod
-    return (
-        pod is None
-        or pod.metadata.deletion_timestamp is not None
-        or is_terminal(pod)
-        or options.update_type is SyncPodType.KILL
-    )
+def asks_to_end(request: Request) -> bool:
+    """Whether a request, by itself, asks the pod to end."""
+    if not isinstance(request, UpdatePod):
+        return True
+    return request.pod.metadata.deletion_timestamp is not None or is_terminal(request.pod)
 
 
 def effective_grace_period(current: int | None, pod: Pod | None, override: int | None) -> int:
@@ -46,22 +42,29 @@ def effective_grace_period(current: int | None, pod: Pod | None, override: int |
     return max(MINIMUM_GRACE_PERIOD, min(asked, default=MINIMUM_GRACE_PERIOD))
 
 
-def further_kill(kill: Kill | None, newest: Update, options: UpdatePodOptions) -> Kill:
-    """The kill in force (None: none yet) as a further update changes it. `newest` has the newest known spec."""
+def first_kill(pod: Pod, now: float) -> Kill:
+    """Of a pod that nobody asked to end: it has run its course, or nobody wants it any more."""
+    grace_period = effective_grace_period(None, pod, None)
+    return Kill(grace_period, now + grace_period)
+
+
+def further_kill(kill: Kill | None, newest: Update, request: Request, now: float) -> Kill:
+    """The kill in force (None: none yet) as a further request changes it. `newest` has the newest known spec.
+
+    The deadline is the earliest of what all requests asked for, each counted from its own time.
+    """
     pod = newest.pod if isinstance(newest, ConfigUpdate) else None
-    asked = options.kill_options
-    override = None if asked is None else asked.grace_period_override
+    override = None if isinstance(request, UpdatePod) else request.grace_period_override
+    status_fn = request.pod_status_fn if isinstance(request, KillPod) else None
     grace_period = effective_grace_period(None if kill is None else kill.grace_period, pod, override)
-    status_fn = None if kill is None else kill.status_fn
-    waiting = () if kill is None else kill.waiting
-    if asked is not None:
-        status_fn = asked.pod_status_fn or status_fn
-        waiting += () if asked.on_completed is None else (asked.on_completed,)
-    return Kill(grace_period=grace_period, status_fn=status_fn, waiting=waiting)
+    deadline = now + grace_period
+    if kill is not None:
+        deadline, status_fn = min(deadline, kill.deadline), status_fn or kill.status_fn
+    return Kill(grace_period, deadline, status_fn)
 
 
-def further_ending(ending: Ending, options: UpdatePodOptions) -> Ending:
-    """The circumstances of the end as a further update adds to them."""
-    deleted = options.pod is None or options.pod.metadata.deletion_timestamp is not None
-    evicted = options.kill_options is not None and options.kill_options.evict
+def further_ending(ending: Ending, request: Request) -> Ending:
+    """The circumstances of the end as a further request adds to them."""
+    deleted = isinstance(request, KillRuntimePod) or request.pod.metadata.deletion_timestamp is not None
+    evicted = isinstance(request, KillPod) and request.evict
     return attrs.evolve(ending, deleted=ending.deleted or deleted, evicted=ending.evicted or evicted)

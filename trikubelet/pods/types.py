@@ -1,19 +1,24 @@
-"""What travels between the sync loop, the pod workers and the code that syncs a pod."""
+"""What travels between the sync loop, the pod workers, the life of a pod and the code that syncs it."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.runtime.model import RunningPod
+from trikubelet.container.model import RunningPod
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import trio
+
     from trikubelet.api import PodStatus
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
+    from trikubelet.pods.phases import Kill
 
 
 class SyncPodType(enum.Enum):
@@ -32,30 +37,45 @@ PodStatusFn = Callable[["PodStatus"], "PodStatus"]
 """Changes the status that a killed pod ends with (eviction sets phase, reason and message)."""
 
 
-@attrs.frozen
-class KillPodOptions:
-    """How a pod is killed (kubelet: `KillPodOptions`)."""
+UpdateType: TypeAlias = Literal[SyncPodType.CREATE, SyncPodType.UPDATE, SyncPodType.SYNC]
 
-    on_completed: Callable[[], None] | None = None
-    """Called once when the pod's containers have ended."""
+
+@attrs.frozen(kw_only=True)
+class UpdatePod:
+    """A new version of a pod, or a reason to look at it again. It may ask for the pod's end by what it says of it."""
+
+    update_type: UpdateType
+    pod: Pod
+    mirror_pod: Pod | None = None
+    start_time: float
+    """Trio time at which the agent learned of the change."""
+
+
+@attrs.frozen(kw_only=True)
+class KillPod:
+    """The end of a pod (kubelet: `KillPodOptions`). Whoever needs to know when it is reached awaits the pod's life."""
+
+    pod: Pod
+    mirror_pod: Pod | None = None
+    start_time: float
     evict: bool = False
     pod_status_fn: PodStatusFn | None = None
     grace_period_override: int | None = None
     """Seconds."""
 
 
-@attrs.frozen
-class UpdatePodOptions:
-    """One request to a pod's worker (kubelet: `UpdatePodOptions`). Exactly one of pod and running_pod is given."""
+@attrs.frozen(kw_only=True)
+class KillRuntimePod:
+    """The end of a pod of which only the runtime knows."""
 
-    update_type: SyncPodType
+    running_pod: RunningPod
     start_time: float
-    """Trio time at which the agent learned of the change."""
-    pod: Pod | None = None
-    mirror_pod: Pod | None = None
-    running_pod: RunningPod | None = None
-    """A pod that only the runtime knows; only with KILL."""
-    kill_options: KillPodOptions | None = None
+    grace_period_override: int | None = None
+    """Seconds."""
+
+
+Request: TypeAlias = UpdatePod | KillPod | KillRuntimePod
+"""What a pod's life can be asked for (kubelet: `UpdatePodOptions`)."""
 
 
 @attrs.frozen
@@ -70,29 +90,44 @@ class PodSyncReport:
 
 
 class PodSyncer(Protocol):
-    """The four things that a pod worker does to a pod. Each may raise; the worker then tries again with backoff.
+    """What the life of one pod does to it. Each call may raise; the life then tries again with backoff.
 
     Each may be cancelled at any await, and leaves nothing that the next call cannot repair.
     """
 
     async def sync_pod(
-        self, update_type: SyncPodType, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus
+        self,
+        update_type: SyncPodType,
+        pod: Pod,
+        mirror_pod: Pod | None,
+        status: PodRuntimeStatus,
     ) -> PodSyncReport:
         """Make the runtime match the pod."""
         ...
 
-    async def sync_terminating_pod(
-        self, pod: Pod, status: PodRuntimeStatus, grace_period: int | None, pod_status_fn: PodStatusFn | None
-    ) -> PodSyncReport:
-        """Stop every container of the pod; returns only when none runs."""
+    async def sync_terminating_pod(self, pod: Pod, status: PodRuntimeStatus, kill: Callable[[], Kill]) -> PodSyncReport:
+        """Stop every container of the pod; returns only when none runs. `kill` tells how, as asked for by now."""
         ...
 
-    async def sync_terminating_runtime_pod(self, running_pod: RunningPod) -> None:
+    async def sync_terminating_runtime_pod(self, running_pod: RunningPod, kill: Kill) -> None:
         """Stop a pod of which only the runtime knows."""
         ...
 
+    def shorten_grace(self, deadline: float) -> None:
+        """Containers that are being stopped have until `deadline` (Trio time), if that is sooner than what they had."""
+        ...
+
     async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
-        """Release what the pod held (volumes, cgroups) after its containers ended."""
+        """Release what the pod held outside of this process, after its containers ended."""
+        ...
+
+
+class OpenPod(Protocol):
+    """Makes the syncer of one pod."""
+
+    def __call__(self, uid: str, nursery: trio.Nursery, /) -> AbstractContextManager[PodSyncer]:
+        """What runs for the pod runs in `nursery`, and is gone when that closes; what is only kept for the pod goes
+        with the context."""
         ...
 
 

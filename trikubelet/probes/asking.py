@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trikubelet.container.messages import describe_pod
 from trikubelet.probes.command import ask_exec
 from trikubelet.probes.tcp import ask_tcp
 from trikubelet.probes.types import Outcome, ProbeAnswer
-from trikubelet.runtime.wording import describe_pod
 
 if TYPE_CHECKING:
-    from trikubelet.cri.client import RuntimeClient
     from trikubelet.probes.types import ProbeTarget
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 
 class NetworkAndExec:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.cri.errors import CRIError
+from trikubelet.container.expansion import expand_known
+from trikubelet.container.messages import describe_duration, describe_error
+from trikubelet.formats.go_quote import go_quote
 from trikubelet.probes.types import Outcome, ProbeAnswer
-from trikubelet.runtime.expansion import expand_known
-from trikubelet.runtime.go_quote import go_quote
-from trikubelet.runtime.wording import describe_duration, describe_error
+from trikubelet.rpc.cri.errors import CRIError
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, ExecAction
-    from trikubelet.cri.client import RuntimeClient
     from trikubelet.probes.types import ProbeTarget
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 MOST_OUTPUT: Final = 10 * 1024
 """Bytes of what a command says, its output first and then its error output, that an answer holds."""

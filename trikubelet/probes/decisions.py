@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Container, ContainerStatus, Pod, PodSpec, Probe, is_sidecar
+from trikubelet.container.model import ContainerID, PodRuntimeStatus
+from trikubelet.container.probe_results import ProbeResult
+from trikubelet.container.restart_policy import should_restart
 from trikubelet.probes.schedule import ROUNDING
 from trikubelet.probes.types import ProbeKey, ProbeKind
-from trikubelet.runtime.model import ContainerID, PodRuntimeStatus
-from trikubelet.runtime.plan import ProbeResult
-from trikubelet.runtime.restart_policy import should_restart
 from trikubelet.status.restart_rules import restarts_all
 
 if TYPE_CHECKING:

@@ -14,27 +14,28 @@ from typing import TYPE_CHECKING, Final
 import trio
 from grpclib import GRPCError, Status
 
-from trikubelet.grpc import Backoff, Channel
-from trikubelet.grpc.metadata import USER_AGENT
-from trikubelet.probes.health_v1 import HealthCheckRequest, HealthCheckResponseServingStatus, HealthStub
+from trikubelet.backoff import Backoff
+from trikubelet.container.messages import describe_duration
+from trikubelet.formats.go_quote import go_quote
+from trikubelet.http.client.connect import close_quietly, connect_tcp, host_and_port
+from trikubelet.http.client.request import KUBERNETES_VERSION
 from trikubelet.probes.types import Outcome, ProbeAnswer
-from trikubelet.runtime.connect import close_quietly, connect_tcp, host_and_port
-from trikubelet.runtime.go_quote import go_quote
-from trikubelet.runtime.http_request import KUBERNETES_VERSION
-from trikubelet.runtime.wording import describe_duration
+from trikubelet.rpc.grpc import Channel
+from trikubelet.rpc.grpc.metadata import USER_AGENT
+from trikubelet.rpc.health.v1 import HealthCheckRequest, HealthCheckResponseServingStatus, HealthStub
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from trikubelet.api import GRPCAction
-    from trikubelet.probes.health_v1 import HealthCheckResponse
     from trikubelet.probes.types import ProbeTarget
+    from trikubelet.rpc.health.v1 import HealthCheckResponse
 
     Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 
 _RETRY_EVERY: Final = 1.0
 """Seconds between attempts to connect."""
-_NO_BACKOFF: Final = Backoff(base=0.0)
+_NO_BACKOFF: Final = Backoff(first=0.0, longest=0.0)
 """We wait ourselves: the channel would fail calls meanwhile."""
 _MOST_ANSWER: Final = 4 * 2**20
 """Bytes, as gRPC clients have it by default."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from trikubelet.http.client.request import HTTPRequestError, http_get_request
 from trikubelet.probes.types import Outcome, ProbeAnswer
-from trikubelet.runtime.http_request import HTTPRequestError, http_get_request
 
 if TYPE_CHECKING:
     from trikubelet.api import HTTPGetAction
+    from trikubelet.http.client.get import HTTPResponse
     from trikubelet.probes.types import ProbeTarget
-    from trikubelet.runtime.http_get import HTTPResponse
 
 
 async def ask_http(target: ProbeTarget, action: HTTPGetAction, timeout: float) -> ProbeAnswer:
@@ -20,7 +20,7 @@ async def ask_http(target: ProbeTarget, action: HTTPGetAction, timeout: float) -
     No answer is a failure. An error, which says nothing about the container, is a port that is none, a pod without an
     address, and a body that breaks off or does not end in time. Cancelling closes the connection.
     """
-    from trikubelet.runtime.http_get import HTTPGetError, http_get  # with ssl, and few pods need it
+    from trikubelet.http.client.get import HTTPGetError, http_get  # with ssl, and few pods need it
 
     if not (action.host or target.pod_ip):
         return ProbeAnswer(Outcome.UNKNOWN, error="the pod has no IP address")

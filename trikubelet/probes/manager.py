@@ -1,47 +1,51 @@
-"""The probe manager: which workers there are, and where their results go (kubelet: `prober.Manager`).
+"""The probes of each pod, and what all of them share (kubelet: `prober.Manager`).
 
-The story of a worker: each sync of a pod calls `add_pod`, and the first one makes the workers, a task for each probe in
-a scope of its pod. They look at the pod's status right then, so that the plan of the very same sync finds what they say
-of containers that run already. From then on they keep themselves busy (`worker`), woken by what a subscription tells of
-statuses. Their results are in `results`, for whoever syncs the pod, and changes that call for a sync come out of
-`receive`.
+The story of a probe: the first sync of a pod calls `PodProbes.add`, which makes a worker for each probe of its
+containers and sidecars. They look at the pod's status right then, so that the plan of the very same sync finds what
+they say of containers that run already. A worker's task runs in the scope of the container instance that it probes, is
+gone with it, and goes on in the scope of the next one, on the same grid of times. While there is no instance nothing is
+asked: the worker only looks when the status changes. Results are in `results`, for whoever syncs the pod, and changes
+that call for a sync come out of `receive`.
 
 A worker ends by itself when its container is over for good; the next sync would make it anew, and it would end right
-there. When a pod ends, `stop_liveness_and_startup` comes before its containers are stopped: nothing should be restarted
-any more. Its sidecars serve the others until it is their turn (`stop_container`). Readiness goes on until everything
-has stopped (`remove_pod`), since traffic may still come.
+there. When the pod ends, liveness and startup stop before a container's first signal: nothing should be restarted any
+more; of a sidecar, which serves the others, when it is its turn. Readiness goes on until everything has stopped, since
+traffic may still come. With the pod's scope everything that was kept of it goes.
 
-All calls but `run` and `receive` are synchronous. Stopping a worker cancels its task, in whatever it waits for, and
-nobody waits for that; what it said is forgotten before the call returns, so that its successor finds nothing of it.
+All calls but `run`, `receive` and `PodProbes.run` are synchronous. Stopping a worker cancels its task, in whatever it
+waits for; what it said is forgotten before the call returns, so that its successor finds nothing of it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, assert_never
 
 import attrs
 import trio
 
+from trikubelet.container.probe_results import ProbeResult
 from trikubelet.probes.decisions import workers_of
 from trikubelet.probes.schedule import first_delay
 from trikubelet.probes.types import ProbeKind
-from trikubelet.probes.worker import Surroundings, Worker
+from trikubelet.probes.worker import ProbeContext, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
+    from trikubelet.probes.decisions import WorkerSpec
     from trikubelet.probes.metrics import ProbeMetrics
     from trikubelet.probes.outbox import ProbeUpdates
-    from trikubelet.probes.results import ProbeResultBook
+    from trikubelet.probes.results import PodResults, ProbeResultBook
     from trikubelet.probes.types import ProbeKey, ProbeUpdate
     from trikubelet.probes.worker import Asks
     from trikubelet.status.manager import StatusManager
 
-_CANNOT_BE_RESTARTED = (ProbeKind.LIVENESS, ProbeKind.STARTUP)
-"""The kinds that nobody needs any more of a container that is going to be stopped."""
+_RESTARTING = (ProbeKind.LIVENESS, ProbeKind.STARTUP)
+"""The kinds whose failure has a container restarted."""
 
 
 @attrs.frozen
@@ -61,19 +65,88 @@ class ProbeStatistics:
     updates_waiting: int
 
 
-@attrs.define(eq=False)
-class _PodProbes:
-    """The workers of one pod, and the task that they are in."""
+class PodProbes:
+    """The probes of one pod, for as long as its scope is open."""
 
-    uid: str
-    workers: dict[tuple[str, ProbeKind], Worker] = attrs.field(factory=dict)
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    nursery: trio.Nursery | None = None
-    """None until its task has begun."""
+    def __init__(self, uid: str, manager: ProbeManager, nursery: trio.Nursery) -> None:
+        self._uid = uid
+        self._manager = manager
+        self._nursery = nursery
+        self._workers: dict[tuple[str, ProbeKind], Worker] = {}
+        self._following = False
+
+    @property
+    def results(self) -> PodResults:
+        """What the probes say now: the same object until that changes."""
+        return self._manager.results.of_pod(self._uid)
+
+    def workers(self) -> list[Worker]:
+        return list(self._workers.values())
+
+    def add(self, pod: Pod) -> None:
+        """See to it that each probe of the pod has a worker (kubelet: `AddPod`). A worker stays as it is once made."""
+        for spec in workers_of(pod):
+            place = (spec.key.container, spec.key.kind)
+            if place in self._workers:
+                continue
+            worker = self._manager.make_worker(spec, pod)
+            if worker.ended:
+                continue
+            self._workers[place] = worker
+        if self._workers and not self._following:
+            self._following = True
+            self._nursery.start_soon(self._follow_status, name="statuses for probes")
+
+    def has(self, container: str) -> bool:
+        """Whether a container has workers."""
+        return any(name == container for name, _ in self._workers)
+
+    async def run(self, container: str) -> None:
+        """Probe a container that runs, until cancelled or nothing is left to ask."""
+        async with trio.open_nursery() as nursery:
+            for (name, kind), worker in self._workers.items():
+                if name == container:
+                    nursery.start_soon(self._run_worker, worker, name=f"{kind.value} probe of {name}")
+
+    def stop_liveness_and_startup(self, container: str) -> None:
+        """A container is about to be stopped for good (kubelet: `StopLivenessAndStartup`); its readiness stays."""
+        self._stop([(container, kind) for kind in _RESTARTING])
+
+    def stop(self) -> None:
+        """Stop all workers (kubelet: `RemovePod`). Works again and again."""
+        self._stop(list(self._workers))
+
+    async def _follow_status(self) -> None:
+        with self._manager.statuses.subscribe(self._uid) as changes:
+            async for _ in changes:
+                for worker in self.workers():
+                    worker.wake()
+                    if worker.ended:
+                        self._drop(worker)
+
+    async def _run_worker(self, worker: Worker) -> None:
+        try:
+            await worker.run()
+        finally:
+            if worker.ended:
+                self._drop(worker)
+
+    def _stop(self, places: Iterable[tuple[str, ProbeKind]]) -> None:
+        for place in places:
+            if (worker := self._workers.get(place)) is not None:
+                worker.cancel()
+                self._drop(worker)
+
+    def _drop(self, worker: Worker) -> None:
+        """Forget a worker and what it said."""
+        place = (worker.spec.key.container, worker.spec.key.kind)
+        if self._workers.get(place) is worker:
+            worker.forget()
+            del self._workers[place]
 
 
 class ProbeManager:
-    """Keeps a worker for each probe of the pods that run.
+    """What the probes of all pods share.
 
     `newest` gives a pod as it is wanted now, by its UID. `rng` spreads the first probes after a restart of the agent,
     which begins with the making of this object. `clock` is that of the statuses.
@@ -88,97 +161,72 @@ class ProbeManager:
         rng: Random,
         newest: Callable[[str], Pod | None],
     ) -> None:
-        self._statuses = statuses
+        self.statuses = statuses
         self._rng = rng
-        self._around = Surroundings(prober, statuses, clock, newest, agent_started=clock.now())
+        self._context = ProbeContext(prober, statuses, clock, newest, agent_started=clock.now())
         self._started_at = trio.current_time()
-        self._pods: dict[str, _PodProbes] = {}
-        self._nursery: trio.Nursery | None = None
-        self._needed = trio.Event()
+        self._pods: set[PodProbes] = set()
 
     @property
     def results(self) -> ProbeResultBook:
         """What the probes say now."""
-        return self._around.results
+        return self._context.results
 
     @property
     def updates(self) -> ProbeUpdates:
         """Results that call for a sync of their pods."""
-        return self._around.updates
+        return self._context.updates
 
     @property
     def metrics(self) -> ProbeMetrics:
-        return self._around.metrics
+        return self._context.metrics
 
     async def receive(self) -> ProbeUpdate:
         """The next result that calls for a sync of its pod, the newest of its probe. Cancelling it loses nothing."""
         return await self.updates.receive()
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the workers' tasks, and wake them when statuses change. Runs until cancelled, which ends them all."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            try:
-                for pod in self._pods.values():
-                    self._start(pod)
-                task_status.started()
-                await self._needed.wait()  # most nodes have probes, but whoever has none shall not pay for them
-                with self._statuses.subscribe() as changes:
-                    async for change in changes:
-                        self._wake(change.pod.metadata.uid)
-            finally:
-                self._nursery = None
+    def report(self, update: ProbeUpdate) -> bool:
+        """Have a result of a pod that is wanted be in its status at once. Returns whether the pod has to be synced.
 
-    def add_pod(self, pod: Pod) -> None:
-        """See to it that each probe of the pod has a worker (kubelet: `AddPod`). A worker stays as it is once made."""
-        uid = pod.metadata.uid
-        pod_probes = self._pods.get(uid)
-        for spec in workers_of(pod):
-            if pod_probes is not None and _place(spec.key) in pod_probes.workers:
-                continue
-            age = trio.current_time() - self._started_at
-            worker = Worker(spec, pod, self._around, first_delay(spec.probe.period_seconds, age, self._rng.random()))
-            if worker.ended:
-                continue
-            if pod_probes is None:
-                pod_probes = self._pods[uid] = _PodProbes(uid)
-                self._needed.set()
-                if self._nursery is not None:
-                    self._start(pod_probes)
-            pod_probes.workers[_place(spec.key)] = worker
-            if pod_probes.nursery is not None:
-                self._start_worker(pod_probes, pod_probes.nursery, worker)
+        Kubelet: `handleProbeSync` and its callers.
+        """
+        good = update.result is ProbeResult.SUCCESS
+        match update.kind:
+            case ProbeKind.LIVENESS:
+                return update.result is ProbeResult.FAILURE
+            case ProbeKind.READINESS:
+                self.statuses.set_container_readiness(update.pod_uid, str(update.container_id), good)
+            case ProbeKind.STARTUP:
+                self.statuses.set_container_startup(update.pod_uid, str(update.container_id), good)
+            case _:
+                assert_never(update.kind)
+        return True
 
-    def stop_liveness_and_startup(self, pod: Pod) -> None:
-        """The pod's containers are about to be stopped (kubelet: `StopLivenessAndStartup`); sidecars come later."""
-        for container in pod.spec.containers:
-            self.stop_container(pod.metadata.uid, container.name)
+    @contextmanager
+    def of_pod(self, uid: str, nursery: trio.Nursery) -> Iterator[PodProbes]:
+        """The probes of a pod whose scope is `nursery`. Nothing is kept of them afterwards."""
+        probes = PodProbes(uid, self, nursery)
+        self._pods.add(probes)
+        try:
+            yield probes
+        finally:
+            probes.stop()
+            self._pods.discard(probes)
 
-    def stop_container(self, uid: str, container: str) -> None:
-        """A container is about to be stopped: stop what would have it restarted, and leave its readiness."""
-        self._stop(uid, [(container, kind) for kind in _CANNOT_BE_RESTARTED])
-
-    def remove_pod(self, uid: str) -> None:
-        """Stop all workers of the pod (kubelet: `RemovePod`). Works again and again."""
-        pod = self._pods.get(uid)
-        if pod is not None:
-            self._stop(uid, list(pod.workers))
-            pod.scope.cancel()
-
-    def cleanup(self, keep: Container[str]) -> None:
-        """Stop the workers of all pods whose UID is not in `keep` (kubelet: `CleanupPods`)."""
-        for uid in [uid for uid in self._pods if uid not in keep]:
-            self.remove_pod(uid)
+    def make_worker(self, spec: WorkerSpec, pod: Pod) -> Worker:
+        age = trio.current_time() - self._started_at
+        return Worker(spec, pod, self._context, first_delay(spec.probe.period_seconds, age, self._rng.random()))
 
     def worker_keys(self) -> list[ProbeKey]:
         """Whose workers there are."""
-        return [worker.spec.key for pod in self._pods.values() for worker in pod.workers.values()]
+        return [worker.spec.key for pod in self._pods for worker in pod.workers()]
 
     def statistics(self) -> ProbeStatistics:
-        workers = [worker for pod in self._pods.values() for worker in pod.workers.values()]
-        counts = self._around.counts
+        by_pod = [pod.workers() for pod in self._pods]
+        workers = [worker for of_pod in by_pod for worker in of_pod]
+        counts = self._context.counts
         return ProbeStatistics(
-            pods=len(self._pods),
+            pods=sum(bool(of_pod) for of_pod in by_pod),
             workers=len(workers),
             resting=sum(worker.resting for worker in workers),
             asking=counts.asking,
@@ -187,50 +235,3 @@ class ProbeManager:
             results=len(self.results),
             updates_waiting=len(self.updates),
         )
-
-    # Tasks
-
-    def _start(self, pod: _PodProbes) -> None:
-        assert self._nursery is not None
-        self._nursery.start_soon(self._run_pod, pod, name=f"probes of pod {pod.uid}")
-
-    async def _run_pod(self, pod: _PodProbes) -> None:
-        """A pod's task: it ends when its last worker does."""
-        with pod.scope:
-            async with trio.open_nursery() as nursery:
-                pod.nursery = nursery
-                for worker in pod.workers.values():
-                    self._start_worker(pod, nursery, worker)
-
-    def _start_worker(self, pod: _PodProbes, nursery: trio.Nursery, worker: Worker) -> None:
-        key = worker.spec.key
-        nursery.start_soon(self._run_worker, pod, worker, name=f"{key.kind.value} probe of {key.container}")
-
-    async def _run_worker(self, pod: _PodProbes, worker: Worker) -> None:
-        await worker.run()
-        if worker.ended and pod.workers.get(_place(worker.spec.key)) is worker:
-            self._drop(pod, worker)
-
-    def _stop(self, uid: str, places: Iterable[tuple[str, ProbeKind]]) -> None:
-        pod = self._pods.get(uid)
-        for place in places:
-            if pod is not None and (worker := pod.workers.get(place)) is not None:
-                worker.scope.cancel()
-                self._drop(pod, worker)
-
-    def _drop(self, pod: _PodProbes, worker: Worker) -> None:
-        """Forget a worker whose task is about to end, and its pod with the last one, as its task is too."""
-        worker.forget()
-        del pod.workers[_place(worker.spec.key)]
-        if not pod.workers:
-            del self._pods[pod.uid]
-
-    def _wake(self, uid: str) -> None:
-        pod = self._pods.get(uid)
-        if pod is not None:
-            for worker in pod.workers.values():
-                worker.wake()
-
-
-def _place(key: ProbeKey) -> tuple[str, ProbeKind]:
-    return key.container, key.kind

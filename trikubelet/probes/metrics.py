@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.measures import DEFAULT_BOUNDS, Histogram
-from trikubelet.runtime.plan import ProbeResult
+from trikubelet.container.probe_results import ProbeResult
+from trikubelet.telemetry.metrics import DEFAULT_BOUNDS, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from trikubelet.events import EventType
-from trikubelet.logs import get_logger
 from trikubelet.probes.types import Outcome
+from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from trikubelet.events import EventRecorder
     from trikubelet.probes.types import Asker, ProbeTarget
+    from trikubelet.telemetry.events import EventRecorder
 
 log = get_logger("probes")
 

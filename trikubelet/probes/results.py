@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.container.model import ContainerID
+from trikubelet.container.probe_results import ProbeResult, ProbeResults
 from trikubelet.probes.types import ProbeKind
-from trikubelet.runtime.model import ContainerID
-from trikubelet.runtime.plan import ProbeResult, ProbeResults
 from trikubelet.status.probe_outcomes import NO_OUTCOMES, ProbeOutcomes
 
 if TYPE_CHECKING:

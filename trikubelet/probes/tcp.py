@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trikubelet.http.client.connect import close_quietly, connect_socket, dial_problem, dial_timeout
+from trikubelet.http.client.request import HTTPRequestError, resolve_port
 from trikubelet.probes.types import Outcome, ProbeAnswer
-from trikubelet.runtime.connect import close_quietly, connect_socket, dial_problem, dial_timeout
-from trikubelet.runtime.http_request import HTTPRequestError, resolve_port
 
 if TYPE_CHECKING:
     from trikubelet.api import TCPSocketAction

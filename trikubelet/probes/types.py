@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from trikubelet.api import Container, Pod
-from trikubelet.runtime.model import ContainerID
-from trikubelet.runtime.plan import ProbeResult
+from trikubelet.container.model import ContainerID
+from trikubelet.container.probe_results import ProbeResult
 
 if TYPE_CHECKING:
     from trikubelet.api import Probe

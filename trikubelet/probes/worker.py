@@ -1,4 +1,4 @@
-"""The task of one probe: looks at its container's status, asks when it is time to, and passes on what came of it.
+"""One probe: looks at its container's status, asks when it is time to, and passes on what came of it.
 
 It has a grid of points in time, one period apart, from the moment it was made; on these it looks, and asks if there is
 somebody to ask. Between two points it sleeps. While there is nobody to ask it does not even wake for them: nothing but
@@ -21,8 +21,9 @@ import attrs
 import trio
 
 from trikubelet.api import Pod, PodStatus
+from trikubelet.broadcast import Inbox
 from trikubelet.clock import WallClock
-from trikubelet.logs import get_logger
+from trikubelet.container.probe_results import ProbeResult
 from trikubelet.probes import decisions
 from trikubelet.probes.decisions import Next, WorkerSpec, WorkerState
 from trikubelet.probes.metrics import ProbeMetrics
@@ -30,11 +31,11 @@ from trikubelet.probes.outbox import ProbeUpdates
 from trikubelet.probes.results import ProbeResultBook
 from trikubelet.probes.schedule import next_tick, tick_from
 from trikubelet.probes.types import ProbeKind, ProbeTarget, ProbeUpdate
-from trikubelet.runtime.plan import ProbeResult
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from trikubelet.container.model import ContainerID
     from trikubelet.probes.decisions import Verdict
-    from trikubelet.runtime.model import ContainerID
 log = get_logger("probes")
 
 
@@ -63,7 +64,7 @@ class WorkerCounts:
 
 
 @attrs.frozen
-class Surroundings:
+class ProbeContext:
     """What all workers share."""
 
     prober: Asks
@@ -81,22 +82,24 @@ class Surroundings:
 class Worker:
     """One probe of one container (kubelet: prober `worker`)."""
 
-    def __init__(self, spec: WorkerSpec, pod: Pod, around: Surroundings, delay: float) -> None:
+    def __init__(self, spec: WorkerSpec, pod: Pod, context: ProbeContext, delay: float) -> None:
         """`delay`: seconds from now to the first point of its grid. It looks for the first time right here."""
         self.spec = spec
-        self.scope = trio.CancelScope()
-        """Around its task, if there is one yet."""
+        self._scope: trio.CancelScope | None = None
+        """Around its task, while the container runs."""
         self._pod = pod
-        self._around = around
+        self._context = context
         self._state = WorkerState()
         self._askable: ContainerID | None = None
         """The container that may be asked, by the last look."""
         self._period = max(1, spec.probe.period_seconds)  # which a probe without defaults does not say
         self._anchor = self._due = trio.current_time() + delay
-        self._woken = trio.Event()
+        self._woken: Inbox[None] = Inbox()
         self.ended = False
         """There will be nothing to ask any more."""
-        self._look()
+        self._inspect()
+        self._asked_last: ContainerID | None = self._askable
+        """The container that its task could ask when it last looked."""
 
     @property
     def resting(self) -> bool:
@@ -104,49 +107,69 @@ class Worker:
         return math.isinf(self._due)
 
     async def run(self) -> None:
-        """Probe until there is nothing to ask any more, or `scope` is cancelled: then it leaves at once."""
-        with self.scope:
-            while not self.ended:
-                await self._sleep()
-                before, now = self._askable, trio.current_time()
-                self._look()
-                if self._askable is None:
-                    continue
-                if self.spec.key.kind is ProbeKind.READINESS and self._askable != before:
-                    self._anchor = self._due = now
-                if now >= self._due:
-                    self._due = next_tick(self._anchor, self._period, now)
-                    await self._ask(self._askable, now)
+        """Probe until there is nothing to ask any more. One task at a time; the next one goes on where it was."""
+        with trio.CancelScope() as scope:
+            self._scope = scope
+            try:
+                await self._run()
+            finally:
+                if self._scope is scope:  # else the next task has begun
+                    self._scope = None
+                    if self._woken and not self.ended:
+                        self._inspect()  # at what it was told while it was being cancelled
+
+    async def _run(self) -> None:
+        while not self.ended:
+            if not await self._sleep():
+                return
+            self._inspect()
+            before, self._asked_last = self._asked_last, self._askable
+            now = trio.current_time()
+            if self._askable is None:
+                continue
+            if self.spec.key.kind is ProbeKind.READINESS and self._askable != before:
+                self._anchor = self._due = now
+            if now >= self._due:
+                self._due = next_tick(self._anchor, self._period, now)
+                await self._ask(self._askable, now)
+
+    def cancel(self) -> None:
+        """End its task, if it has one."""
+        if self._scope is not None:
+            self._scope.cancel()
 
     def wake(self) -> None:
-        """The status of its pod has changed."""
-        self._woken.set()
+        """The status of its pod has changed. Without a task there is nothing to ask, but perhaps something to say."""
+        if self._scope is None:
+            self._inspect()
+        self._woken.put(None)
 
     def forget(self) -> None:
-        """Take back what it said. Nothing of it is left then."""
-        key, around = self.spec.key, self._around
+        """Take back what it said. Nothing of it is left then, and nothing will be."""
+        self.ended = True
+        key, context = self.spec.key, self._context
         if self._state.container_id is not None:
-            around.results.forget(key.pod_uid, key.kind, self._state.container_id)
-        around.updates.drop(key)
-        around.metrics.drop(key)
+            context.results.forget(key.pod_uid, key.kind, self._state.container_id)
+        context.updates.drop(key)
+        context.metrics.drop(key)
 
-    async def _sleep(self) -> None:
+    async def _sleep(self) -> bool:
+        """False when it was forgotten meanwhile."""
         with trio.move_on_at(self._due):
-            await self._woken.wait()
-        if self._woken.is_set():
-            self._woken = trio.Event()
+            await self._woken.receive()
+        return not self.ended
 
-    def _look(self) -> None:
+    def _inspect(self) -> None:
         """Decide what there is to do. Only what has changed since the last look makes a difference."""
-        around, now = self._around, trio.current_time()
-        around.counts.looks += 1
-        newest = around.newest(self.spec.key.pod_uid)
+        context, now = self._context, trio.current_time()
+        context.counts.looks += 1
+        newest = context.newest(self.spec.key.pod_uid)
         seen = decisions.look_at(
             self.spec,
-            around.statuses.get_pod_status(self.spec.key.pod_uid),
+            context.statuses.get_pod_status(self.spec.key.pod_uid),
             deleting=newest is not None and newest.metadata.deletion_timestamp is not None,
-            now=around.clock.now(),
-            agent_started=around.agent_started,
+            now=context.clock.now(),
+            agent_started=context.agent_started,
         )
         verdict = decisions.look(self.spec, self._state, seen)
         self._askable = None
@@ -170,26 +193,26 @@ class Worker:
 
     async def _ask(self, container_id: ContainerID, began: float) -> None:
         success = await self._probe(container_id)
-        if success is None:
+        if success is None or self.ended:
             return
         seconds = trio.current_time() - began
         result = ProbeResult.SUCCESS if success else ProbeResult.FAILURE
-        self._around.metrics.count(self.spec.key, self._pod, result, seconds if success else None)
+        self._context.metrics.count(self.spec.key, self._pod, result, seconds if success else None)
         verdict = decisions.counted(self.spec, self._state, success)
         if verdict.next is Next.REST:
             self._askable = None
             self._due = math.inf
         for changed, outcome in self._keep(verdict):
-            self._tell(changed, outcome)
+            self._send(changed, outcome)
 
     async def _probe(self, container_id: ContainerID) -> bool | None:
-        key, around = self.spec.key, self._around
-        status = around.statuses.get_pod_status(key.pod_uid)
+        key, context = self.spec.key, self._context
+        status = context.statuses.get_pod_status(key.pod_uid)
         pod_ip = "" if status is None else status.pod_ip
-        around.counts.asked += 1
-        around.counts.asking += 1
+        context.counts.asked += 1
+        context.counts.asking += 1
         try:
-            return await around.prober.probe(
+            return await context.prober.probe(
                 ProbeTarget(self._pod, self.spec.container, container_id, pod_ip, key.kind)
             )
         except Exception as error:  # whatever fails here concerns this probe only, and says nothing of the container
@@ -203,12 +226,12 @@ class Worker:
             )
             return None
         finally:
-            around.counts.asking -= 1
+            context.counts.asking -= 1
 
     def _keep(self, verdict: Verdict) -> list[tuple[ContainerID, ProbeResult]]:
         """Remember and write down what was decided. Gives the results that are other ones than before."""
         self._state = verdict.state
-        key, book = self.spec.key, self._around.results
+        key, book = self.spec.key, self._context.results
         changed = []
         for container_id, result in verdict.results:
             if result is None:
@@ -217,7 +240,7 @@ class Worker:
                 changed.append((container_id, result))
         return changed
 
-    def _tell(self, container_id: ContainerID, result: ProbeResult) -> None:
+    def _send(self, container_id: ContainerID, result: ProbeResult) -> None:
         """Send an answer's result to the sync loop, unless it asks for nothing.
 
         What a look found is not sent: it comes from a status, and whoever syncs the pod for it reads the book. Neither
@@ -226,4 +249,4 @@ class Worker:
         key = self.spec.key
         if key.kind is ProbeKind.LIVENESS and result is ProbeResult.SUCCESS:
             return
-        self._around.updates.put(key, ProbeUpdate(key.pod_uid, container_id, key.kind, result))
+        self._context.updates.put(key, ProbeUpdate(key.pod_uid, container_id, key.kind, result))

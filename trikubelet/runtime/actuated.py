@@ -16,9 +16,10 @@ import trio
 
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates, allocation_of
 from trikubelet.api import EphemeralContainer, Quantity, ResourceRequirements
-from trikubelet.checkpoint import CheckpointError
-from trikubelet.logs import get_logger
+from trikubelet.broadcast import Inbox
+from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.runtime.resize_plan import CPU, MEMORY, ActuatedPod, Amounts, container_amounts
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ class ActuatedResources:
         self._store = store
         self.gates = gates
         self._behind: set[str] = set()
-        self._to_write = trio.Event()
+        self._to_write: Inbox[None] = Inbox()
 
     def of_pod(self, uid: str) -> ActuatedPod:
         """Without `resources` for a pod without a record: it has no sandbox yet, or its agent was killed or another."""
@@ -113,9 +114,9 @@ class ActuatedResources:
         """Write what was set, pods that start together at once. Until cancelled."""
         task_status.started()
         while True:
-            await self._to_write.wait()
+            await self._to_write.receive()
             await trio.sleep(WRITE_AFTER)
-            self._to_write = trio.Event()
+            self._to_write.drop(None)
             try:
                 await self._store.flush()
             except CheckpointError as error:
@@ -140,7 +141,7 @@ class ActuatedResources:
     def _set(self, uid: str, record: PodAllocation) -> None:
         self._store.set(uid, record)
         if not self._store.is_durable:
-            self._to_write.set()
+            self._to_write.put(None)
 
 
 def with_amounts(resources: ResourceRequirements, told: Amounts) -> ResourceRequirements:

@@ -1,7 +1,7 @@
 """How long to wait before the next attempt: doubling waits, forgotten after a quiet time.
 
 The rules are those of client-go's `flowcontrol.Backoff`. Pure: time comes in as seconds of whatever clock the caller
-uses for one `Backoff`. Two moments matter to each question: when the thing ended or failed (`event`), and when the
+uses for one `KeyedBackoff`. Two moments matter to each question: when the thing ended or failed (`event`), and when the
 entry was last touched.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
+
+from trikubelet.backoff import Backoff
 
 CONTAINER_INITIAL: Final = 10.0
 CONTAINER_MAXIMUM: Final = 300.0
@@ -26,24 +28,23 @@ class _Entry:
 
 
 @attrs.define
-class Backoff:
+class KeyedBackoff:
     """Waits per key. Seconds throughout."""
 
-    initial: float
-    maximum: float
+    waits: Backoff
     reset_after: float | None = None
     """Quiet seconds after which a key is as new; twice the maximum by default."""
     _entries: dict[str, _Entry] = attrs.field(factory=dict, init=False)
 
     @classmethod
-    def for_containers(cls, maximum: float = CONTAINER_MAXIMUM) -> Backoff:
+    def for_containers(cls, maximum: float = CONTAINER_MAXIMUM) -> KeyedBackoff:
         """CrashLoopBackOff (kubelet: `newCrashLoopBackOff`)."""
-        return cls(min(CONTAINER_INITIAL, maximum), maximum, CONTAINER_RESET)
+        return cls(Backoff(min(CONTAINER_INITIAL, maximum), maximum), CONTAINER_RESET)
 
     @classmethod
-    def for_images(cls) -> Backoff:
+    def for_images(cls) -> KeyedBackoff:
         """ImagePullBackOff."""
-        return cls(IMAGE_INITIAL, IMAGE_MAXIMUM)
+        return cls(Backoff(IMAGE_INITIAL, IMAGE_MAXIMUM))
 
     def wait_of(self, key: str) -> float:
         """The wait that is now in force for the key, 0 for an unknown one."""
@@ -54,7 +55,7 @@ class Backoff:
         """Note one more failure: the first wait for a new or expired key, else twice the last, up to the maximum."""
         entry = self._entries.get(key)
         fresh = entry is None or self._expired(entry, event)
-        wait = self.initial if entry is None or fresh else min(entry.wait * 2, self.maximum)
+        wait = self.waits.first if entry is None or fresh else self.waits.after(entry.wait)
         self._entries[key] = _Entry(wait, now)
 
     def in_backoff_since(self, key: str, event: float, now: float) -> bool:
@@ -85,5 +86,5 @@ class Backoff:
         return len(self._entries)
 
     def _expired(self, entry: _Entry, event: float) -> bool:
-        quiet = 2 * self.maximum if self.reset_after is None else self.reset_after
+        quiet = 2 * self.waits.longest if self.reset_after is None else self.reset_after
         return event - entry.updated > quiet

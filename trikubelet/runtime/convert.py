@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Final
 import betterproto
 
 from trikubelet.cgroups.settings import milli_of_quota, milli_of_shares
-from trikubelet.cri import v1
-from trikubelet.logs import get_logger
-from trikubelet.runtime.labels import CONTAINER_NAME, read_container_record
-from trikubelet.runtime.model import (
+from trikubelet.container.labels import CONTAINER_NAME, read_container_record
+from trikubelet.container.model import (
     ContainerID,
     ContainerState,
     ContainerStatus,
@@ -21,6 +19,8 @@ from trikubelet.runtime.model import (
     RuntimeResources,
     SandboxStatus,
 )
+from trikubelet.rpc.cri import v1
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,10 +19,10 @@ T = TypeVar("T")
 class Ended(Protocol):
     """Waits for the end of a container."""
 
-    async def __call__(self, pod_uid: str, container_id: str, /, *, patience: float = 0.0) -> None:
+    async def __call__(self, pod_uid: str, container_id: str, /, *, delay: float = 0.0) -> None:
         """Return when the container is known to have ended; if that is never known, do not.
 
-        Not having been seen yet is not to have ended. It must not raise. `patience`: seconds that the answer may come
+        Not having been seen yet is not to have ended. It must not raise. `delay`: seconds that the answer may come
         late, since the caller has another way to learn it.
         """
         ...
@@ -34,7 +34,7 @@ async def until_ended(
     container_id: str,
     work: Callable[[], Awaitable[T]],
     *,
-    patience: float = 0.0,
+    delay: float = 0.0,
 ) -> T | None:
     """What `work` returns, or None when the container ended first: then `work` is cancelled.
 
@@ -45,7 +45,7 @@ async def until_ended(
     done: T | None = None
 
     async def watch() -> None:
-        await ended(pod_uid, container_id, patience=patience)
+        await ended(pod_uid, container_id, delay=delay)
         nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:

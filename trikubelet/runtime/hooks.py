@@ -13,21 +13,21 @@ import attrs
 import trio
 
 from trikubelet.api import ExecAction, HTTPGetAction, SleepAction
-from trikubelet.cri.errors import CRIError
-from trikubelet.events import EventType
-from trikubelet.logs import get_logger
+from trikubelet.container.messages import describe_error, describe_pod
+from trikubelet.formats.go_quote import go_quote_bytes
+from trikubelet.http.client.request import HTTPRequestError, http_get_request
+from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.ended import Ended, until_ended
-from trikubelet.runtime.go_quote import go_quote_bytes
-from trikubelet.runtime.http_request import HTTPRequestError, http_get_request
-from trikubelet.runtime.measures import RuntimeMeasures
-from trikubelet.runtime.wording import describe_error, describe_pod
+from trikubelet.runtime.metrics import RuntimeMetrics
+from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from trikubelet.api import Container, LifecycleHandler, Pod
-    from trikubelet.cri.client import RuntimeClient
-    from trikubelet.events import EventRecorder
+    from trikubelet.rpc.cri.client import RuntimeClient
+    from trikubelet.telemetry.events import EventRecorder
 
 log = get_logger("runtime")
 
@@ -66,13 +66,13 @@ class HookRunner:
         pod_ips: Callable[[Pod], Awaitable[Sequence[str]]],
         *,
         ended: Ended | None = None,
-        measures: RuntimeMeasures | None = None,
+        metrics: RuntimeMetrics | None = None,
     ) -> None:
         self._runtime = runtime
         self._recorder = recorder
         self._pod_ips = pod_ips
         self._ended = ended
-        self._measures = measures or RuntimeMeasures()
+        self._metrics = metrics or RuntimeMetrics()
 
     async def run(self, container_id: str, pod: Pod, container: Container, handler: LifecycleHandler) -> None:
         """Run a hook to its end (kubelet: `handlerRunner.Run`). Raises HookError.
@@ -100,7 +100,7 @@ class HookRunner:
         problem = await until_ended(self._ended, pod.metadata.uid, container_id, attempt)
         if problem == "":
             return
-        self._measures.sleeps_cut_short += isinstance(action, SleepAction)
+        self._metrics.sleeps_cut_short += isinstance(action, SleepAction)
         what, kind = _described(action)
         error = problem if problem is not None else f"container terminated before {kind} hook finished"
         where = f'for Container "{container.name}" in Pod "{describe_pod(pod)}"'
@@ -121,7 +121,7 @@ class HookRunner:
 
     async def _http_get(self, pod: Pod, container: Container, action: HTTPGetAction) -> str:
         """The problem, empty for none. Whatever a server answers is success."""
-        from trikubelet.runtime.http_get import HTTPGetError, http_get  # with h11 and ssl, and few pods need it
+        from trikubelet.http.client.get import HTTPGetError, http_get  # with h11 and ssl, and few pods need it
 
         try:
             host = action.host or await self._pod_ip(pod)
@@ -139,7 +139,7 @@ class HookRunner:
                 await http_get(plain)
             except HTTPGetError:
                 return str(error)
-            self._measures.http_fallbacks += 1
+            self._metrics.http_fallbacks += 1
             text = f"request to HTTPS lifecycle hook {request.address} got HTTP response, retry with HTTP succeeded"
             self._recorder.pod_event(pod, EventType.WARNING, "LifecycleHTTPFallback", text)
         return ""

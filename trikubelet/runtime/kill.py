@@ -1,54 +1,86 @@
-"""Ending containers and pods.
+"""Ending containers and pods: the single steps. When they are taken is told by `containers.life`.
 
-All containers of a pod begin to end at the same moment, each with the grace that is its own. A container's grace pays
-for its preStop hook, then for its turn (sidecars wait for the main containers, and for the sidecars that started after
-them), and what is left, two seconds at least, for the stop itself. A stop that the runtime did not answer is asked for
-again with what is left then. When all have ended, the sandboxes are stopped. None of these waits outlives its
-container: once it is known to have ended, it is dealt with.
-
-A kill that is cancelled (because the grace period got shorter) leaves the runtime with a stop in progress, and the
-hook in the background; killing again with less time is how both are hurried.
+A grace period that runs (`Grace`) has a deadline, which a further request may move closer, never away. It cuts what a
+container may do before it gets its signal: its preStop hook, and the wait for its turn (sidecars wait for the
+main containers, and for the sidecars that started after them). It never cuts the stop itself: the runtime is told how
+many seconds are left, two at least, and asked again beside that with less when the deadline has moved. A runtime that
+is away is asked again until the deadline.
 """
 
 from __future__ import annotations
 
 import math
-from functools import partial
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from trikubelet.api import Container, Lifecycle, ObjectMeta, Pod, PodSpec, is_sidecar
-from trikubelet.cri.errors import CRIError
-from trikubelet.events import EventType
-from trikubelet.logs import get_logger
+from trikubelet.broadcast import Broadcast
+from trikubelet.container.labels import CONTAINER_NAME, read_container_record, read_identity
+from trikubelet.container.messages import describe_error
+from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.ended import Ended, until_ended
-from trikubelet.runtime.grace import MINIMUM_GRACE_PERIOD, termination_grace_period
-from trikubelet.runtime.labels import CONTAINER_NAME, read_container_record, read_identity
-from trikubelet.runtime.model import ContainerState
-from trikubelet.runtime.plan import KillReason
-from trikubelet.runtime.pre_stop import PreStopHooks
+from trikubelet.runtime.grace import MINIMUM_GRACE_PERIOD
+from trikubelet.runtime.hooks import HookError
 from trikubelet.runtime.results import SyncAction, SyncResult
-from trikubelet.runtime.wording import describe_error
+from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 
-    from trikubelet.cri.client import RuntimeClient
-    from trikubelet.events import EventRecorder
+    from trikubelet.container.model import RunningPod, RuntimeContainer
+    from trikubelet.rpc.cri.client import RuntimeClient
     from trikubelet.runtime.hooks import HookRunner
-    from trikubelet.runtime.model import RunningPod, RuntimeContainer
+    from trikubelet.telemetry.events import EventRecorder
 
 log = get_logger("runtime")
 
 KILL_CONTAINER_ERROR: Final = "KillContainerError"
 KILL_POD_SANDBOX_ERROR: Final = "KillPodSandboxError"
 
-STOP_PATIENCE: Final = 0.5
-"""Seconds from the word that a container has ended until it counts though its StopContainer does not return."""
+STOP_TIMEOUT: Final = 0.5
+"""Seconds from the news that a container has ended until it counts though its StopContainer does not return."""
 STOP_RETRY_PAUSE: Final = 1.0
 """Seconds between two requests to stop a container, when the runtime cannot be reached."""
+
+
+class Grace:
+    """A grace period that runs. Its deadline is in Trio time."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self._limits: set[trio.CancelScope] = set()
+        self._shortened: Broadcast[float] = Broadcast()
+
+    @property
+    def seconds_to_stop(self) -> int:
+        """What the runtime is given now: CRI counts in whole seconds."""
+        return max(math.ceil(self.deadline - trio.current_time()), MINIMUM_GRACE_PERIOD)
+
+    def shorten(self, deadline: float) -> None:
+        """Have it end by `deadline`, if that is sooner."""
+        if deadline < self.deadline:
+            self.deadline = deadline
+            for limit in self._limits:
+                limit.deadline = deadline
+            self._shortened.send(deadline)
+
+    @contextmanager
+    def limit(self) -> Iterator[trio.CancelScope]:
+        """A cancel scope whose deadline is this one's, wherever that moves."""
+        with trio.CancelScope(deadline=self.deadline) as scope:
+            self._limits.add(scope)
+            try:
+                yield scope
+            finally:
+                self._limits.discard(scope)
+
+    async def wait_shortened(self) -> None:
+        """Return when the deadline has moved. May be cancelled freely."""
+        await self._shortened.wait()
 
 
 class TerminationOrder:
@@ -71,15 +103,14 @@ class TerminationOrder:
         if name in self._ended:
             self._ended[name].set()
 
-    async def wait_for_turn(self, name: str, limit: float) -> None:
-        """Return when everything that goes first has ended, at the latest after `limit` seconds."""
-        with trio.move_on_after(limit):
-            for other in self._before.get(name, ()):
-                await self._ended[other].wait()
+    async def wait_for_turn(self, name: str) -> None:
+        """Return when everything that goes first has ended."""
+        for other in self._before.get(name, ()):
+            await self._ended[other].wait()
 
 
 class Killer:
-    """Stops containers and sandboxes.
+    """Has hooks run, containers stopped and sandboxes stopped.
 
     Without `hooks`, preStop hooks are left out. `ended` tells when containers have ended, see `Ended`; without it, only
     the runtime's answers do.
@@ -92,124 +123,116 @@ class Killer:
         hooks: HookRunner | None = None,
         *,
         ended: Ended | None = None,
-        on_turn: Callable[[str, str], None] = lambda uid, container: None,
     ) -> None:
-        """`on_turn` is called with the pod's UID and the container's name when a container of a pod that ends is about
-        to get its signal: sidecars have to wait for that."""
         self._runtime = runtime
         self._recorder = recorder
-        self._on_turn = on_turn
         self._ended = ended
-        self._pre_stop = None if hooks is None else PreStopHooks(hooks, recorder)
+        self._hooks = hooks
+        self._hooks_begun: set[str] = set()
+        """Ids of containers whose hook was begun and that are not known to have ended. Garbage collection forgets those
+        whose end nobody awaited."""
         self.stopped_sandboxes: set[str] = set()
         """Ids of sandboxes that the runtime said it has stopped. Garbage collection forgets those that are gone."""
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be the task in which preStop hooks outlive kills that are cancelled. Cancelling it ends them."""
-        if self._pre_stop is not None:
-            await self._pre_stop.run(task_status=task_status)
-        else:
-            task_status.started()
+    @property
+    def hooks_begun(self) -> int:
+        """How many hooks were begun in containers that are not known to have ended."""
+        return len(self._hooks_begun)
 
-    async def kill_pod(self, running: RunningPod, pod: Pod | None, grace_override: int | None) -> list[SyncResult]:
-        """End all containers at once, then stop all sandboxes. Failures are in the results.
+    def forget_hooks_unless(self, alive: Collection[str], among: Collection[str]) -> None:
+        """Of these containers only those that are alive are still ones whose hook must not begin again."""
+        self._hooks_begun.difference_update(set(among) - set(alive))
 
-        Cancelling stops waiting; the runtime may go on.
-        """
-        containers = [container for container in running.containers if container.state is not ContainerState.EXITED]
-        order = None
-        if pod is not None and any(is_sidecar(container) for container in pod.spec.init_containers):
-            order = TerminationOrder(pod, [container.name for container in containers])
-        results: list[SyncResult] = []
+    @property
+    def containers_with_hooks_begun(self) -> frozenset[str]:
+        """Their ids."""
+        return frozenset(self._hooks_begun)
 
-        async def kill_one(container: RuntimeContainer) -> None:
-            results.append(
-                await self.kill_container(
-                    pod, container.id.id, container.name, grace_override=grace_override, order=order
-                )
-            )
-
-        async with trio.open_nursery() as watchers:
-            if order is not None and self._ended is not None:
-                for container in containers:
-                    watchers.start_soon(self._mark_when_ended, self._ended, order, running.uid, container)
-            async with trio.open_nursery() as kills:
-                for container in containers:
-                    kills.start_soon(kill_one, container)
-            watchers.cancel_scope.cancel()
-        results.append(await self._stop_sandboxes(running))
-        return results
-
-    async def kill_container(
-        self,
-        pod: Pod | None,
-        container_id: str,
-        name: str,
-        *,
-        message: str = "",
-        reason: KillReason = KillReason.UNKNOWN,
-        grace_override: int | None = None,
-        order: TerminationOrder | None = None,
-    ) -> SyncResult:
-        """End one container with its grace period, and wait for its end (kubelet: `killContainer`).
-
-        `pod` is None, or lacks the container, when its manifest is gone: then the container's own labels tell what
-        to do. `grace_override`: seconds instead of all that. A container that is gone has ended.
-        """
-        result = SyncResult(SyncAction.KILL_CONTAINER, name)
-        try:
-            known = await self._known(pod, container_id, name)
-        except CRIError as error:
-            if error.not_found:
-                if order is not None:
-                    order.mark_ended(name)
-                return result
-            return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=describe_error(error))
-        pod, container = known
-        grace = termination_grace_period(pod, container, reason)
+    def killing(self, pod: Pod, name: str, message: str) -> None:
+        """Record that a container is about to be ended."""
         text = message or f"Stopping container {name}"
         self._recorder.pod_event(pod, EventType.NORMAL, "Killing", text, container=name)
-        if grace_override is not None:
-            grace = grace_override
-        log.info("killing container", pod=pod.full_name, container=name, container_id=container_id, grace=grace)
-        end = partial(self._end, pod, container, container_id, grace, order)
-        problem = await until_ended(self._ended, pod.metadata.uid, container_id, end, patience=STOP_PATIENCE)
-        if problem is not None:
-            log.warning("container did not stop", pod=pod.full_name, container=name, problem=str(problem))
-            return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=describe_error(problem))
-        if self._pre_stop is not None:
-            self._pre_stop.forget(container_id)
-        if order is not None:
-            order.mark_ended(name)
-        return result
 
-    async def _end(
-        self, pod: Pod, container: Container, container_id: str, grace: int, order: TerminationOrder | None
+    def has_ended(self, container_id: str) -> None:
+        """A container is known to have ended: what was remembered of it is not needed any more."""
+        self._hooks_begun.discard(container_id)
+
+    async def while_it_lives(
+        self, pod_uid: str, container_id: str, work: Callable[[], Awaitable[CRIError | None]]
     ) -> CRIError | None:
-        """Hook, turn and stop, within the grace; returns why it did not stop."""
-        if self._pre_stop is not None:
-            began = trio.current_time()
-            await self._pre_stop.finish(pod, container, container_id, grace)
-            grace -= int(trio.current_time() - began)
-        if order is not None and grace > 0:
-            began = trio.current_time()
-            await order.wait_for_turn(container.name, grace)
-            grace -= int(trio.current_time() - began)
-        if order is not None:
-            self._on_turn(pod.metadata.uid, container.name)
-        return await self._stop(container_id, max(grace, MINIMUM_GRACE_PERIOD))
+        """What `work` says, or None when the container ended first: then `work` is cancelled."""
+        return await until_ended(self._ended, pod_uid, container_id, work, delay=STOP_TIMEOUT)
 
-    async def _stop(self, container_id: str, grace: int) -> CRIError | None:
-        """Have it stopped, asking again for as long as there is grace when the runtime does not answer."""
-        deadline = trio.current_time() + grace
+    async def run_pre_stop_hook(self, pod: Pod, container: Container, container_id: str, grace: Grace) -> None:
+        """Run the container's hook, once in the agent's life and no longer than its grace. Without grace none is begun.
+
+        How it ends is told by an event and the log. Cancelled, it leaves the hook to the runtime, which ends it.
+        """
+        handler = None if container.lifecycle is None else container.lifecycle.pre_stop
+        began = container_id in self._hooks_begun
+        if handler is None or self._hooks is None or began or grace.deadline <= trio.current_time():
+            return
+        self._hooks_begun.add(container_id)
+        facts = {"pod": pod.full_name, "container": container.name, "container_id": container_id}
+        log.debug("running preStop hook", **facts)
+        try:
+            with grace.limit() as limit:
+                await self._hooks.run(container_id, pod, container, handler)
+            if limit.cancelled_caught:
+                log.warning("preStop hook not completed in grace period", **facts)
+        except HookError as error:
+            if error.container_ended:
+                log.debug("container ended before its preStop hook", **facts)
+            else:
+                self._hook_failed(pod, container)
+        except Exception as error:  # noqa: BLE001 - a hook concerns its own container only
+            log.error("preStop hook could not be run", problem=type(error).__name__, **facts)
+            self._hook_failed(pod, container)
+
+    def _hook_failed(self, pod: Pod, container: Container) -> None:
+        """Without what the hook said, which may be secret."""
+        log.warning("preStop hook failed", pod=pod.full_name, container=container.name)
+        text = "PreStopHook failed"
+        self._recorder.pod_event(pod, EventType.WARNING, "FailedPreStopHook", text, container=container.name)
+
+    async def stop_container(self, container_id: str, grace: Grace) -> CRIError | None:
+        """Have a container stopped with what is left of its grace; why it did not stop, None when it did.
+
+        When the grace gets shorter, the runtime is asked again beside the first request, which goes on: a request that
+        is cancelled may end without SIGKILL.
+        """
+        answers: list[CRIError | None] = []
+        requests = 1
+        killed_at = trio.current_time() + grace.seconds_to_stop
+
+        async def ask() -> None:
+            answers.append(await self._stop(container_id, grace))
+            if answers[-1] is None or len(answers) == requests:
+                asking.cancel_scope.cancel()
+
+        async def ask_again() -> None:
+            nonlocal requests, killed_at
+            while True:
+                sooner = trio.current_time() + grace.seconds_to_stop
+                if sooner < killed_at:  # perhaps before this task's first step
+                    requests, killed_at = requests + 1, sooner
+                    asking.start_soon(ask)
+                await grace.wait_shortened()
+
+        async with trio.open_nursery() as asking:
+            asking.start_soon(ask_again)
+            asking.start_soon(ask)
+        return None if None in answers else answers[-1]
+
+    async def _stop(self, container_id: str, grace: Grace) -> CRIError | None:
+        """Ask again for as long as there is grace when the runtime does not answer."""
         while True:
-            left = max(math.ceil(deadline - trio.current_time()), MINIMUM_GRACE_PERIOD)
             try:
-                await self._runtime.stop_container(container_id, left)
+                await self._runtime.stop_container(container_id, grace.seconds_to_stop)
             except CRIError as error:
                 if error.not_found:
                     return None
-                remaining = deadline - trio.current_time()
+                remaining = grace.deadline - trio.current_time()
                 if remaining <= 0 or not (error.unavailable or error.timed_out):
                     return error
                 log.info("container will be stopped again", container_id=container_id, problem=str(error))
@@ -217,14 +240,13 @@ class Killer:
             else:
                 return None
 
-    async def _mark_when_ended(
-        self, ended: Ended, order: TerminationOrder, pod_uid: str, container: RuntimeContainer
-    ) -> None:
-        """Even one whose stop failed may end, and then nobody needs to wait for it."""
-        await ended(pod_uid, container.id.id, patience=STOP_PATIENCE)
-        order.mark_ended(container.name)
+    async def mark_when_ended(self, order: TerminationOrder, pod_uid: str, container: RuntimeContainer) -> None:
+        """Even a container whose stop failed may end, and then nobody needs to wait for it."""
+        if self._ended is not None:
+            await self._ended(pod_uid, container.id.id, delay=STOP_TIMEOUT)
+            order.mark_ended(container.name)
 
-    async def _stop_sandboxes(self, running: RunningPod) -> SyncResult:
+    async def stop_sandboxes(self, running: RunningPod) -> SyncResult:
         problems: list[str] = []
 
         async def stop(sandbox: RuntimeContainer) -> None:
@@ -247,7 +269,7 @@ class Killer:
             return attrs.evolve(result, reason=KILL_POD_SANDBOX_ERROR, message="; ".join(problems))
         return result
 
-    async def _known(self, pod: Pod | None, container_id: str, name: str) -> tuple[Pod, Container]:
+    async def specification(self, pod: Pod | None, container_id: str, name: str) -> tuple[Pod, Container]:
         """The container's spec, or as much of it as its labels remember. Raises CRIError."""
         if pod is not None and (container := find_container(pod, name)) is not None:
             return pod, container

@@ -16,29 +16,27 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trikubelet.cgroups.pods import NoPodCgroups
-from trikubelet.node.runtime_state import RuntimeAbilities
-from trikubelet.runtime.container import ContainerStarter, no_extras
-from trikubelet.runtime.errors import KillPodError
-from trikubelet.runtime.gc import ContainerCollector
-from trikubelet.runtime.gc_choice import ContainerGCPolicy, dead_containers_beyond
+from trikubelet.container.errors import KillPodError
+from trikubelet.container.probe_results import ProbeResults
+from trikubelet.runtime.containers.container import ContainerStarter
+from trikubelet.runtime.containers.life import PodContainers, containers_without_pod
+from trikubelet.runtime.gc.choice import ContainerGCPolicy, dead_containers_beyond
+from trikubelet.runtime.gc.collector import ContainerCollector
 from trikubelet.runtime.hooks import HookRunner
-from trikubelet.runtime.image_holds import ImageHolds
-from trikubelet.runtime.image_volumes import version_problem
-from trikubelet.runtime.images import ImageManager
+from trikubelet.runtime.images.holds import ImageHolds
+from trikubelet.runtime.images.manager import ImageManager
+from trikubelet.runtime.images.pull_rate import PullRate
+from trikubelet.runtime.images.volumes import version_problem
 from trikubelet.runtime.kill import Killer
-from trikubelet.runtime.measures import RuntimeMeasures
-from trikubelet.runtime.objects import NoObjects
+from trikubelet.runtime.metrics import RuntimeMetrics
 from trikubelet.runtime.observe import Observer
-from trikubelet.runtime.plan import ProbeResults, compute_pod_actions
-from trikubelet.runtime.pod_files import PodFiles
-from trikubelet.runtime.pull_rate import PullRate
-from trikubelet.runtime.resize import PodResizer, Resizing
+from trikubelet.runtime.plan import compute_pod_actions
+from trikubelet.runtime.resize import PodResizer
 from trikubelet.runtime.resize_plan import is_resize_in_progress
-from trikubelet.runtime.sandbox import NoResourceClaims, SandboxMaker
+from trikubelet.runtime.sandboxes.sandbox import SandboxMaker
+from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaces
 from trikubelet.runtime.sync import PodSync, SyncParts, remove_container
 from trikubelet.runtime.turns import Turns
-from trikubelet.runtime.user_namespaces import UserNamespaces
 from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
 
 if TYPE_CHECKING:
@@ -48,22 +46,13 @@ if TYPE_CHECKING:
 
     from trikubelet.allocation.model import PodAllocation
     from trikubelet.api import Pod
-    from trikubelet.cgroups.interface import PodCgroups
-    from trikubelet.clock import WallClock
-    from trikubelet.cri import v1
-    from trikubelet.cri.client import ImageClient, RuntimeClient
-    from trikubelet.events import EventRecorder
-    from trikubelet.runtime.container import Extras
-    from trikubelet.runtime.ended import Ended
-    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus, RunningPod
-    from trikubelet.runtime.mounts import PodMounts
-    from trikubelet.runtime.objects import ObjectGetter
-    from trikubelet.runtime.options import NodeValues, RuntimeOptions
-    from trikubelet.runtime.pull_credentials import Credentials
-    from trikubelet.runtime.pull_records.records import PullRecords
+    from trikubelet.container.model import ContainerStatus, PodRuntimeStatus, RunningPod
+    from trikubelet.rpc.cri import v1
+    from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+    from trikubelet.runtime.containers.life import PodProbes
+    from trikubelet.runtime.context import RuntimeContext
     from trikubelet.runtime.resize_plan import ActuatedPod
     from trikubelet.runtime.results import PodSyncResult
-    from trikubelet.runtime.sandbox import ResourceClaims
 
 
 class RuntimeManager:
@@ -71,58 +60,18 @@ class RuntimeManager:
 
     All calls may be cancelled at any await: nothing runs on in the background, and the next sync goes on from what it
     finds. `runtime_name` and `runtime_version` are known after `connect`; `run` is to run before pods are synced.
-
-    What it asks others; without them, it is a node of its own that keeps nothing on the disk but pods' files:
-
-    - `files`: those of pods, by default on the disk below the folders that `options` names;
-    - `objects`: Secrets, ConfigMaps and RuntimeClasses;
-    - `node`: the node's addresses and what it can give, by default as `options` say;
-    - `abilities`: what the runtime last said that it can do;
-    - `claims`: what pods claim by name;
-    - `credentials` for registries, and `pull_records` of which pods may use which images;
-    - `ended`: when a container has ended;
-    - `cgroups`: which cgroup a pod's sandbox belongs into;
-    - `resizing`: what pods that run are resized with; without it they keep what they were started with;
-    - `extras`: what containers get for their devices.
     """
 
-    def __init__(
-        self,
-        runtime: RuntimeClient,
-        images: ImageClient,
-        *,
-        recorder: EventRecorder,
-        clock: WallClock,
-        options: RuntimeOptions,
-        mounts: PodMounts,
-        files: PodFiles | None = None,
-        objects: ObjectGetter | None = None,
-        node: NodeValues | None = None,
-        abilities: Callable[[], RuntimeAbilities] = RuntimeAbilities,
-        claims: ResourceClaims | None = None,
-        credentials: Credentials | None = None,
-        pull_records: PullRecords | None = None,
-        ended: Ended | None = None,
-        cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
-        resizing: Resizing | None = None,
-        on_turn: Callable[[str, str], None] = lambda uid, container: None,
-        extras: Extras = no_extras,
-    ) -> None:
-        """`on_turn`: see `Killer`.
-
-        Raises UserNamespaceError when the node's user ids cannot be shared out as the options say.
-        """
-        files = files or PodFiles(options)
-        objects = objects or NoObjects()
-        self._node = node or options.fixed_node
+    def __init__(self, runtime: RuntimeClient, images: ImageClient, context: RuntimeContext) -> None:
+        """Raises UserNamespaceError when the node's user ids cannot be shared out as the options say."""
+        recorder, options = context.recorder, context.options
+        self._context = context
         self._runtime = runtime
-        self._actuated = None if resizing is None else resizing.actuated
-        self._abilities = abilities
-        self._pull_records = pull_records
+        self._actuated = None if context.resizing is None else context.resizing.actuated
         self._image_client = images
-        self._observer = Observer(runtime, files)
+        self._observer = Observer(runtime, context.files)
         self.user_namespaces = UserNamespaces(options)
-        self.measures = RuntimeMeasures()
+        self.metrics = RuntimeMetrics()
         self.image_holds = ImageHolds()
         """Images that containers are being made of: no garbage."""
         image_manager = ImageManager(
@@ -131,61 +80,40 @@ class RuntimeManager:
             serialize=options.serialize_image_pulls,
             max_parallel=options.max_parallel_image_pulls,
             rate=PullRate(options.registry_pull_qps, options.registry_burst),
-            credentials=credentials,
-            records=pull_records,
-            measures=self.measures,
+            credentials=context.credentials,
+            records=context.pull_records,
+            metrics=self.metrics,
         )
-        hooks = HookRunner(runtime, recorder, self._pod_ips, ended=ended, measures=self.measures)
-        self._killer = Killer(runtime, recorder, hooks, ended=ended, on_turn=on_turn)
+        hooks = HookRunner(runtime, recorder, self._pod_ips, ended=context.ended, metrics=self.metrics)
+        self._killer = Killer(runtime, recorder, hooks, ended=context.ended)
         turns = Turns(options.starts_at_once)
         self._starter = ContainerStarter(
             runtime,
             image_manager,
-            recorder,
-            files,
-            mounts,
-            options,
             turns,
-            objects=objects,
+            context,
             hooks=hooks,
-            killer=self._killer,
-            node=self._node,
-            extras=extras,
             seen_end=self._observer.seen_end,
             note_end=self.note_end,
             actuated=self._actuated,
         )
-        self._collector = ContainerCollector(runtime, self._starter, self._killer, files, clock)
-        self._crash_loops = CrashLoops(recorder, clock, options.max_container_restart_period)
+        self._collector = ContainerCollector(runtime, self._starter, self._killer, context.files, context.clock)
+        self._crash_loops = CrashLoops(recorder, context.clock, options.max_container_restart_period)
         self._waiting = WaitingReasons()
-        self._sandboxes = SandboxMaker(
-            runtime,
-            recorder,
-            files,
-            options,
-            objects=objects,
-            claims=claims or NoResourceClaims(),
-            user_namespaces=self.user_namespaces,
-            abilities=abilities,
-            turns=turns,
-            node=self._node,
-            volume_groups=mounts.supplemental_groups,
-            cgroups=cgroups,
-        )
+        self._sandboxes = SandboxMaker(runtime, context, turns, self.user_namespaces)
         self._parts = SyncParts(
             runtime=runtime,
             recorder=recorder,
             options=options,
-            killer=self._killer,
             sandboxes=self._sandboxes,
             images=image_manager,
             starter=self._starter,
             crash_loops=self._crash_loops,
             waiting=self._waiting,
-            objects=objects,
+            objects=context.objects,
             image_holds=self.image_holds,
-            measures=self.measures,
-            resizer=None if resizing is None else PodResizer(runtime, options, resizing),
+            metrics=self.metrics,
+            resizer=None if context.resizing is None else PodResizer(runtime, options, context.resizing),
             actuated=self._actuated,
         )
         self.runtime_name = ""
@@ -199,16 +127,17 @@ class RuntimeManager:
         return version
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be the task of what goes on when a call is cancelled (preStop hooks), until cancelled.
+        """Keep its records on the disk, until cancelled. Started after what an earlier agent left half done was taken
+        up."""
+        if self._context.pull_records is not None:
+            await self._context.pull_records.adopt(self._image_client)
+        task_status.started()
+        if self._actuated is not None:
+            await self._actuated.run()
 
-        Started after what an earlier agent left half done was taken up.
-        """
-        if self._pull_records is not None:
-            await self._pull_records.adopt(self._image_client)
-        async with trio.open_nursery() as nursery:
-            if self._actuated is not None:
-                nursery.start_soon(self._actuated.run)
-            await self._killer.run(task_status=task_status)
+    def containers_of_pod(self, nursery: trio.Nursery, probes: PodProbes | None = None) -> PodContainers:
+        """What runs for the containers of a pod, in the pod's nursery."""
+        return PodContainers(nursery, self._killer, probes)
 
     # Reading
 
@@ -237,7 +166,7 @@ class RuntimeManager:
 
     def mounts_read_only_recursively(self, pod: Pod) -> bool:
         """Whether the runtime can mount the pod's volumes read-only with everything below them."""
-        return self._abilities().handler(self._sandboxes.handler_of(pod)).recursive_read_only_mounts
+        return self._context.abilities().handler(self._sandboxes.handler_of(pod)).recursive_read_only_mounts
 
     def actuated(self, uid: str) -> PodAllocation | None:
         """What the runtime was last told of the resources of a pod and its containers; None: nothing is known."""
@@ -256,7 +185,7 @@ class RuntimeManager:
         metadata = pod.metadata
         status = await self.get_pod_status(metadata.uid, metadata.name, metadata.namespace)
         if pod.spec.host_network and not status.ips:
-            return self._node.host_ips()[:1]
+            return self._context.node.host_ips()[:1]
         return status.ips
 
     # Syncing
@@ -265,6 +194,7 @@ class RuntimeManager:
         self,
         pod: Pod,
         status: PodRuntimeStatus,
+        containers: PodContainers,
         *,
         probes: ProbeResults = ProbeResults(),  # noqa: B008 - frozen
         restart_all_containers: bool = False,
@@ -287,27 +217,42 @@ class RuntimeManager:
             pod,
             status,
             plan,
+            containers,
             runtime_name=self.runtime_name,
             image_volume_problem=version_problem(self.runtime_name, self.runtime_version),
-            abilities=self._abilities(),
+            abilities=self._context.abilities(),
             on_sandbox_ready=on_sandbox_ready,
         )
         return await sync.run()
 
-    async def kill_pod(self, running: RunningPod, pod: Pod | None, grace_override: int | None = None) -> None:
-        """End all containers at once, each with its grace period (or `grace_override` seconds), then the sandboxes.
+    async def kill_pod(
+        self,
+        running: RunningPod,
+        pod: Pod | None,
+        containers: PodContainers | None = None,
+        *,
+        deadline: float | None = None,
+        for_good: bool = False,
+    ) -> None:
+        """End all containers at once, each with its grace period (or until `deadline`, Trio time), then the sandboxes.
 
+        `containers`: those of the pod's life; None for a pod that has none. `for_good`: no container comes back.
         Returns when nothing of the pod runs. Raises KillPodError when something did not stop.
         """
-        results = await self._killer.kill_pod(running, pod, grace_override)
+        if containers is None:
+            async with containers_without_pod(self._killer) as containers:
+                results = await containers.kill_pod(running, pod, deadline, for_good=for_good)
+        else:
+            results = await containers.kill_pod(running, pod, deadline, for_good=for_good)
         failures = [(result.target, result.message) for result in results if result.failed]
         if failures:
             raise KillPodError(f"{running.full_name}({running.uid})", failures)
 
     # Cleaning up
 
-    def release(self, uid: str) -> None:
+    async def release(self, uid: str) -> None:
         """Give back what a pod held of the node: nothing of it runs any more. Raises OSError."""
+        await trio.lowlevel.checkpoint()
         if self._actuated is not None:
             self._actuated.forget(uid)
         self.user_namespaces.release(uid)

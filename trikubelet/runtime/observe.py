@@ -16,27 +16,27 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from trikubelet.cri import v1
-from trikubelet.cri.errors import CRIError
+from trikubelet.container.labels import POD_UID, PodIdentity, read_identity
+from trikubelet.container.model import (
+    ContainerStatus,
+    PodRuntimeStatus,
+    RunningPod,
+    RuntimeContainer,
+)
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.runtime.containers.termination import termination_message
 from trikubelet.runtime.convert import (
     container_status,
     listed_container,
     listed_sandbox,
     sandbox_status,
 )
-from trikubelet.runtime.labels import POD_UID, PodIdentity, read_identity
-from trikubelet.runtime.model import (
-    ContainerStatus,
-    PodRuntimeStatus,
-    RunningPod,
-    RuntimeContainer,
-)
-from trikubelet.runtime.termination import termination_message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from trikubelet.cri.client import RuntimeClient
+    from trikubelet.rpc.cri.client import RuntimeClient
     from trikubelet.runtime.pod_files import PodFiles
 
 _CONCURRENT_CALLS: Final = 8

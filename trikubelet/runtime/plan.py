@@ -19,36 +19,24 @@ Whether a start has to wait (CrashLoopBackOff) is not decided here but when the 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from trikubelet.api import RESTART_NEVER, RESTART_ON_FAILURE, is_sidecar
-from trikubelet.runtime.hashing import hash_container
-from trikubelet.runtime.model import ContainerID, ContainerState, ContainerStatus, PodRuntimeStatus
+from trikubelet.container.hashing import hash_container
+from trikubelet.container.model import ContainerID, ContainerState, ContainerStatus, PodRuntimeStatus
+from trikubelet.container.probe_results import ProbeResult, ProbeResults
+from trikubelet.container.progress import any_main_container_created, any_main_container_in, pod_sandbox_changed
+from trikubelet.container.restart_policy import restarts_on_failure, to_be_restarted
 from trikubelet.runtime.reset_plan import ContainerToReset, containers_to_reset
 from trikubelet.runtime.resize_plan import NO_RESIZE, ActuatedPod, PodResize, ResizePlanner
-from trikubelet.runtime.restart_policy import restarts_on_failure, to_be_restarted
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
 
-
-class ProbeResult(enum.Enum):
-    """What a probe last said of a container."""
-
-    SUCCESS = "success"
-    FAILURE = "failure"
-    UNKNOWN = "unknown"
-
-
-@attrs.frozen
-class ProbeResults:
-    """The latest probe results by container id. A container that is not in a mapping has not been probed yet."""
-
-    liveness: Mapping[ContainerID, ProbeResult] = attrs.field(factory=dict)
-    startup: Mapping[ContainerID, ProbeResult] = attrs.field(factory=dict)
+_NO_RESULTS: Final = ProbeResults()
 
 
 class KillReason(enum.Enum):
@@ -112,7 +100,7 @@ def compute_pod_actions(
     pod: Pod,
     status: PodRuntimeStatus,
     *,
-    probes: ProbeResults = ProbeResults(),
+    probes: ProbeResults = _NO_RESULTS,
     restart_all_containers: bool = False,
     actuated: ActuatedPod | None = None,
 ) -> PodActions:
@@ -140,30 +128,14 @@ def _with_resizes(plan: PodActions, resizes: ResizePlanner, *, initialized: bool
 
 
 def inspect_sandbox(pod: Pod, status: PodRuntimeStatus) -> PodActions:
-    """Whether the pod needs a new sandbox, as the beginning of a plan (kubelet: `PodSandboxChanged`)."""
-    if not status.sandbox_statuses:
-        return PodActions(kill_pod=True, create_sandbox=True)
-    newest = status.sandbox_statuses[0]
-    replaced = PodActions(kill_pod=True, create_sandbox=True, sandbox_id=newest.id, attempt=newest.attempt + 1)
-    ready = sum(sandbox.ready for sandbox in status.sandbox_statuses)
-    if ready > 1 or not newest.ready:
-        return replaced
-    if newest.host_network != pod.spec.host_network:
-        return attrs.evolve(replaced, sandbox_id="")
-    if not pod.spec.host_network and newest.network_reported and not newest.ips:
-        return replaced
-    return PodActions(sandbox_id=newest.id, attempt=newest.attempt)
-
-
-def any_main_container_created(pod: Pod, status: PodRuntimeStatus) -> bool:
-    """Whether a main container was ever made, which means that initialization was once complete."""
-    seen = (ContainerState.CREATED, ContainerState.RUNNING, ContainerState.EXITED)
-    return _any_main_container_in(pod, status, seen)
-
-
-def _any_main_container_in(pod: Pod, status: PodRuntimeStatus, states: Iterable[ContainerState]) -> bool:
-    found = (status.find_container(container.name) for container in pod.spec.containers)
-    return any(container is not None and container.state in states for container in found)
+    """Whether the pod needs a new sandbox, as the beginning of a plan."""
+    sandbox = pod_sandbox_changed(pod, status)
+    return PodActions(
+        kill_pod=sandbox.changed,
+        create_sandbox=sandbox.changed,
+        sandbox_id=sandbox.sandbox_id,
+        attempt=sandbox.attempt,
+    )
 
 
 def _plan_new_sandbox(pod: Pod, status: PodRuntimeStatus, sandbox: PodActions) -> PodActions:
@@ -304,7 +276,7 @@ def _plan_init_containers(
         return _InitPlan(pod_initialized=True)
     # Exited main containers prove nothing: they may be of an earlier sandbox.
     alive = (ContainerState.CREATED, ContainerState.RUNNING)
-    plan = _InitPlan(pod_initialized=_any_main_container_in(pod, status, alive))
+    plan = _InitPlan(pod_initialized=any_main_container_in(pod, status, alive))
     # Whether something later than the container at hand was seen, so that this one must have been through.
     passed = plan.pod_initialized
     for index in reversed(range(len(containers))):

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.logs import get_logger
-from trikubelet.runtime.dns import MAX_RESOLV_CONF, DNSSettings, parse_resolv_conf
-from trikubelet.runtime.hostname import host_network_hosts_file, managed_hosts_file, pod_hostname_and_domain
-from trikubelet.runtime.log_locks import LogLocks
-from trikubelet.runtime.log_paths import (
+from trikubelet.linux.safe_path import walk
+from trikubelet.runtime.logs.locks import LogLocks
+from trikubelet.runtime.logs.paths import (
     container_logs_directory,
     legacy_symlink_name,
     pod_logs_directory,
     restart_count_from_log_names,
 )
-from trikubelet.volumes.safe_path import walk
+from trikubelet.runtime.sandboxes.dns import MAX_RESOLV_CONF, DNSSettings, parse_resolv_conf
+from trikubelet.runtime.sandboxes.hostname import host_network_hosts_file, managed_hosts_file, pod_hostname_and_domain
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

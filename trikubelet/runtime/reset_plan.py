@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from trikubelet.runtime.model import ContainerID, ContainerState
-from trikubelet.runtime.restart_policy import matching_restart_rule
+from trikubelet.container.model import ContainerID, ContainerState
+from trikubelet.container.restart_policy import matching_restart_rule
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
 
 
 @attrs.frozen

@@ -24,22 +24,22 @@ from trikubelet.api import Pod
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.cgroups.settings import CgroupOptions, CgroupSettings, merged, pod_settings, without_overhead
-from trikubelet.checkpoint import CheckpointError
-from trikubelet.cri import v1
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.cri.errors import CRIError
-from trikubelet.logs import get_logger
+from trikubelet.container.messages import describe_error, describe_pod
+from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.actuated import ActuatedResources, with_amounts
+from trikubelet.runtime.containers.resources import container_resources, overhead_resources
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.resize_plan import CPU, MEMORY, ContainerToResize
-from trikubelet.runtime.resources import container_resources, overhead_resources
 from trikubelet.runtime.results import SyncAction, SyncResult
-from trikubelet.runtime.wording import describe_error, describe_pod
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
     from trikubelet.runtime.resize_plan import Amounts, PodResize
 
 log = get_logger("runtime")
@@ -253,7 +253,7 @@ class _PodGroup:
         """Raises _ResizeError and CgroupError; then the runtime has been told to go back."""
         changed = merged(self.current, settings)
         try:
-            await self._tell(changed)
+            await self._update(changed)
         except CRIError as error:
             raise _ResizeError(
                 f"failed to notify runtime for UpdatePodSandboxResources (resource={resource}); resize rejected: "
@@ -263,13 +263,13 @@ class _PodGroup:
             await self.resizing.cgroups.set(self.pod, settings)
         except CgroupError:
             try:
-                await self._tell(self.current)
+                await self._update(self.current)
             except CRIError as error:
                 log.warning("runtime was not told of a failed resize", pod=self.pod.full_name, problem=str(error))
             raise
         self.current = changed
 
-    async def _tell(self, settings: CgroupSettings) -> None:
+    async def _update(self, settings: CgroupSettings) -> None:
         own = without_overhead(settings, self.pod)
         resources = v1.LinuxContainerResources(
             cpu_shares=own.cpu_shares or 0,

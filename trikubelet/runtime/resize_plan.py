@@ -24,10 +24,10 @@ import attrs
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates
 from trikubelet.api import Container, Pod, Quantity, ResourceRequirements, is_sidecar
 from trikubelet.cgroups.settings import MIN_MILLI_CPU_LIMIT, MIN_SHARES
-from trikubelet.runtime.model import ContainerID, ContainerState
+from trikubelet.container.model import ContainerID, ContainerState
 
 if TYPE_CHECKING:
-    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus, RuntimeResources
+    from trikubelet.container.model import ContainerStatus, PodRuntimeStatus, RuntimeResources
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

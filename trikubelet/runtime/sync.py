@@ -24,34 +24,39 @@ import trio
 from grpclib.const import Status
 
 from trikubelet.api import Secret, is_sidecar
-from trikubelet.cri.client import RuntimeClient
-from trikubelet.cri.errors import CRIError
-from trikubelet.events import EventRecorder, EventType
-from trikubelet.logs import get_logger
-from trikubelet.node.runtime_state import RuntimeAbilities
+from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.container.messages import describe_error, describe_pod
+from trikubelet.container.model import ContainerState
+from trikubelet.kube_client.object_getter import ObjectGetter
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.actuated import ActuatedResources
-from trikubelet.runtime.container import CREATE_CONTAINER_CONFIG_ERROR, ContainerStarter, StartError, StartRequest
-from trikubelet.runtime.credentials.pull_secrets import fetch_pull_secrets
-from trikubelet.runtime.image_holds import ImageHolds
-from trikubelet.runtime.image_volumes import ImageVolumes, mounted_images, pull_image_volumes
-from trikubelet.runtime.images import ImageManager
-from trikubelet.runtime.kill import Killer
-from trikubelet.runtime.measures import RuntimeMeasures, container_kind
-from trikubelet.runtime.model import ContainerState
-from trikubelet.runtime.objects import ObjectGetter
+from trikubelet.runtime.containers.container import (
+    CREATE_CONTAINER_CONFIG_ERROR,
+    ContainerStarter,
+    StartError,
+    StartRequest,
+)
+from trikubelet.runtime.images.credentials.pull_secrets import fetch_pull_secrets
+from trikubelet.runtime.images.holds import ImageHolds
+from trikubelet.runtime.images.manager import ImageManager
+from trikubelet.runtime.images.volumes import ImageVolumes, mounted_images, pull_image_volumes
+from trikubelet.runtime.metrics import RuntimeMetrics, container_kind
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.resize import PodResizer
 from trikubelet.runtime.results import PodSyncResult, SyncAction, SyncResult
-from trikubelet.runtime.sandbox import Sandbox, SandboxError, SandboxMaker
+from trikubelet.runtime.sandboxes.sandbox import Sandbox, SandboxError, SandboxMaker
 from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
-from trikubelet.runtime.wording import describe_error, describe_pod
+from trikubelet.telemetry.events import EventRecorder, EventType
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trikubelet.api import Container, Pod
-    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.runtime.containers.life import PodContainers
     from trikubelet.runtime.plan import PodActions
 
     OnSandboxReady = Callable[[Pod, tuple[str, ...]], None]
@@ -73,7 +78,6 @@ class SyncParts:
     runtime: RuntimeClient
     recorder: EventRecorder
     options: RuntimeOptions
-    killer: Killer
     sandboxes: SandboxMaker
     images: ImageManager
     starter: ContainerStarter
@@ -81,7 +85,7 @@ class SyncParts:
     waiting: WaitingReasons
     objects: ObjectGetter
     image_holds: ImageHolds
-    measures: RuntimeMeasures = attrs.field(factory=RuntimeMeasures)
+    metrics: RuntimeMetrics = attrs.field(factory=RuntimeMetrics)
     resizer: PodResizer | None = None
     actuated: ActuatedResources | None = None
     """Where it is recorded what resources containers have; without it, they are never resized."""
@@ -96,6 +100,7 @@ class PodSync:
         pod: Pod,
         status: PodRuntimeStatus,
         plan: PodActions,
+        containers: PodContainers,
         *,
         runtime_name: str,
         abilities: RuntimeAbilities = RuntimeAbilities(),  # noqa: B008 - frozen
@@ -107,6 +112,7 @@ class PodSync:
         self._pod = pod
         self._status = status
         self._plan = plan
+        self._containers = containers
         self._runtime_name = runtime_name
         self._abilities = abilities
         self._image_volume_problem = image_volume_problem
@@ -127,7 +133,7 @@ class PodSync:
             else:
                 await self._resize(self._plan.sandbox_id)
         if self._plan.create_sandbox and self._pod.spec.host_users is False:
-            self._parts.measures.failed_user_namespaced_pods += self._failed
+            self._parts.metrics.failed_user_namespaced_pods += self._failed
         return PodSyncResult(self._results)
 
     @property
@@ -140,7 +146,7 @@ class PodSync:
         if self._plan.kill_pod:
             running = self._status.as_running_pod(self._runtime_name)
             if running.containers or running.sandboxes:
-                self._results += await self._parts.killer.kill_pod(running, self._pod, None)
+                self._results += await self._containers.kill_pod(running, self._pod)
             return
         await self._kill_containers()
         if not self._failed:
@@ -148,8 +154,8 @@ class PodSync:
 
     async def _kill_containers(self) -> None:
         async def kill(container_id: str, name: str, message: str, reason: KillReason) -> None:
-            killer = self._parts.killer
-            killed = await killer.kill_container(self._pod, container_id, name, message=message, reason=reason)
+            containers = self._containers
+            killed = await containers.kill_container(self._pod, container_id, name, message=message, reason=reason)
             self._results.append(killed)
 
         async with trio.open_nursery() as nursery:
@@ -161,13 +167,13 @@ class PodSync:
         by_id = {container.id: container for container in self._status.container_statuses}
         for reset in self._plan.containers_to_reset:
             if reset.kill:
-                killed = await self._parts.killer.kill_container(
+                killed = await self._containers.kill_container(
                     self._pod,
                     reset.id.id,
                     reset.name,
                     message="killing",
                     reason=KillReason.RESTART_ALL_CONTAINERS,
-                    grace_override=0,
+                    deadline=trio.current_time(),
                 )
                 if killed.failed:
                     self._results.append(attrs.evolve(killed, action=SyncAction.REMOVE_CONTAINER))
@@ -221,15 +227,15 @@ class PodSync:
         pod, plan, ips = self._pod, self._plan, tuple(self._status.ips)
         if not plan.create_sandbox:
             return await self._parts.sandboxes.existing(pod, plan.sandbox_id, plan.attempt, ips)
-        measures = self._parts.measures
-        measures.started_pods += 1
-        measures.started_user_namespaced_pods += pod.spec.host_users is False
+        metrics = self._parts.metrics
+        metrics.started_pods += 1
+        metrics.started_user_namespaced_pods += pod.spec.host_users is False
         if self._parts.actuated is not None:
             self._parts.actuated.sandbox_made(pod)
         try:
             sandbox = await self._parts.sandboxes.create(pod, plan.attempt, ips)
         except SandboxError:
-            measures.failed_pods += 1
+            metrics.failed_pods += 1
             raise
         self._results.append(SyncResult(SyncAction.CREATE_POD_SANDBOX, describe_pod(pod)))
         if self._on_sandbox_ready is not None:
@@ -257,7 +263,7 @@ class PodSync:
             resizer, began = self._parts.resizer, trio.current_time()
             result = await resizer.resize(self._pod, self._status, sandbox_id, self._plan.resize)
             success = "false" if result.failed else "true"
-            self._parts.measures.resizes.observe((success,), (trio.current_time() - began) * 1000)
+            self._parts.metrics.resizes.observe((success,), (trio.current_time() - began) * 1000)
             self._results.append(result)
 
     async def _start(self, container: Container, place: _Place) -> SyncResult:
@@ -266,11 +272,11 @@ class PodSync:
         if result is None:
             result = SyncResult(SyncAction.START_CONTAINER, container.name)
             kind = container_kind(self._pod, container)
-            self._parts.measures.started_containers[(kind,)] += 1
+            self._parts.metrics.started_containers[(kind,)] += 1
             try:
                 await self._start_now(container, place)
             except StartError as error:
-                self._parts.measures.failed_containers[kind, error.reason] += 1
+                self._parts.metrics.failed_containers[kind, error.reason] += 1
                 result = attrs.evolve(
                     result, reason=error.reason, message=error.message, retry_at=error.retry_at or _retry_at(error)
                 )
@@ -298,6 +304,7 @@ class PodSync:
             sandbox.id,
             sandbox.config,
             sandbox.ips,
+            containers=self._containers,
             secrets=place.secrets,
             image_volumes=image_volumes,
             user_namespace=sandbox.user_namespace,
@@ -316,10 +323,10 @@ class PodSync:
         if images:
             refused = problem.startswith(IMAGE_VOLUME_REFUSED)
             mounts = sum(mount.name in images for mount in container.volume_mounts)
-            measures = self._parts.measures
-            measures.image_volumes_requested += len(images)
-            measures.image_volumes_failed += mounts if refused else 0
-            measures.image_volumes_mounted += 0 if refused else mounts
+            metrics = self._parts.metrics
+            metrics.image_volumes_requested += len(images)
+            metrics.image_volumes_failed += mounts if refused else 0
+            metrics.image_volumes_mounted += 0 if refused else mounts
 
 
 @attrs.frozen

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.broadcast import Inbox
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -40,7 +42,7 @@ class Making(enum.IntEnum):
 class _Waiter:
     making: Making
     number: int
-    woken: trio.Event = attrs.field(factory=trio.Event)
+    woken: Inbox[None] = attrs.field(factory=Inbox)
 
     def __lt__(self, other: _Waiter) -> bool:
         return (self.making, self.number) < (other.making, other.number)
@@ -78,8 +80,7 @@ class Turns:
         try:
             while self._waiting[0] is not waiter or not self._has_room():
                 with trio.move_on_at(self._next_room() if self._waiting[0] is waiter else math.inf):
-                    await waiter.woken.wait()
-                waiter.woken = trio.Event()
+                    await waiter.woken.receive()
         finally:
             if self._waiting[0] is waiter:
                 heapq.heappop(self._waiting)
@@ -100,4 +101,4 @@ class Turns:
 
     def _wake_first(self) -> None:
         if self._waiting:
-            self._waiting[0].woken.set()
+            self._waiting[0].woken.put(None)

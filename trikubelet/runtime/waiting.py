@@ -14,18 +14,18 @@ import attrs
 import trio
 
 from trikubelet.api import to_dict
-from trikubelet.events import EventType
-from trikubelet.runtime.backoff import Backoff
-from trikubelet.runtime.hashing import fnv1a_64
-from trikubelet.runtime.model import ContainerState
+from trikubelet.container.messages import describe_duration, describe_pod
+from trikubelet.container.model import ContainerState
+from trikubelet.formats.hashing import fnv1a_64
+from trikubelet.runtime.backoff import KeyedBackoff
 from trikubelet.runtime.results import CRASH_LOOP_BACK_OFF, SyncAction, SyncResult
-from trikubelet.runtime.wording import describe_duration, describe_pod
+from trikubelet.telemetry.events import EventType
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
     from trikubelet.clock import WallClock
-    from trikubelet.events import EventRecorder
-    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.telemetry.events import EventRecorder
 
 MAX_ENTRIES: Final = 1000
 
@@ -61,7 +61,7 @@ class CrashLoops:
     def __init__(self, recorder: EventRecorder, clock: WallClock, longest_wait: float) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._backoff = Backoff.for_containers(longest_wait)
+        self._backoff = KeyedBackoff.for_containers(longest_wait)
 
     def hold_back(self, pod: Pod, container: Container, status: PodRuntimeStatus) -> SyncResult | None:
         """The result of a container that has to wait before it starts again, after the event for it.

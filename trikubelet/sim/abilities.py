@@ -13,7 +13,7 @@ from betterproto import serialized_on_wire
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from trikubelet.sim.images import ImageShelf, SimulatedImage

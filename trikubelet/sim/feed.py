@@ -1,4 +1,4 @@
-"""Container events for whoever subscribed, with the two faults that event streams have: lost and doubled ones.
+"""Container events for subscribers, with the two faults that event streams have: lost and doubled ones.
 
 Every subscriber gets the events from the moment of its subscription; one that does not read loses what exceeds its
 buffer, as with real runtimes.
@@ -14,7 +14,7 @@ import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 from trikubelet.sim.listing import container_status, sandbox_status
 
 if TYPE_CHECKING:
@@ -76,9 +76,8 @@ class EventFeed:
                     yield subscription.events.popleft()
                 if subscription.broken:
                     raise GRPCError(Status.UNAVAILABLE, "simulated: the runtime restarted")
-                activity = self._machine.activity
                 with trio.move_on_at(self._machine.next_end()):
-                    await activity.wait()
+                    await self._machine.activity.wait()
         finally:
             self._subscriptions.remove(subscription)
 

@@ -22,7 +22,7 @@ class Holdings:
     scopes: int
     """Cancel scopes that were entered and not left."""
     channels: int
-    """Ends of memory channels that are open, whoever holds them."""
+    """Ends of memory channels that are open, in all tasks."""
 
     @classmethod
     def count(cls) -> Holdings:
@@ -43,12 +43,6 @@ class Holdings:
         return Holdings(
             min(self.tasks, other.tasks), min(self.scopes, other.scopes), min(self.channels, other.channels)
         )
-
-
-def count_tasks() -> int:
-    """All tasks of this run of Trio."""
-    root = trio.lowlevel.current_root_task()
-    return 0 if root is None else sum(1 for _ in _tasks(root))
 
 
 def _tasks(root: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:

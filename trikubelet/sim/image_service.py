@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 from grpclib.exceptions import GRPCError
 
-from trikubelet.cri import v1
+from trikubelet.rpc.cri import v1
 from trikubelet.sim.images import ImageShelf, PullError, SimulatedImage
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.cri import v1
+from trikubelet.broadcast import Broadcast
 from trikubelet.pods.workers import KillTimeoutError
+from trikubelet.rpc.cri import v1
 from trikubelet.sim.kinds import KINDS, VERSIONS, Kind, install, with_image, with_uid
 from trikubelet.sim.machine import RUNNING
 from trikubelet.sim.node import ScriptedSource, run_deterministically, simulated_node
@@ -31,7 +32,7 @@ from trikubelet.sim.weather import Weather
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trikubelet.agent import Agent
+    from trikubelet.agent.agent import Agent
     from trikubelet.api import Pod, PodStatus
     from trikubelet.sim.machine import Change
 
@@ -123,7 +124,7 @@ class ProgrammedLife:
         self._progress = progress
         self._agent: Agent | None = None
         self._agent_started = trio.Event()
-        self._agent_ends = trio.Event()
+        self._restarts: Broadcast[None] = Broadcast()
         self._agents = 0
         self.weather = Weather(self.sim, self.watch, self.random("weather"), self._restart_agent)
 
@@ -170,23 +171,24 @@ class ProgrammedLife:
         """One agent after the other; between them no time passes."""
         while True:
             self._agents += 1
-            self._agent_ends = trio.Event()
-            async with simulated_node(
+            node = simulated_node(
                 self.sim,
                 sources=self.sources,
                 rng=self.random(f"agent/{self._agents}"),
                 registry=self.watch.new_registry(),
                 prepare=self._prepare,
-            ):
-                self._agent_started.set()
-                await self._agent_ends.wait()
+            )
+            with self._restarts.subscribe() as restarts:
+                async with node:
+                    self._agent_started.set()
+                    await restarts.receive()
 
     def _prepare(self, agent: Agent) -> None:
         self._agent = agent
         self.watch.attach(agent)
 
     def _restart_agent(self) -> None:
-        self._agent_ends.set()
+        self._restarts.send(None)
 
     async def _sweep(self, began: float) -> None:
         while True:
@@ -257,7 +259,7 @@ class Place:
         await trio.sleep_until(max(until, trio.current_time()))
         ending = self._random.choice((self._remove, self._remove, self._delete, self._evict))
         self._life.watch.wanted.pop(pod.metadata.uid, None)
-        self._note(ending.__name__.removeprefix("_"))
+        self._record(ending.__name__.removeprefix("_"))
         await ending(source, pod)
         await self._until(lambda: self._is_gone(pod))
 
@@ -282,7 +284,7 @@ class Place:
 
     async def _recreate(self, kind: Kind, source: ScriptedSource, pod: Pod) -> Pod:
         """It goes, and at once another one of its name comes: what an edited manifest does."""
-        self._note("replaced")
+        self._record("replaced")
         changed = with_uid(pod, self._next_uid())
         self._life.watch.wanted.pop(pod.metadata.uid, None)
         source.remove(pod.metadata.uid)
@@ -292,7 +294,7 @@ class Place:
 
     async def _return(self, kind: Kind, source: ScriptedSource, pod: Pod) -> Pod:
         """It goes, and comes again with the same UID, perhaps before it has ended."""
-        self._note("removed and put back")
+        self._record("removed and put back")
         self._life.watch.wanted.pop(pod.metadata.uid, None)
         source.remove(pod.metadata.uid)
         await trio.sleep(self._random.choice((0.0, 0.01, 0.5, 3.0, 60.0)))
@@ -360,7 +362,7 @@ class Place:
             if condition():
                 return
 
-    def _note(self, ending: str) -> None:
+    def _record(self, ending: str) -> None:
         self._life.endings[ending] = self._life.endings.get(ending, 0) + 1
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import betterproto
 
-from trikubelet.cri import v1
-from trikubelet.cri.list_entries import ListedContainer, ListedSandbox
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.list_entries import ListedContainer, ListedSandbox
 from trikubelet.sim.machine import EXITED, RUNNING, Container, Sandbox
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 There is no task per container. A running container that will end by itself has a planned end: a moment and an exit
 code, decided when it starts and moved forward by signals. `settle` carries out the ends that are due, oldest first and
-with their own time stamps; everything that looks at the machine settles it first, and whoever waits for an end sleeps
+with their own time stamps; everything that looks at the machine settles it first, and who waits for an end sleeps
 until it is planned. So ten thousand idle containers cost nothing, and one seed gives one history.
 
 The corners are containerd's: names are reserved per attempt, only a created container of a ready sandbox starts, a
@@ -23,8 +23,9 @@ import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from trikubelet.cri import v1
-from trikubelet.runtime.labels import POD_UID
+from trikubelet.broadcast import Broadcast
+from trikubelet.container.labels import POD_UID
+from trikubelet.rpc.cri import v1
 from trikubelet.sim.images import ImageShelf, SimulatedImage
 from trikubelet.sim.programs import Life, Program, ProgramBook
 
@@ -125,7 +126,7 @@ class Container:
     """Who its first process is; None: the runtime does not say."""
     entry: v1.Container | None = None
     """Its entry in list replies, until something changes."""
-    changed: trio.Event = attrs.field(factory=trio.Event)
+    changed: Broadcast[None] = attrs.field(factory=Broadcast)
     """Set, and replaced, when its state or its planned end changes."""
 
     @property
@@ -166,7 +167,7 @@ class Machine:
         self.runs: deque[Run] = deque(maxlen=run_limit)
         self.observers: list[Callable[[Change], None]] = []
         """Called with every change, in order. They must not call back."""
-        self.activity = trio.Event()
+        self.activity: Broadcast[None] = Broadcast()
         """Set, and replaced, when anything changes."""
         self._clock = clock
         self._images = images
@@ -209,9 +210,8 @@ class Machine:
                 return True
             if trio.current_time() >= deadline:
                 return False
-            changed = container.changed
             with trio.move_on_at(min(deadline, container.end.time if container.end else math.inf)):
-                await changed.wait()
+                await container.changed.wait()
 
     # Sandboxes
 
@@ -346,13 +346,13 @@ class Machine:
         if timeout > 0:
             stop_signal = container.config.stop_signal or v1.Signal.SIGTERM
             if not container.signals:
-                self._note_signal(container, stop_signal.name or "SIGTERM")
+                self._record_signal(container, stop_signal.name or "SIGTERM")
                 if life.sigterm is not None:
                     end = PlannedEnd(trio.current_time() + life.sigterm, life.sigterm_exit_code)
                     self.plan_end(container, end)
             if await self.wait_ended(container, timeout):
                 return
-        self._note_signal(container, "SIGKILL")
+        self._record_signal(container, "SIGKILL")
         self.plan_end(container, PlannedEnd(trio.current_time() + life.sigkill, STOPPED_BY_KILL))
         await self.wait_ended(container)
 
@@ -406,7 +406,7 @@ class Machine:
             container.run.exit_code = end.exit_code
         self._publish(v1.ContainerEventType.CONTAINER_STOPPED_EVENT, container.sandbox, container, time=time)
 
-    def _note_signal(self, container: Container, signal: str) -> None:
+    def _record_signal(self, container: Container, signal: str) -> None:
         container.signals.append((trio.current_time(), signal))
 
     def _reserve(self, kind: str, name: str, owner: str) -> None:
@@ -435,10 +435,8 @@ class Machine:
 
     def _wake(self, container: Container | None) -> None:
         if container is not None:
-            container.changed.set()
-            container.changed = trio.Event()
-        self.activity.set()
-        self.activity = trio.Event()
+            container.changed.send(None)
+        self.activity.send(None)
 
     def _new_id(self, kind: str, key: str) -> str:
         """An id that depends on the seed and on what it is for, not on what else goes on."""

@@ -6,25 +6,28 @@ So a simulated node has no threads and no disk, and its life does not depend on 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import trio
 
 from trikubelet.allocation.store import AllocationStore
-from trikubelet.runtime.log_paths import pod_logs_directory
+from trikubelet.broadcast import Broadcast
+from trikubelet.runtime.logs.paths import pod_logs_directory
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.volumes.errors import VolumesNotReadyError
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping, Sequence
+    from collections.abc import Mapping, MutableMapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from trio_typing import TaskStatus
 
     from trikubelet.api import Container, Pod, Volume
-    from trikubelet.runtime.dns import DNSSettings
     from trikubelet.runtime.options import RuntimeOptions
+    from trikubelet.runtime.sandboxes.dns import DNSSettings
     from trikubelet.volumes.model import VolumeUsage
 
 
@@ -37,12 +40,18 @@ class MemoryMounts:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.broken: set[str] = set()
+        self.pod_changes: Broadcast[str] = Broadcast()
+        self.in_use_changes: Broadcast[None] = Broadcast()
+        """Nothing is: nobody ever waits for a volume here."""
         self._mounted: dict[str, dict[str, MountedVolume]] = {}
         """By UID and name."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         await trio.sleep_forever()
+
+    def of_pod(self, _uid: str, _nursery: trio.Nursery) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def prepare(self, pod: Pod) -> None:
         await trio.lowlevel.checkpoint()
@@ -95,12 +104,6 @@ class MemoryMounts:
 
     def reported_in_use(self, names: tuple[str, ...]) -> None:
         """Nothing is attached to a simulated node."""
-
-    def on_in_use_changed(self, listener: Callable[[], object]) -> None:
-        """Nothing ever is."""
-
-    def on_pod_changed(self, listener: Callable[[str], None]) -> None:
-        """Nobody ever waits for a volume here."""
 
     async def usage(self, uid: str) -> Mapping[str, VolumeUsage]:
         await trio.lowlevel.checkpoint()

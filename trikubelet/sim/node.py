@@ -27,17 +27,18 @@ import attrs
 import trio
 import trio.testing
 
-from trikubelet.agent import Agent
-from trikubelet.agent_node import MachineView
-from trikubelet.agent_options import AgentOptions, runtime_options
-from trikubelet.agent_stand_ins import StandIns
+from trikubelet.agent.agent import Agent
+from trikubelet.agent.node import MachineView
+from trikubelet.agent.options import AgentOptions, runtime_options
+from trikubelet.agent.overrides import Overrides
+from trikubelet.broadcast import Broadcast
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
-from trikubelet.cri.client import ImageClient, RuntimeClient
+from trikubelet.linux.machine import Machine
 from trikubelet.node.address_choice import HostAddresses
-from trikubelet.node.machine import Machine
 from trikubelet.pleg.pidfd import PidfdWatchers, ProcessEnd, WatchedProcess
 from trikubelet.probes.asking import NetworkAndExec
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.sim import machine as simulated
 from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles, memory_allocations
 from trikubelet.sim.probing import SimulatedTargets
@@ -50,12 +51,12 @@ if TYPE_CHECKING:
     from trikubelet.admission.types import Admission
     from trikubelet.api import Pod
     from trikubelet.cgroups.interface import PodCgroups
-    from trikubelet.cluster.types import ApiClient
-    from trikubelet.eviction.model import UsageSource
-    from trikubelet.grpc import Channel
-    from trikubelet.pleg.ends import ContainerEnds
-    from trikubelet.pods.worker_registry import PodWorkerRegistry
-    from trikubelet.shutdown.interface import Logind
+    from trikubelet.kube_client.types import ApiClient
+    from trikubelet.node.eviction.model import UsageSource
+    from trikubelet.node.shutdown.interface import Logind
+    from trikubelet.pleg.exits import ExitTracker
+    from trikubelet.pods.registry import PodWorkerRegistry
+    from trikubelet.rpc.grpc import Channel
 
 
 async def _no_name_server(_name: str) -> None:
@@ -83,7 +84,7 @@ class ScriptedSource:
     def __init__(self, name: str) -> None:
         self._name = name
         self._pods: dict[str, Pod] = {}
-        self._changed = trio.Event()
+        self._changed: Broadcast[None] = Broadcast()
 
     @property
     def name(self) -> str:
@@ -102,28 +103,28 @@ class ScriptedSource:
     ) -> None:
         """Send all pods at first, and after every change."""
         task_status.started()
-        while True:
-            self._changed = trio.Event()
-            await send.send(tuple(self._pods.values()))
-            await self._changed.wait()
+        with self._changed.subscribe() as changes:
+            while True:
+                await send.send(tuple(self._pods.values()))
+                await changes.receive()
 
     def put(self, *pods: Pod) -> None:
         """Want these pods, in the place of those with the same UID."""
         for pod in pods:
             self._pods[pod.metadata.uid] = pod
-        self._changed.set()
+        self._changed.send(None)
 
     def remove(self, *pods: Pod | str) -> None:
         """Do not want these pods any more; a UID does for a pod."""
         for pod in pods:
             self._pods.pop(pod if isinstance(pod, str) else pod.metadata.uid, None)
-        self._changed.set()
+        self._changed.send(None)
 
 
 class SimulatedExits(PidfdWatchers):
     """Tells of the ends of simulated processes as pidfds do of real ones."""
 
-    def __init__(self, sim: SimulatedRuntime, client: RuntimeClient, ends: ContainerEnds) -> None:
+    def __init__(self, sim: SimulatedRuntime, client: RuntimeClient, ends: ExitTracker) -> None:
         super().__init__(client, ends)
         self._sim = sim
 
@@ -209,7 +210,7 @@ async def simulated_node(
     async with sim.connect() as channel, trio.open_nursery() as nursery:
         runtime = RuntimeClient(channel)
         targets = SimulatedTargets(sim.machine, NetworkAndExec(runtime))
-        stand_ins = StandIns(
+        overrides = Overrides(
             sources=list(sources.values()),
             volumes=MemoryMounts(options.root_dir) if folder is None else None,
             pod_files=MemoryPodFiles(runtime_options(options)) if folder is None else None,
@@ -232,7 +233,7 @@ async def simulated_node(
             ImageClient(channel),
             clock=sim.clock,
             api_client=api_client,
-            stand_ins=stand_ins,
+            overrides=overrides,
         )
         if prepare is not None:
             prepare(agent)

@@ -2,7 +2,7 @@
 
 `SimulatedTargets` stands in for the handlers: it finds the container by its id, as a real one would by its address, and
 has its program answer. Probes that run commands need no stand-in: ExecSync goes through the runtime, with all its
-faults, so they are left to whoever runs commands for real.
+faults, so they are left to the runtime's own commands.
 """
 
 from __future__ import annotations

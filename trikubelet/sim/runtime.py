@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from trikubelet.grpc import Channel, Servable
+    from trikubelet.rpc.grpc import Channel, Servable
     from trikubelet.sim.faults import When
 
 
@@ -94,7 +94,7 @@ class SimulatedRuntime:
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Channel]:
         """A running gRPC channel to the runtime, over in-memory streams. It reconnects after `restart`."""
-        from trikubelet.grpc import Channel, Server
+        from trikubelet.rpc.grpc import Channel, Server
 
         async with trio.open_nursery() as nursery:
             server = Server(self.handlers)

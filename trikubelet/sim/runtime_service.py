@@ -9,8 +9,8 @@ import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from trikubelet.cri import v1
-from trikubelet.runtime.labels import POD_UID
+from trikubelet.container.labels import POD_UID
+from trikubelet.rpc.cri import v1
 from trikubelet.sim import listing
 from trikubelet.sim.abilities import container_user
 from trikubelet.sim.machine import EXITED, RUNNING, STOPPED_BY_KILL, Machine

@@ -1,7 +1,7 @@
 """A pair of connected streams in memory, which behave as the two ends of a Unix socket.
 
 `trio.testing.memory_stream_pair` passes through the scheduler for each send. These can also send at once, as
-`grpc.unix.UnixStream` can: the same path through the gRPC engine is taken as on a real socket, and a simulated call
+`rpc.grpc.unix.UnixStream` can: the same path through the gRPC engine is taken as on a real socket, and a simulated call
 costs six scheduler passes less.
 """
 

@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.cri import v1
-from trikubelet.pods.types import SyncPodType
-from trikubelet.pods.worker_messages import ConfigUpdate, Run
-from trikubelet.pods.worker_phases import (
+from trikubelet.pods.phases import (
     Finished,
     Phase,
     Syncing,
@@ -29,7 +26,10 @@ from trikubelet.pods.worker_phases import (
     TerminationRequested,
     WaitingToStart,
 )
-from trikubelet.pods.worker_registry import PodWorkerRegistry
+from trikubelet.pods.registry import PodWorkerRegistry
+from trikubelet.pods.types import KillRuntimePod, SyncPodType, UpdatePod
+from trikubelet.pods.work import ConfigUpdate
+from trikubelet.rpc.cri import v1
 from trikubelet.sim.crash_loops import CrashLoops
 from trikubelet.sim.holdings import Holdings
 from trikubelet.sim.machine import RUNNING, Change, Container
@@ -37,12 +37,12 @@ from trikubelet.sim.machine import RUNNING, Change, Container
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trikubelet.agent import Agent
+    from trikubelet.agent.agent import Agent
     from trikubelet.api import Pod
-    from trikubelet.pods.types import UpdatePodOptions
-    from trikubelet.pods.worker_messages import Command
-    from trikubelet.pods.worker_state import Event
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
+    from trikubelet.pods.machine import Event
+    from trikubelet.pods.types import Request
+    from trikubelet.pods.work import Work
     from trikubelet.sim.machine import Machine
 
 NO_START_AFTER_END: Final = "no container of a pod is started after termination was asked"
@@ -108,30 +108,27 @@ class WatchedRegistry(PodWorkerRegistry):
         self._on_version = on_version
         self._on_work = on_work
 
-    def update_pod(
-        self, options: UpdatePodOptions, now: float, runtime_status: PodRuntimeStatus | None = None
-    ) -> tuple[Command, ...]:
-        pod = options.pod
-        if pod is not None:
+    def update_pod(self, request: Request, now: float, runtime_status: PodRuntimeStatus | None = None) -> None:
+        if not isinstance(request, KillRuntimePod):
+            pod = request.pod
             # A pod that is ending is only created anew when it has ended: it is sent again then.
-            state = self._phases.get(pod.metadata.uid)
-            later = options.update_type is SyncPodType.CREATE and not isinstance(state, WaitingToStart | Syncing | None)
+            state = self.phases.get(pod.metadata.uid)
+            created = isinstance(request, UpdatePod) and request.update_type is SyncPodType.CREATE
+            later = created and not isinstance(state, WaitingToStart | Syncing | None)
             if not later:
                 self._on_version(pod)
-        return super().update_pod(options, now, runtime_status)
+        super().update_pod(request, now, runtime_status)
 
-    def begin(self, uid: str, now: float) -> tuple[Command, ...]:
-        commands = super().begin(uid, now)
-        for command in commands:
-            if isinstance(command, Run) and isinstance(command.work.update, ConfigUpdate):
-                self._on_work(command.work.update.pod)
-        return commands
+    def begin(self, uid: str, now: float) -> Work | None:
+        work = super().begin(uid, now)
+        if work is not None and isinstance(work.update, ConfigUpdate):
+            self._on_work(work.update.pod)
+        return work
 
-    def _move(self, uid: str, event: Event, after: Phase | None, commands: tuple[Command, ...]) -> tuple[Command, ...]:
-        before = self._phases.get(uid)
-        following = super()._move(uid, event, after, commands)
+    def _move(self, uid: str, event: Event, after: Phase | None) -> None:
+        before = self.phases.get(uid)
+        super()._move(uid, event, after)
         self._on_move(uid, before, after)
-        return following
 
 
 class Watch:
@@ -186,11 +183,6 @@ class Watch:
         """Whether the runtime's lists lie."""
         self._stale = stale
 
-    @property
-    def quiet_since(self) -> float | None:
-        """Trio time since when nothing fails; None while something may."""
-        return self._quiet_since
-
     def running(self, uid: str) -> list[Container]:
         """The pod's containers that run at this moment."""
         now = trio.current_time()
@@ -237,7 +229,7 @@ class Watch:
         if self._registry is None or uid in self._excused or now <= self._agent_since:
             return
         self.checks[NO_START_AFTER_END] += 1
-        state = self._registry.phase(uid)
+        state = self._registry.states.phase(uid)
         if state is None:
             self.fail(NO_START_AFTER_END, uid, f"{container.name} was started, but no worker knows the pod")
             return
@@ -251,7 +243,7 @@ class Watch:
         assert self._registry is not None
         self.checks[ONE_STATIC_POD] += 1
         for other in self._running:
-            state = self._registry.phase(other)
+            state = self._registry.states.phase(other)
             if other == uid or state is None or not state.identity.static or state.identity.full_name != full_name:
                 continue
             if self.running(other):
@@ -263,7 +255,7 @@ class Watch:
         if type(before) is not type(after):
             self.transitions += 1
         if after is None:
-            self._note_end(uid)
+            self._record_end(uid)
             self._asked.pop(uid, None)
             self._newest.pop(uid, None)
             if uid not in self._running:
@@ -281,6 +273,8 @@ class Watch:
                 self.checks[GRACE_SHRINKS] += 1
                 if new.grace_period > old.grace_period:
                     self.fail(GRACE_SHRINKS, uid, f"{old.grace_period} s became {new.grace_period} s")
+                if new.deadline > old.deadline:
+                    self.fail(GRACE_SHRINKS, uid, f"its end moved from {old.deadline:.3f} to {new.deadline:.3f}")
         if isinstance(after, TerminationRequested | Terminating):
             self._asked[uid] = (after.ending.asked_at, after.kill.grace_period)
         if isinstance(after, Terminated | Finished) and type(before) is not type(after):
@@ -288,7 +282,7 @@ class Watch:
 
     def _check_still(self, uid: str, after: Phase) -> None:
         if isinstance(after, Finished):
-            self._note_end(uid)
+            self._record_end(uid)
             self._asked.pop(uid, None)
         self.checks[TERMINATED_IS_STILL] += 1
         running = [container.name for container in self.running(uid)]
@@ -303,7 +297,7 @@ class Watch:
         if pod is not self._newest.get(pod.metadata.uid) and pod != self._newest.get(pod.metadata.uid):
             self.fail(NO_UPDATE_LOST, pod.metadata.uid, f"it is worked with {_images(pod)}, a newer version came")
 
-    def _note_end(self, uid: str) -> None:
+    def _record_end(self, uid: str) -> None:
         if uid in self._asked and self._quiet_since is not None:
             asked_at, grace = self._asked[uid]
             if asked_at > max(self._quiet_since, self._agent_since):
@@ -322,12 +316,12 @@ class Watch:
         for uid, (asked_at, grace) in self._asked.items():
             self.checks[ENDS_IN_TIME] += 1
             if now > max(asked_at, calm) + grace + ENDING_BOUND:
-                phase = type(self._registry.phase(uid)).__name__
+                phase = type(self._registry.states.phase(uid)).__name__
                 self.fail(ENDS_IN_TIME, uid, f"asked to end {now - asked_at:.0f} s ago with {grace} s, it is {phase}")
         for uid, wanted in self.wanted.items():
             self.checks[RUNS_AS_WANTED] += 1
             if now > self._runs_before(uid, wanted) and not self._runs_as_wanted(uid, wanted):
-                phase, images = type(self._registry.phase(uid)).__name__, self._running_images(uid)
+                phase, images = type(self._registry.states.phase(uid)).__name__, self._running_images(uid)
                 self.fail(RUNS_AS_WANTED, uid, f"it shall run {wanted.image}, and runs {images}; it is {phase}")
 
     @property
@@ -349,7 +343,7 @@ class Watch:
         assert self._agent is not None
         assert self._registry is not None
         self.checks[WORKERS_MATCH] += 1
-        alive = sum(not isinstance(state, Finished) for state in self._registry.phases().values())
+        alive = sum(not isinstance(state, Finished) for state in self._registry.phases.values())
         tasks = self._agent.workers.statistics().tasks
         if tasks != alive:
             self.fail(WORKERS_MATCH, "*", f"there are {tasks} tasks for {alive} pods")

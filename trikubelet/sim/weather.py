@@ -15,7 +15,7 @@ from trikubelet.sim.runtime import SimulatedRuntime
 from trikubelet.sim.watch import Watch
 
 if TYPE_CHECKING:
-    from trikubelet.cri import v1
+    from trikubelet.rpc.cri import v1
 
 CALM: Final = (600.0, 2400.0)
 STORM: Final = (60.0, 300.0)
@@ -113,7 +113,7 @@ class Weather:
 
     @staticmethod
     def _network(*, ready: bool) -> v1.RuntimeCondition:
-        from trikubelet.cri import v1
+        from trikubelet.rpc.cri import v1
 
         message = "" if ready else "simulated: no network"
         return v1.RuntimeCondition(

@@ -25,13 +25,13 @@ from trikubelet.cgroups.settings import (
     milli_of_quota,
     milli_of_shares,
 )
-from trikubelet.runtime.model import ContainerState, RuntimeResources
+from trikubelet.container.model import ContainerState, RuntimeResources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trikubelet.api import Container, ContainerStatus, Pod
-    from trikubelet.runtime import model
+    from trikubelet.container import model
 
 _ZERO: Final = Quantity()
 _NOTHING: Final = ResourceRequirements()

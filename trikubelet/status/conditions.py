@@ -24,14 +24,14 @@ from trikubelet.api import (
     PodCondition,
     is_sidecar,
 )
-from trikubelet.runtime.plan import inspect_sandbox
+from trikubelet.container.progress import pod_sandbox_changed
 from trikubelet.status.restart_rules import all_removed, restarts_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from trikubelet.api import Container, ContainerStatus, Pod, PodStatus
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
 
 OWNED_CONDITIONS: Final = frozenset(
     {
@@ -70,7 +70,7 @@ def scheduled_condition(pod: Pod) -> PodCondition:
 
 def ready_to_start_condition(pod: Pod, observed: PodRuntimeStatus) -> PodCondition:
     """Whether the pod has its sandbox, with an address where it needs one (KEP-3085)."""
-    changed = inspect_sandbox(pod, observed).create_sandbox
+    changed = pod_sandbox_changed(pod, observed).changed
     return _condition(pod, POD_READY_TO_START_CONTAINERS, CONDITION_FALSE if changed else CONDITION_TRUE)
 
 

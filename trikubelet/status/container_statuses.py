@@ -29,10 +29,10 @@ from trikubelet.api import (
     VolumeMountStatus,
     is_sidecar,
 )
-from trikubelet.runtime import model
-from trikubelet.runtime.model import PodRuntimeStatus
-from trikubelet.runtime.plan import any_main_container_created
-from trikubelet.runtime.restart_policy import should_restart
+from trikubelet.container import model
+from trikubelet.container.model import PodRuntimeStatus
+from trikubelet.container.progress import any_main_container_created
+from trikubelet.container.restart_policy import should_restart
 from trikubelet.status.actual_resources import ActualResources
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def shows_health(status: PodStatus, health: ResourceHealthOf) -> bool:
 
 
 @attrs.frozen
-class Surroundings:
+class StatusContext:
     """What the status of a container depends on besides the container."""
 
     pod: Pod
@@ -87,7 +87,7 @@ class Surroundings:
 
 
 def container_statuses(
-    containers: Sequence[Container], previous: Sequence[ContainerStatus], around: Surroundings, *, init: bool = False
+    containers: Sequence[Container], previous: Sequence[ContainerStatus], context: StatusContext, *, init: bool = False
 ) -> tuple[ContainerStatus, ...]:
     """One status a container; init containers in their order, others by name.
 
@@ -96,40 +96,42 @@ def container_statuses(
     known = {status.name: status for status in previous}
     statuses = []
     for container in containers:
-        status = _waiting_for_start(container, _shown(container, known.get(container.name), around), around, init=init)
-        if (health := around.resource_health(container.name)) != status.allocated_resources_status:
+        status = _waiting_for_start(
+            container, _shown(container, known.get(container.name), context), context, init=init
+        )
+        if (health := context.resource_health(container.name)) != status.allocated_resources_status:
             status = attrs.evolve(status, allocated_resources_status=health)
         statuses.append(status)
     return tuple(statuses if init else sorted(statuses, key=lambda status: status.name))
 
 
-def _shown(container: Container, old: ContainerStatus | None, around: Surroundings) -> ContainerStatus:
-    seen = [status for status in around.observed.container_statuses if status.name == container.name]
+def _shown(container: Container, old: ContainerStatus | None, context: StatusContext) -> ContainerStatus:
+    seen = [status for status in context.observed.container_statuses if status.name == container.name]
     if not seen:
-        return _not_shown(container, old, around)
-    status = _from_observed(container, seen[0], old, around)
+        return _not_shown(container, old, context)
+    status = _from_observed(container, seen[0], old, context)
     # One that was made and never started, since the agent ended in between, is no state that a container was in.
     before = next((one for one in seen[1:] if one.state is not model.ContainerState.CREATED), None)
     if before is not None:
-        status = attrs.evolve(status, last_state=_from_observed(container, before, old, around).state)
+        status = attrs.evolve(status, last_state=_from_observed(container, before, old, context).state)
     return status
 
 
 def _from_observed(
-    container: Container, seen: model.ContainerStatus, old: ContainerStatus | None, around: Surroundings
+    container: Container, seen: model.ContainerStatus, old: ContainerStatus | None, context: StatusContext
 ) -> ContainerStatus:
     container_id = str(seen.id)
     status = ContainerStatus(
         name=container.name,
-        state=_observed_state(seen, old, around),
+        state=_observed_state(seen, old, context),
         last_state=ContainerState(terminated=_last_end(container_id, old)),
         restart_count=_restart_count(seen, old),
         image=seen.image,
         image_id=seen.image_ref,
         container_id=container_id,
-        resources=container.resources if around.actual is None else around.actual.of_container(container, seen, old),
+        resources=container.resources if context.actual is None else context.actual.of_container(container, seen, old),
         allocated_resources=container.resources.requests,
-        volume_mounts=_volume_mounts(container, around),
+        volume_mounts=_volume_mounts(container, context),
         user=_user(seen),
     )
     if old is not None and old.volume_mounts:
@@ -147,7 +149,7 @@ def _user(seen: model.ContainerStatus) -> ContainerUser | None:
     )
 
 
-def _observed_state(seen: model.ContainerStatus, old: ContainerStatus | None, around: Surroundings) -> ContainerState:
+def _observed_state(seen: model.ContainerStatus, old: ContainerStatus | None, context: StatusContext) -> ContainerState:
     if seen.state is model.ContainerState.RUNNING:
         return ContainerState(running=ContainerStateRunning(started_at=seen.started_at))
     if seen.state is model.ContainerState.EXITED:
@@ -163,7 +165,7 @@ def _observed_state(seen: model.ContainerStatus, old: ContainerStatus | None, ar
         )
     if seen.state is model.ContainerState.UNKNOWN and old is not None and old.state.running is not None:
         # It ran and now nobody knows: "ran and failed" is not "never ran", which would make a run-once pod run twice.
-        reason = RESTARTING_ALL_CONTAINERS if around.restarting_all else STATUS_UNKNOWN
+        reason = RESTARTING_ALL_CONTAINERS if context.restarting_all else STATUS_UNKNOWN
         return ContainerState(terminated=unknown_end(LOST_WHEN_TERMINATED, reason))
     return ContainerState(waiting=ContainerStateWaiting())
 
@@ -194,17 +196,17 @@ def _restart_count(seen: model.ContainerStatus, old: ContainerStatus | None) -> 
     return max(seen.restart_count, old.restart_count)
 
 
-def _not_shown(container: Container, old: ContainerStatus | None, around: Surroundings) -> ContainerStatus:
-    reason = POD_INITIALIZING if around.pod.spec.init_containers else CONTAINER_CREATING
+def _not_shown(container: Container, old: ContainerStatus | None, context: StatusContext) -> ContainerStatus:
+    reason = POD_INITIALIZING if context.pod.spec.init_containers else CONTAINER_CREATING
     status = ContainerStatus(
         name=container.name,
         image=container.image,
         state=ContainerState(waiting=ContainerStateWaiting(reason=reason)),
-        volume_mounts=_volume_mounts(container, around),
+        volume_mounts=_volume_mounts(container, context),
     )
     if old is None:
         return status
-    if around.restarting_all and old.state.waiting is None:
+    if context.restarting_all and old.state.waiting is None:
         return attrs.evolve(
             old,
             state=ContainerState(
@@ -218,7 +220,7 @@ def _not_shown(container: Container, old: ContainerStatus | None, around: Surrou
     status = attrs.evolve(status, restart_count=old.restart_count, last_state=old.last_state)
     if old.state.running is not None and old.last_state.terminated is None:
         # Without a last end the pod would count as not started yet, and fall back to Pending.
-        restarts = 0 if around.pod.metadata.deletion_timestamp is not None else 1
+        restarts = 0 if context.pod.metadata.deletion_timestamp is not None else 1
         status = attrs.evolve(
             status,
             last_state=ContainerState(terminated=unknown_end(_LOST_WHEN_DELETED)),
@@ -228,18 +230,18 @@ def _not_shown(container: Container, old: ContainerStatus | None, around: Surrou
 
 
 def _waiting_for_start(
-    container: Container, status: ContainerStatus, around: Surroundings, *, init: bool
+    container: Container, status: ContainerStatus, context: StatusContext, *, init: bool
 ) -> ContainerStatus:
-    newest = around.observed.find_container(container.name)
+    newest = context.observed.find_container(container.name)
     if init:
         if newest is not None and newest.state is model.ContainerState.EXITED and newest.exit_code == 0:
             return status
         forgotten = newest is None and not is_sidecar(container) and status.state.waiting is not None
-        if forgotten and any_main_container_created(around.pod, around.observed):
+        if forgotten and any_main_container_created(context.pod, context.observed):
             ended = ContainerStateTerminated(reason="Completed", message=_INIT_FORGOTTEN)
             return attrs.evolve(status, state=ContainerState(terminated=ended))
-    reason = around.waiting_reasons.get(container.name)
-    if reason is None or not _is_to_start(container, newest, around.pod):
+    reason = context.waiting_reasons.get(container.name)
+    if reason is None or not _is_to_start(container, newest, context.pod):
         return status
     last_state = status.state if status.state.terminated is not None else status.last_state
     waiting = ContainerStateWaiting(reason=reason[0], message=reason[1])
@@ -257,8 +259,8 @@ def _is_to_start(container: Container, newest: model.ContainerStatus | None, pod
     return should_restart(container, pod, newest.exit_code)
 
 
-def _volume_mounts(container: Container, around: Surroundings) -> tuple[VolumeMountStatus, ...]:
-    return tuple(_volume_mount(mount, around.recursive_read_only) for mount in container.volume_mounts)
+def _volume_mounts(container: Container, context: StatusContext) -> tuple[VolumeMountStatus, ...]:
+    return tuple(_volume_mount(mount, context.recursive_read_only) for mount in container.volume_mounts)
 
 
 def _volume_mount(mount: VolumeMount, supported: bool) -> VolumeMountStatus:

@@ -21,8 +21,8 @@ from trikubelet.api import (
     is_sidecar,
     qos_class,
 )
-from trikubelet.pods.classify import TERMINAL_PHASES
-from trikubelet.runtime.downward import sort_pod_ips
+from trikubelet.api.pod_kinds import TERMINAL_PHASES
+from trikubelet.container.downward import sort_pod_ips
 from trikubelet.status.conditions import (
     OWNED_CONDITIONS,
     SHARED_CONDITIONS,
@@ -34,7 +34,7 @@ from trikubelet.status.conditions import (
     restarting_condition,
     scheduled_condition,
 )
-from trikubelet.status.container_statuses import ResourceHealthOf, Surroundings, container_statuses, no_resource_health
+from trikubelet.status.container_statuses import ResourceHealthOf, StatusContext, container_statuses, no_resource_health
 from trikubelet.status.phase import pod_phase
 from trikubelet.status.pod_resources import with_pod_resources
 from trikubelet.status.probe_outcomes import NO_OUTCOMES, ProbeOutcomes, with_probe_outcomes
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trikubelet.api import Container, Pod, PodCondition
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
     from trikubelet.status.actual_resources import ActualResources
 
     _Statuses = Sequence[ContainerStatus]
@@ -86,8 +86,8 @@ def generate_pod_status(
     - `actual`: what is known of the resources that the pod, given as allocated, really has.
     """
     restarting = restarts_all(pod, observed, previous)
-    around = Surroundings(pod, observed, waiting_reasons, restarting, recursive_read_only, resource_health, actual)
-    status = _with_container_statuses(pod, previous, around)
+    context = StatusContext(pod, observed, waiting_reasons, restarting, recursive_read_only, resource_health, actual)
+    status = _with_container_statuses(pod, previous, context)
     main_and_init = (*status.container_statuses, *status.init_container_statuses)
     initialized = _main_container_in_sandbox(pod, observed)
     phase = pod_phase(pod, main_and_init, terminal=terminal, initialized=initialized)
@@ -98,17 +98,17 @@ def generate_pod_status(
     return _with_addresses(status, pod, observed, host_ips)
 
 
-def _with_container_statuses(pod: Pod, previous: PodStatus, around: Surroundings) -> PodStatus:
+def _with_container_statuses(pod: Pod, previous: PodStatus, context: StatusContext) -> PodStatus:
     spec = pod.spec
     return PodStatus(
         observed_generation=pod.metadata.generation,
         qos_class=qos_class(pod),
-        container_statuses=container_statuses(spec.containers, previous.container_statuses, around),
+        container_statuses=container_statuses(spec.containers, previous.container_statuses, context),
         init_container_statuses=container_statuses(
-            spec.init_containers, previous.init_container_statuses, around, init=True
+            spec.init_containers, previous.init_container_statuses, context, init=True
         ),
         ephemeral_container_statuses=container_statuses(
-            spec.ephemeral_containers, previous.ephemeral_container_statuses, around
+            spec.ephemeral_containers, previous.ephemeral_container_statuses, context
         ),
         nominated_node_name=previous.nominated_node_name,
         resource_claim_statuses=pod.status.resource_claim_statuses,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trikubelet.api import PodStatus
-    from trikubelet.runtime.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
 
 
 def with_lost_ends(

@@ -19,12 +19,12 @@ import attrs
 import trio
 
 from trikubelet.api import POD_FAILED, POD_PENDING, POD_RUNNING, Pod, PodStatus, qos_class
-from trikubelet.logs import get_logger
-from trikubelet.pods.classify import is_static_pod
+from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.status.conditions import containers_ready_condition, ready_condition
-from trikubelet.status.measures import StatusMeasures
 from trikubelet.status.merge import IllegalTransitionError, next_status, says_the_same
+from trikubelet.status.metrics import StatusMetrics
 from trikubelet.status.termination import terminated_status
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +38,15 @@ log = get_logger("status")
 
 
 class PodLookup(Protocol):
-    """The part of the pod manager that is asked here."""
+    """What is asked of the pod manager, which is in a package above this one."""
 
-    def pod_by_uid(self, uid: str) -> Pod | None: ...
+    def pod_by_uid(self, uid: str) -> Pod | None:
+        """A pod that is not a mirror pod."""
+        ...
+
+    def pod_by_full_name(self, full_name: str) -> Pod | None:
+        """A pod that is not a mirror pod; of several with one name the newest."""
+        ...
 
     def mirror_pod_of(self, pod: Pod) -> Pod | None: ...
 
@@ -88,8 +94,10 @@ class StatusSubscription:
     Use it as a context manager, or `close` it; iterating it ends when it is closed.
     """
 
-    def __init__(self, manager: StatusManager) -> None:
+    def __init__(self, manager: StatusManager, uid: str | None = None) -> None:
         self._manager = manager
+        self.uid = uid
+        """Of the pod that it is about; None for all."""
         self._pending: dict[str, StatusChange] = {}
         self._send, self._receive = trio.open_memory_channel[None](1)
 
@@ -147,9 +155,10 @@ class StatusManager:
         self._clock = clock
         self._pods = pods
         self._wanted_since = wanted_since
-        self.measures = StatusMeasures()
+        self.metrics = StatusMetrics()
         self._changes: dict[str, StatusChange] = {}
         self._subscriptions: list[StatusSubscription] = []
+        self._of_pod: dict[str, list[StatusSubscription]] = {}
         self._updates = self._unchanged = self._refused = 0
         self.phases_version = 0
         """Another number when a pod is reported for the first time or in another phase."""
@@ -167,9 +176,14 @@ class StatusManager:
         """The newest change of every pod that is reported."""
         return tuple(self._changes.values())
 
-    def subscribe(self) -> StatusSubscription:
-        """A subscription that starts with every status there is."""
-        subscription = StatusSubscription(self)
+    def subscribe(self, uid: str | None = None) -> StatusSubscription:
+        """A subscription that starts with every status there is; with a UID, to that pod's alone."""
+        subscription = StatusSubscription(self, uid)
+        if uid is not None:
+            self._of_pod.setdefault(uid, []).append(subscription)
+            if uid in self._changes:
+                subscription.offer(self._changes[uid])
+            return subscription
         self._subscriptions.append(subscription)
         for change in self._changes.values():
             subscription.offer(change)
@@ -177,14 +191,18 @@ class StatusManager:
 
     def unsubscribe(self, subscription: StatusSubscription) -> None:
         """Hand out no more changes to it."""
-        if subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
+        uid = subscription.uid
+        among = self._subscriptions if uid is None else self._of_pod.get(uid, [])
+        if subscription in among:
+            among.remove(subscription)
+        if uid is not None and not among:
+            self._of_pod.pop(uid, None)
 
     def set_pod_status(self, pod: Pod, status: PodStatus) -> PodStatus:
         """Report a generated status; gives what is reported now, which stays the old one after an illegal transition.
 
         A pod that is being deleted is handed to the subscriptions even when nothing changed: its deletion may wait
-        for that. What admission said of a pod stays: whoever syncs a rejected pod only ends it.
+        for that. What admission said of a pod stays: a sync of a rejected pod only ends it.
         """
         known = self._changes.get(pod.metadata.uid)
         if known is not None and known.rejected:
@@ -225,7 +243,7 @@ class StatusManager:
             message=f"Pod was rejected: {message}",
             qos_class=qos_class(pod),
         )
-        self.measures.rejected(reason)
+        self.metrics.rejected(reason)
         return self._update(pod, status, force=False, finished=False, rejected=True)
 
     def terminate_pod(self, pod: Pod) -> PodStatus:
@@ -248,7 +266,7 @@ class StatusManager:
             updates=self._updates,
             unchanged=self._unchanged,
             refused=self._refused,
-            subscriptions=len(self._subscriptions),
+            subscriptions=len(self._subscriptions) + sum(map(len, self._of_pod.values())),
         )
 
     def _update(self, pod: Pod, status: PodStatus, *, force: bool, finished: bool, rejected: bool = False) -> PodStatus:
@@ -278,16 +296,16 @@ class StatusManager:
             rejected=rejected or (known is not None and known.rejected),
         )
         self._changes[uid] = change
-        for subscription in self._subscriptions:
+        for subscription in (*self._subscriptions, *self._of_pod.get(uid, ())):
             subscription.offer(change)
         return merged
 
     def _measure(self, uid: str, old: PodStatus, new: PodStatus) -> None:
-        self.measures.changed(old, new)
+        self.metrics.changed(old, new)
         if old.phase != new.phase == POD_RUNNING and old.phase in ("", POD_PENDING):
             since = self._wanted_since(uid)
             if since is not None:
-                self.measures.starts.observe(trio.current_time() - since)
+                self.metrics.starts.observe(trio.current_time() - since)
 
     def status_before(self, pod: Pod) -> PodStatus:
         """What was reported of a pod before this agent began: by its mirror pod, for a static one that has one."""

@@ -23,8 +23,8 @@ from trikubelet.api import (
     PodStatus,
     is_sidecar,
 )
-from trikubelet.pods.classify import has_ended
-from trikubelet.runtime.restart_policy import should_restart
+from trikubelet.api.pod_kinds import has_ended
+from trikubelet.container.restart_policy import should_restart
 from trikubelet.status.conditions import (
     OWNED_CONDITIONS,
     RESIZE_CONDITIONS,

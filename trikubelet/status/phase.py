@@ -12,8 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from trikubelet.api import POD_FAILED, POD_PENDING, POD_RUNNING, POD_SUCCEEDED, is_sidecar
-from trikubelet.pods.classify import is_static_pod
-from trikubelet.runtime.restart_policy import should_restart
+from trikubelet.api.pod_kinds import is_static_pod
+from trikubelet.container.restart_policy import should_restart
 from trikubelet.status.container_statuses import RESTARTING_ALL_CONTAINERS
 
 if TYPE_CHECKING:

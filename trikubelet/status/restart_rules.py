@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.api import ALL_CONTAINERS_RESTARTING, CONDITION_TRUE
-from trikubelet.runtime.model import ContainerState
-from trikubelet.runtime.restart_policy import matching_restart_rule
+from trikubelet.container.model import ContainerState
+from trikubelet.container.restart_policy import matching_restart_rule
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod, PodStatus
-    from trikubelet.runtime.model import PodRuntimeStatus
+    from trikubelet.container.model import PodRuntimeStatus
 
 RESTART_ALL_CONTAINERS: Final = "RestartAllContainers"
 

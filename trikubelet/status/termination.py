@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.api import POD_FAILED, ContainerState, is_sidecar
-from trikubelet.pods.classify import has_ended, is_static_pod
+from trikubelet.api.pod_kinds import has_ended, is_static_pod
 from trikubelet.status.container_statuses import LOST_WHEN_TERMINATED, unknown_end
 
 if TYPE_CHECKING:

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from trikubelet.api import POD_READY, Pod, PodStatus, to_dict
-from trikubelet.cluster.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable
-from trikubelet.cluster.patches import POD_LISTS, strategic_patch
-from trikubelet.cluster.types import Urgency, version_number
-from trikubelet.pods.classify import is_mirror_pod, is_static_pod
+from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod
+from trikubelet.backoff import Backoff
+from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable
+from trikubelet.kube_client.patches import POD_LISTS, strategic_patch
+from trikubelet.kube_client.types import Urgency, version_number
 from trikubelet.status.conditions import find_condition
 from trikubelet.status.manager import StatusChange
 from trikubelet.status.merge import may_be_deleted, merge_for_server, normalized, says_the_same
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 RECONCILE_PERIOD: Final = 10.0
 """Seconds between two writes that only undo what somebody else has written, as the kubelet's `syncPeriod`."""
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 10.0
+PAUSES: Final = Backoff(first=0.1, longest=10.0)
 FORBIDDEN_PAUSE: Final = 10.0
 REFUSED_PAUSE: Final = 60.0
 """Seconds after a write that the server finds invalid; a new status is tried at once."""
@@ -293,7 +293,7 @@ def after_failure(error: ApiError, failures: Failures) -> tuple[Failures, Retry 
         if error.conflict:
             failures = attrs.evolve(failures, conflicts=failures.conflicts + 1)
             late = failures.conflicts - QUICK_TRIES
-            return failures, Retry(_pause(late) if late > 0 else 0.0, fetch=True)
+            return failures, Retry(PAUSES.delay(late) if late > 0 else 0.0, fetch=True)
         if error.forbidden:
             return _another(failures), Retry(FORBIDDEN_PAUSE)
         if not (error.server_fault or error.too_many or error.unauthorized):
@@ -301,7 +301,7 @@ def after_failure(error: ApiError, failures: Failures) -> tuple[Failures, Retry 
             pause = 0.0 if failures.refusals == 1 else REFUSED_PAUSE
             return failures, Retry(pause, fetch=True, sooner_for_change=True)
     failures = _another(failures)
-    pause = _pause(failures.others)
+    pause = PAUSES.delay(failures.others)
     if isinstance(error, ApiStatusError) and error.retry_after is not None:
         pause = max(pause, error.retry_after)
     return failures, Retry(pause, fetch=_may_have_happened(error))
@@ -309,10 +309,6 @@ def after_failure(error: ApiError, failures: Failures) -> tuple[Failures, Retry 
 
 def _another(failures: Failures) -> Failures:
     return attrs.evolve(failures, others=failures.others + 1)
-
-
-def _pause(count: int) -> float:
-    return min(FIRST_PAUSE * 2.0 ** min(count - 1, 16), LONGEST_PAUSE)
 
 
 def _may_have_happened(error: ApiError) -> bool:

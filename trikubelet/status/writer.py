@@ -12,19 +12,19 @@ waiting write is given up. Every ten seconds all pods are looked at, for what wa
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, assert_never
 
 import attrs
 import trio
 
 from trikubelet.api import Pod, to_dict
-from trikubelet.cluster.errors import ApiError, ApiStatusError
-from trikubelet.cluster.recovery import until_recovery
-from trikubelet.cluster.types import PODS, PatchType, Urgency, version_number
-from trikubelet.logs import get_logger
-from trikubelet.measures import Histogram
-from trikubelet.pods.classify import is_mirror_pod
-from trikubelet.status.manager import StatusChange
+from trikubelet.api.pod_kinds import is_mirror_pod
+from trikubelet.broadcast import Broadcast
+from trikubelet.kube_client.errors import ApiError, ApiStatusError
+from trikubelet.kube_client.recovery import until_recovery
+from trikubelet.kube_client.types import PODS, PatchType, Urgency, version_number
+from trikubelet.status.manager import StatusChange, StatusSubscription
 from trikubelet.status.write_decisions import (
     DeletePod,
     Failures,
@@ -45,6 +45,8 @@ from trikubelet.status.write_decisions import (
     record_for,
     up_to_date,
 )
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -53,9 +55,9 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.clock import WallClock
-    from trikubelet.cluster.types import ApiClient, ObjectStore
-    from trikubelet.pods.manager import PodManager
-    from trikubelet.status.manager import StatusManager
+    from trikubelet.kube_client.store import Store
+    from trikubelet.kube_client.types import ApiClient
+    from trikubelet.status.manager import PodLookup, StatusManager
 
 log = get_logger("status-writer")
 
@@ -65,7 +67,7 @@ GATHERING: Final = 0.05
 """Seconds that an ordinary change waits for more."""
 DURATION_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 20, 30, 45, 60)
 """Seconds, as of the kubelet's `pod_status_sync_duration_seconds`."""
-PATIENCE: Final = 0.1
+URGENT_TIMEOUT: Final = 0.1
 """Seconds that an ordinary write may take on when an urgent change waits behind it: more than a round trip."""
 RECOVERY_SPREAD: Final = 1.0
 RECOVERIES_PER_SECOND: Final = 100
@@ -102,8 +104,8 @@ class _Work:
     """A task is at it."""
     waiting_since: float | None = None
     """Trio time of the first change that is not written."""
-    news: trio.Event = attrs.field(factory=trio.Event)
-    """Something has changed since the task last looked."""
+    news: Broadcast[None] = attrs.field(factory=Broadcast)
+    """Something has changed."""
     ordinary: trio.CancelScope | None = None
     """Of an ordinary write in flight."""
     pause: trio.CancelScope | None = None
@@ -119,8 +121,8 @@ class StatusWriter:
         self,
         client: ApiClient,
         statuses: StatusManager,
-        pods: PodManager,
-        served: ObjectStore[Pod],
+        pods: PodLookup,
+        served: Store[Pod],
         *,
         may_run: Callable[[str], bool],
         clock: WallClock,
@@ -138,8 +140,8 @@ class StatusWriter:
         self._rng = rng
         self._slots = {urgency: trio.CapacityLimiter(limit) for urgency in Urgency}
         self._work: dict[str, _Work] = {}
-        self._nursery: trio.Nursery | None = None
-        self._progress = trio.Event()
+        self._start, self._begun = trio.open_memory_channel[_Work](math.inf)
+        self._progress: Broadcast[None] = Broadcast()
         """A pod's task has ended."""
         self._writes = self._deletions = self._fetches = self._failures = 0
         self.durations = Histogram(DURATION_BOUNDS)
@@ -149,15 +151,17 @@ class StatusWriter:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write until cancelled. What is cancelled half-way is found again by the next agent."""
         self._served.subscribe(self._served_changed)
-        try:
-            async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._look_periodically)
-                with self._statuses.subscribe() as changes:
-                    task_status.started()
-                    async for change in changes:
-                        self._notice(change.pod.metadata.uid)
-        finally:
-            self._nursery = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look_periodically)
+            nursery.start_soon(self._follow, self._statuses.subscribe())
+            task_status.started()
+            async for work in self._begun:
+                nursery.start_soon(self._write, work)
+
+    async def _follow(self, changes: StatusSubscription) -> None:
+        with changes:
+            async for change in changes:
+                self._notice(change.pod.metadata.uid)
 
     async def until_written(self, uids: Collection[str]) -> None:
         """Return once the API server has the newest status of each of these pods, as far as it has the pod."""
@@ -201,32 +205,28 @@ class StatusWriter:
             for uid in [uid for uid, work in self._work.items() if not work.running]:
                 if self._statuses.change(uid) is None:
                     del self._work[uid]
-            self._progressed()
-
-    def _progressed(self) -> None:
-        self._progress.set()
-        self._progress = trio.Event()
+            self._progress.send(None)
 
     def _notice(self, uid: str) -> None:
         """Something about the pod has changed: see to it that it is looked at."""
         change = self._statuses.change(uid)
-        if self._nursery is None or change is None:
+        if change is None:
             return
         work = self._work.setdefault(uid, _Work(uid, change.pod.full_name))
         if work.waiting_since is None and change is not work.record.change:
             work.waiting_since = trio.current_time()
-        work.news.set()
+        work.news.send(None)
         if not work.running:
             if self._is_left_to_do(work):
                 work.running = True
-                self._nursery.start_soon(self._write, work)
+                self._start.send_nowait(work)
             return
         if work.pause is not None and work.refused is not None and work.refused is not change:
             work.pause.cancel()
         if work.ordinary is not None:
             action = self._next(work)
             if isinstance(action, PatchStatus) and action.urgency is Urgency.URGENT:
-                work.ordinary.deadline = min(work.ordinary.deadline, trio.current_time() + PATIENCE)
+                work.ordinary.deadline = min(work.ordinary.deadline, trio.current_time() + URGENT_TIMEOUT)
 
     def _is_left_to_do(self, work: _Work) -> bool:
         """Notes that the server has the newest status when there is nothing to do."""
@@ -240,7 +240,6 @@ class StatusWriter:
     async def _write(self, work: _Work) -> None:
         try:
             while True:
-                work.news = trio.Event()
                 if not self._is_left_to_do(work):
                     return
                 action = self._next(work)
@@ -259,7 +258,7 @@ class StatusWriter:
             log.error("a pod's status cannot be written", pod=work.name, uid=work.uid, exc_info=error)
         finally:
             work.running = False
-            self._progressed()
+            self._progress.send(None)
 
     async def _gather(self, work: _Work) -> bool:
         """Wait for more, if the first change is very new. Returns whether there was a wait."""
@@ -284,7 +283,7 @@ class StatusWriter:
                 log.debug("pod does not exist on the server", pod=work.name, uid=work.uid)
                 work.record = attrs.evolve(work.record, gone=True)
                 return None
-            self._tell(work, error, first=before.count == 0)
+            self._log_failure(work, error, first=before.count == 0)
             if remedy.fetch:
                 work.record = attrs.evolve(work.record, unsure=True)
             return remedy, recoveries
@@ -340,7 +339,7 @@ class StatusWriter:
             self.durations.observe(trio.current_time() - work.waiting_since)
         work.reply = reply
         self._written(work, accepted(work.record, patch, reply, trio.current_time()))
-        self._note_missing(patch, reply)
+        self._record_missing(patch, reply)
 
     async def _pause(self, work: _Work, retry: Retry, recoveries: int) -> None:
         """Until the time has come, or the API server is back, or a change comes that may fare better."""
@@ -393,7 +392,7 @@ class StatusWriter:
         if self._statuses.change(work.uid) is record.change:
             work.waiting_since = None
 
-    def _tell(self, work: _Work, error: ApiError, *, first: bool) -> None:
+    def _log_failure(self, work: _Work, error: ApiError, *, first: bool) -> None:
         causes = []
         if isinstance(error, ApiStatusError) and error.invalid and error.details is not None:
             causes = [f"{cause.field}: {cause.message}" for cause in error.details.causes]
@@ -405,7 +404,7 @@ class StatusWriter:
         else:
             log.debug("failed to update the status again", **about)
 
-    def _note_missing(self, patch: PatchStatus, reply: Pod) -> None:
+    def _record_missing(self, patch: PatchStatus, reply: Pod) -> None:
         """Say once of each field that the server does not keep it."""
         if reply.status == patch.merged:
             return

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.broadcast import Broadcast
+from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.volumes.errors import TransientVolumeError
 
 if TYPE_CHECKING:
     from trikubelet.api import CSIPersistentVolumeSource, VolumeAttachment
+    from trikubelet.kube_client.volume_objects import StorageObjects
     from trikubelet.volumes.model import VolumeSpec
-    from trikubelet.volumes.objects import StorageObjects
 
 RESOURCE_EXHAUSTED: Final = 8
 """gRPC's code, in `status.attachError.errorCode`: the node can take no more volumes of the driver."""
@@ -60,14 +61,13 @@ class Attaching:
         self._storage = storage
         self._node_name = node_name
         self._reported: frozenset[str] = frozenset()
-        self._change = trio.Event()
-        storage.on_attached(self._changed)
+        self._reports: Broadcast[None] = Broadcast()
 
     def reported_in_use(self, names: tuple[str, ...]) -> None:
         """The API server has these in the node's `volumesInUse`."""
         if self._reported != frozenset(names):
             self._reported = frozenset(names)
-            self._changed()
+            self._reports.send(None)
 
     def is_attached(self, unique_name: str) -> bool:
         """Whether the node's status says so, and the node has said that it uses the volume."""
@@ -80,8 +80,9 @@ class Attaching:
         try again later. Cancellable; nothing is left behind.
         """
         await trio.lowlevel.checkpoint()
-        while not self.is_attached(unique_name):
-            await self._change.wait()
+        with self._storage.attached_changes.subscribe().also(self._reports) as changes:
+            while not self.is_attached(unique_name):
+                await changes.receive()
         device_path = (self._storage.attached() or {}).get(unique_name, "")
         source = _csi(spec)
         if source is None:
@@ -120,10 +121,6 @@ class Attaching:
         except ObjectError as error:
             problem = f"volume {source.volume_handle} has GET error for volume attachment {name}: {error}"
             raise TransientVolumeError(spec.name, problem) from error
-
-    def _changed(self) -> None:
-        self._change.set()
-        self._change = trio.Event()
 
 
 def _csi(spec: VolumeSpec) -> CSIPersistentVolumeSource | None:

@@ -21,9 +21,9 @@ import attrs
 
 from trikubelet.api import Quantity
 from trikubelet.volumes.actual import ActualVolume, PodMount
-from trikubelet.volumes.backoff import Backoff
 from trikubelet.volumes.desired import Obstacle, Wanted
 from trikubelet.volumes.model import MountedVolume, Presence, VolumeSpec
+from trikubelet.volumes.retries import RetryDelay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ class Operation:
     began: float = 0.0
 
     @property
-    def backoff_key(self) -> str:
+    def retry_key(self) -> str:
         """Failures for one pod do not make another one wait, unless they are the volume's."""
         return self.uid if self.action in _OF_ONE_POD else ""
 
@@ -116,29 +116,29 @@ class Step:
 
 
 @attrs.frozen(kw_only=True)
-class Situation:
+class VolumeContext:
     """All that the next step for a volume depends on."""
 
     name: str
     wanted: Mapping[str, Wanted] = attrs.field(factory=dict)
     """By UID."""
     actual: ActualVolume = attrs.field(factory=ActualVolume)
-    backoffs: Mapping[str, Backoff] = attrs.field(factory=dict)
-    """By `Operation.backoff_key`."""
+    retries: Mapping[str, RetryDelay] = attrs.field(factory=dict)
+    """By `Operation.retry_key`."""
     released: Set[str] = frozenset()
     """UIDs of pods none of whose containers runs, or will run, any more."""
     may_unstage: bool = True
     """What was found on disk has been compared with what is attached."""
 
 
-def next_step(situation: Situation, now: float) -> Step:
+def next_step(situation: VolumeContext, now: float) -> Step:
     """The operation to start now. Only for a volume on which none is going on."""
     wake_at: float | None = None
     for candidate in _candidates(situation, now):
         if isinstance(candidate, float):
             wake_at = _earlier(wake_at, candidate)
             continue
-        backoff = situation.backoffs.get(candidate.backoff_key)
+        backoff = situation.retries.get(candidate.retry_key)
         if backoff is not None and backoff.holds(candidate.action, now):
             wake_at = _earlier(wake_at, backoff.until)
             continue
@@ -146,7 +146,7 @@ def next_step(situation: Situation, now: float) -> Step:
     return Step(None, wake_at)
 
 
-def is_idle(situation: Situation) -> bool:
+def is_idle(situation: VolumeContext) -> bool:
     """Nothing is wanted and nothing is there: the volume can be forgotten."""
     return not situation.wanted and situation.actual.is_nothing
 
@@ -189,7 +189,7 @@ def after(actual: ActualVolume, operation: Operation, outcome: Outcome) -> Actua
             assert_never(operation.action)
 
 
-def _candidates(situation: Situation, now: float) -> Iterator[Operation | float]:
+def _candidates(situation: VolumeContext, now: float) -> Iterator[Operation | float]:
     """What could be done, the most urgent first; times at which something will have to be."""
     name, wanted, actual = situation.name, situation.wanted, situation.actual
     for uid, mount in actual.mounts.items():
@@ -206,7 +206,7 @@ def _candidates(situation: Situation, now: float) -> Iterator[Operation | float]
         yield Operation(action=Action.UNSTAGE, name=name, spec=actual.staged_spec)
 
 
-def _towards(situation: Situation, uid: str, wanted: Wanted) -> Operation:
+def _towards(situation: VolumeContext, uid: str, wanted: Wanted) -> Operation:
     """The next operation on the way to a volume that the pod can use."""
     actual = situation.actual
     operation = _for_pod(situation, uid, wanted, Action.SET_UP)
@@ -222,7 +222,7 @@ def _towards(situation: Situation, uid: str, wanted: Wanted) -> Operation:
     return operation
 
 
-def _upkeep(situation: Situation, uid: str, wanted: Wanted, now: float) -> Iterator[Operation | float]:
+def _upkeep(situation: VolumeContext, uid: str, wanted: Wanted, now: float) -> Iterator[Operation | float]:
     """For a volume that the pod has."""
     mount = situation.actual.mounts[uid]
     due = mount.refresh_due
@@ -234,7 +234,7 @@ def _upkeep(situation: Situation, uid: str, wanted: Wanted, now: float) -> Itera
         yield _for_pod(situation, uid, wanted, Action.EXPAND)
 
 
-def _for_pod(situation: Situation, uid: str, wanted: Wanted, action: Action) -> Operation:
+def _for_pod(situation: VolumeContext, uid: str, wanted: Wanted, action: Action) -> Operation:
     actual = situation.actual
     mount = actual.mounts.get(uid)
     return Operation(

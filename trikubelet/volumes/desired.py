@@ -15,7 +15,7 @@ import attrs
 
 from trikubelet.admission.node_affinity import matches_terms
 from trikubelet.api import Pod, Quantity
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import VolumeSpec
 from trikubelet.volumes.sources import CSI, LOCAL, plugin_of
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trikubelet.api import Container, PersistentVolume, PersistentVolumeClaim, Volume
+    from trikubelet.kube_client.volume_objects import StorageObjects
     from trikubelet.volumes.kinds.protocol import VolumeKind
-    from trikubelet.volumes.objects import StorageObjects
 
 BLOCK: Final = "Block"
 FILESYSTEM: Final = "Filesystem"
@@ -220,7 +220,7 @@ def csi_driver_of(spec: VolumeSpec) -> str | None:
 
 def common_user(pod: Pod) -> int | None:
     """The user that all containers run as; None when one does not say or they differ (kubelet: `FsUserFrom`)."""
-    from trikubelet.runtime.security import effective_security_context
+    from trikubelet.api.security_context import effective_security_context
 
     users = {effective_security_context(pod, container).run_as_user for container in _containers(pod)}
     return users.pop() if len(users) == 1 else None

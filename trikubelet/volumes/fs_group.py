@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.events import EventType
+from trikubelet.telemetry.events import EventType
 from trikubelet.volumes.payload.ownership import Progress, has_owner, set_owner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trikubelet.api import Pod
-    from trikubelet.events import EventRecorder
+    from trikubelet.telemetry.events import EventRecorder
     from trikubelet.volumes.disk import Disk
 
 FIRST_REPORT: Final = 30.0

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from trio_typing import TaskStatus
 
     from trikubelet.api import Pod
+    from trikubelet.broadcast import Broadcast
     from trikubelet.volumes.model import MountedVolume, VolumeUsage
 
 
@@ -21,6 +23,10 @@ class PodVolumes(Protocol):
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Set up, refresh and take down until cancelled. Started when what is on disk is known."""
+        ...
+
+    def of_pod(self, uid: str, nursery: trio.Nursery) -> AbstractContextManager[None]:
+        """Within, what is done to volumes for this pod alone runs in its nursery."""
         ...
 
     async def prepare(self, pod: Pod) -> None:
@@ -71,16 +77,18 @@ class PodVolumes(Protocol):
         """`node.status.volumesInUse`, sorted; None while it is not known."""
         ...
 
-    def on_in_use_changed(self, listener: Callable[[], object]) -> None:
-        """`listener` is called synchronously when `in_use` has changed: pods wait until the API server is told."""
+    @property
+    def in_use_changes(self) -> Broadcast[None]:
+        """`in_use` has changed: pods wait until the API server is told."""
         ...
 
     def reported_in_use(self, names: tuple[str, ...]) -> None:
         """The API server has been told of these."""
         ...
 
-    def on_pod_changed(self, listener: Callable[[str], None]) -> None:
-        """`listener` is called synchronously with the UID when a volume that a pod waits for is there or has failed."""
+    @property
+    def pod_changes(self) -> Broadcast[str]:
+        """UIDs of pods: a volume that the pod waits for is there, or has failed."""
         ...
 
     async def usage(self, uid: str) -> Mapping[str, VolumeUsage]:

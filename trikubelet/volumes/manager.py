@@ -1,10 +1,10 @@
 """The owner of pods' volumes: makes those that are wanted be there, and takes down those of pods that have ended.
 
-The story of a volume: a pod worker has `prepare` find out what the pod wants (`desired`, `pod_wishes`), which goes into
-the book (`book`). From there on each volume goes its own way: `decisions` says what comes next, `runner` has it done by
-`operations`, and what came of it is written down again, until there is nothing to do. When the pod has ended, `release`
-takes its wishes out of the book, and the same decisions take down what it had. After a restart the book is filled from
-the disk (`reconstruct`).
+The story of a volume: a pod worker has `prepare` find out what the pod wants (`desired`, `desired_state`), which is
+written into the state of the volume (`actual_state`). From there on each volume goes its own way: `decisions` says what
+comes next, `runner` has `operations` do it and records the outcome, until there is nothing to do. When the pod has
+ended, `release` removes what it wanted, and the same decisions take down what it had. After a restart the actual state
+is read from the disk (`reconstruct`).
 
 Nothing here looks again after a while whether something has changed. A volume is looked at when a pod wants something
 else of it, when an operation on it has ended, when an object that it shows changed, when the node's status or a driver
@@ -14,19 +14,21 @@ changed, and at the time that a backoff or a renewal was set for.
 from __future__ import annotations
 
 import errno
+import math
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.volumes import layout, wording
-from trikubelet.volumes.book import VolumeBook
+from trikubelet.broadcast import Broadcast, follow
+from trikubelet.volumes import layout, messages
+from trikubelet.volumes.actual_state import ActualStateOfWorld
 from trikubelet.volumes.decisions import Action, Operation
 from trikubelet.volumes.desired import asks_api_server, wanted_names
+from trikubelet.volumes.desired_state import DesiredStateOfWorld, PodRecord
 from trikubelet.volumes.errors import AttachLimitError, VolumeError, VolumesNotReadyError
 from trikubelet.volumes.operations import Operations
-from trikubelet.volumes.pod_wishes import PodWishes
 from trikubelet.volumes.reconstruct import reconstruct
 from trikubelet.volumes.removal import remove_pod_folder
 from trikubelet.volumes.runner import Runner
@@ -37,6 +39,7 @@ from trikubelet.volumes.subpath import bind_subpath, clean_subpaths
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from random import Random
 
@@ -44,15 +47,14 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
-    from trikubelet.events import EventRecorder
-    from trikubelet.measures import Histograms
+    from trikubelet.kube_client.volume_objects import PodCredentials, StorageObjects, WatchedObjects
+    from trikubelet.linux.mounter import Mounter
+    from trikubelet.telemetry.events import EventRecorder
+    from trikubelet.telemetry.metrics import Histograms
     from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.kinds.protocol import Kinds
     from trikubelet.volumes.model import MountedVolume, VolumeUsage
-    from trikubelet.volumes.mounter import Mounter
-    from trikubelet.volumes.objects import PodCredentials, StorageObjects, WatchedObjects
     from trikubelet.volumes.operations import Attaching
-    from trikubelet.volumes.pod_wishes import PodRecord
 
 WAIT: Final = 123.0
 """Seconds that a pod's sync waits for volumes to be there, or gone. Odd, so that it is recognised (kubelet:
@@ -91,6 +93,7 @@ class VolumeManager:
         self._kinds = kinds
         self._mounter = mounter
         self._disk = disk
+        self._objects = objects
         self._storage = storage
         self._credentials = credentials
         self._attaching = attaching
@@ -104,27 +107,27 @@ class VolumeManager:
             rng=rng,
             clean_subpaths=self._clean_subpaths,
         )
-        self._book = VolumeBook()
-        self._wishes = PodWishes(self._book, kinds, storage)
-        self._runner = Runner(self._book, operations, on_end=self._operation_ended, may_unstage=lambda: self._compared)
-        self._usage = UsageRecords(self._measure, self._wishes.all_mounted, period=usage_period, rng=rng)
+        self._actual = ActualStateOfWorld()
+        self._desired = DesiredStateOfWorld(self._actual, kinds, storage)
+        self._runner = Runner(
+            self._actual, operations, on_end=self._operation_ended, may_unstage=lambda: self._compared
+        )
+        self._usage = UsageRecords(self._measure, self._desired.all_mounted, period=usage_period, rng=rng)
         self.reconstructed = self.not_understood = 0
         """Pods' volumes that an earlier agent left, and those of them of which it cannot be told what they are."""
         self._releases: dict[str, trio.Event] = {}
         """By UID: the next change of a volume that a release waits for."""
         self._removals: dict[str, trio.Event] = {}
         """By UID: the end of a release."""
-        self._listeners: list[Callable[[str], None]] = []
-        self._use_listeners: list[Callable[[], object]] = []
+        self.pod_changes: Broadcast[str] = Broadcast()
+        """As `PodVolumes.pod_changes`: only of pods for which nobody waits in `prepare` any more."""
+        self.in_use_changes: Broadcast[None] = Broadcast()
+        """As `PodVolumes.in_use_changes`."""
         self._told_in_use: tuple[str, ...] = ()
-        self._nursery: trio.Nursery | None = None
+        self._resolve, self._to_resolve = trio.open_memory_channel[PodRecord](math.inf)
         self._started = trio.Event()
         self._compared = False
         """What an earlier agent left was compared with the node's status."""
-        objects.subscribe(self._object_changed)
-        credentials.on_change(self._credentials_changed)
-        storage.on_csi_driver(self.driver_changed)
-        storage.on_attached(self._attached_changed)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Started when what is on disk is known. Cancelled, operations are left where they are; the next agent finds
@@ -132,26 +135,35 @@ class VolumeManager:
         found = await reconstruct(self._root, self._kinds, self._disk)
         self.reconstructed = sum(bool(one.uid) for one in found)
         self.not_understood = sum(not one.understood for one in found)
-        self._book.adopt(found)
+        self._actual.adopt(found)
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            nursery.start_soon(self._runner.run, nursery)
+            nursery.start_soon(follow, self._objects.changes.subscribe(), self._object_changed)
+            nursery.start_soon(follow, self._credentials.changes(), self._credentials_changed)
+            nursery.start_soon(follow, self._storage.csi_driver_changes.subscribe(), self.driver_changed)
+            nursery.start_soon(follow, self._storage.attached_changes.subscribe(), self._attached_changed)
+            nursery.start_soon(self._runner.run)
             nursery.start_soon(self._usage.run)
             self._started.set()
-            self._attached_changed()
+            self._attached_changed(None)
             task_status.started()
+            async for record in self._to_resolve:
+                nursery.start_soon(self._resolve_again, record)
+
+    def of_pod(self, uid: str, nursery: trio.Nursery) -> AbstractContextManager[None]:
+        """As `PodVolumes.of_pod`."""
+        return self._runner.of_pod(uid, nursery)
 
     async def prepare(self, pod: Pod) -> None:
         """As `PodVolumes.prepare`; raises AttachLimitError for a pod that the node has no room for."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._wishes.are_there(pod):
+        if self._desired.are_there(pod):
             self.refresh(pod)
             return
         with trio.move_on_after(WAIT):
             await self._started.wait()
             await self._removed(pod.metadata.uid)
             self._make_folders(pod)
-            record = self._wishes.note(pod)
+            record = self._desired.note(pod)
             record.waiting += 1
             try:
                 await self._make_ready(record)
@@ -162,15 +174,15 @@ class VolumeManager:
 
     def refresh(self, pod: Pod) -> None:
         """As `PodVolumes.refresh`."""
-        if self._wishes.get(pod.metadata.uid) is None:
+        if self._desired.get(pod.metadata.uid) is None:
             return
-        record = self._wishes.note(pod)
+        record = self._desired.note(pod)
         self._ask_refresh(record)
         self._runner.look_at(record.unique_names)
         old = trio.current_time() - record.resolved_at >= FRESH
-        if old and not record.resolving and not record.waiting and asks_api_server(pod) and self._nursery is not None:
+        if old and not record.resolving and not record.waiting and asks_api_server(pod):
             record.resolving = True
-            self._nursery.start_soon(self._resolve_again, record)
+            self._resolve.send_nowait(record)
 
     async def release(self, uid: str) -> None:
         """As `PodVolumes.release`. When it is cancelled, or took too long, taking down goes on."""
@@ -180,7 +192,7 @@ class VolumeManager:
             folder = layout.pod_directory(self._root, uid)
         except ValueError:
             return  # `prepare` refused it
-        if self._wishes.get(uid) is None and not self._book.names_of(uid) and not folder.exists():
+        if self._desired.get(uid) is None and not self._actual.names_of(uid) and not folder.exists():
             return
         if not self._containers_gone(uid):
             raise VolumeError("*", "expected that the pod's containers have ended: its volumes are not touched")
@@ -209,8 +221,8 @@ class VolumeManager:
 
     def mounted(self, pod: Pod, volume_name: str) -> MountedVolume | None:
         """As `PodVolumes.mounted`."""
-        record = self._wishes.get(pod.metadata.uid)
-        return None if record is None else self._wishes.mounted(record, volume_name)
+        record = self._desired.get(pod.metadata.uid)
+        return None if record is None else self._desired.mounted(record, volume_name)
 
     def host_path(self, pod: Pod, volume_name: str) -> Path | None:
         """As `PodVolumes.host_path`."""
@@ -233,7 +245,7 @@ class VolumeManager:
 
     def supplemental_groups(self, pod: Pod) -> tuple[int, ...]:
         """As `PodVolumes.supplemental_groups`: without those that the pod has anyway."""
-        mounted = self._wishes.all_mounted_of(pod.metadata.uid).values()
+        mounted = self._desired.all_mounted_of(pod.metadata.uid).values()
         security = pod.spec.security_context
         own = () if security is None else security.supplemental_groups
         groups = {_group(volume.spec.group) for volume in mounted}
@@ -241,29 +253,21 @@ class VolumeManager:
 
     def in_use(self) -> tuple[str, ...] | None:
         """As `PodVolumes.in_use`."""
-        return self._book.in_use() if self._compared else None
-
-    def on_in_use_changed(self, listener: Callable[[], object]) -> None:
-        """As `PodVolumes.on_in_use_changed`."""
-        self._use_listeners.append(listener)
+        return self._actual.in_use() if self._compared else None
 
     def reported_in_use(self, names: tuple[str, ...]) -> None:
         """As `PodVolumes.reported_in_use`."""
         self._attaching.reported_in_use(names)
-
-    def on_pod_changed(self, listener: Callable[[str], None]) -> None:
-        """As `PodVolumes.on_pod_changed`: only of pods for which nobody waits in `prepare` any more."""
-        self._listeners.append(listener)
 
     async def usage(self, uid: str) -> Mapping[str, VolumeUsage]:
         """As `PodVolumes.usage`."""
         await trio.lowlevel.checkpoint()
         return self._usage.of(uid)
 
-    def on_measured(self, listener: Callable[[str, Mapping[str, VolumeUsage]], object]) -> None:
-        """`listener` is called with a pod's UID and what its volumes hold, whenever that was measured; it must not
-        block."""
-        self._usage.on_measured(listener)
+    @property
+    def measured(self) -> Broadcast[str]:
+        """UIDs of pods whose volumes were measured: see `usage`."""
+        return self._usage.measured
 
     @property
     def durations(self) -> Histograms:
@@ -272,12 +276,12 @@ class VolumeManager:
 
     def count_by_plugin(self) -> tuple[Counter[str], Counter[str]]:
         """By plugin: volumes that are there for pods, and volumes that pods want."""
-        return self._book.count_by_plugin()
+        return self._actual.count_by_plugin()
 
     def usage_of_claims(self) -> Mapping[tuple[str, str], VolumeUsage]:
         """By namespace and name of the claim, as last measured for one of the pods that have it."""
         found: dict[tuple[str, str], VolumeUsage] = {}
-        for uid, volumes in self._wishes.all_mounted().items():
+        for uid, volumes in self._desired.all_mounted().items():
             measured = self._usage.of(uid)
             for name, volume in volumes.items():
                 claim, usage = volume.spec.claim, measured.get(name)
@@ -287,14 +291,14 @@ class VolumeManager:
 
     def driver_changed(self, driver: str) -> None:
         """A CSI driver, or the object that describes it, came, changed or went."""
-        self._runner.try_again(self._wishes.update_driver(driver))
-        for record in self._wishes.all():
+        self._runner.try_again(self._desired.update_driver(driver))
+        for record in self._desired.all():
             if record.problems and not record.waiting:
-                self._tell(record.uid)
+                self.pod_changes.send(record.uid)
 
     def statistics(self) -> Mapping[str, int]:
         """What a debugger wants to see."""
-        return {**self._book.statistics(), "pods": len(self._wishes.all()), "removals": len(self._removals)}
+        return {**self._actual.statistics(), "pods": len(self._desired.all()), "removals": len(self._removals)}
 
     def _make_folders(self, pod: Pod) -> None:
         try:
@@ -302,22 +306,22 @@ class VolumeManager:
                 path = layout.pod_directory(self._root, pod.metadata.uid) / folder
                 path.mkdir(mode=layout.DIRECTORY_MODE, parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
-            raise wording.not_ready((), (), (), [f"cannot make the pod's folders: {error}"]) from error
+            raise messages.not_ready((), (), (), [f"cannot make the pod's folders: {error}"]) from error
 
     async def _make_ready(self, record: PodRecord) -> None:
         """Raises VolumesNotReadyError at once for volumes of which it cannot be told what they are."""
-        await self._wishes.resolve(record)
-        if self._wishes.unattached(record):
+        await self._desired.resolve(record)
+        if self._desired.unattached(record):
             self._note_use()
         self._ask_refresh(record)
         await self._start(record)
-        while self._wishes.get(record.uid) is record:
-            if self._wishes.is_ready(record):
+        while self._desired.get(record.uid) is record:
+            if self._desired.is_ready(record):
                 return
             if record.problems:
-                raise self._wishes.not_ready(record, record.problems.values())
+                raise self._desired.not_ready(record, record.problems.values())
             await record.changed.wait()
-        raise wording.not_ready(record.expected, (), (), ["the pod is being removed"])
+        raise messages.not_ready(record.expected, (), (), ["the pod is being removed"])
 
     async def _start(self, record: PodRecord) -> None:
         """Have all of the pod's volumes be worked on: what is quickly done, in the task of who waits for it."""
@@ -327,33 +331,33 @@ class VolumeManager:
             await self._runner.do_now(name)
 
     def _is_quick(self, record: PodRecord, name: str) -> bool:
-        volume = self._book.get(name)
+        volume = self._actual.get(name)
         wanted = None if volume is None else volume.wanted.get(record.uid)
         return wanted is not None and wanted.spec.plugin in _QUICK
 
     def _ask_refresh(self, record: PodRecord) -> None:
         old = max(trio.current_time() - FRESH, record.stale_since)
         for name in record.unique_names:
-            self._wishes.ask_refresh(name, record.uid, older_than=old, pod=record.pod)
+            self._desired.ask_refresh(name, record.uid, older_than=old, pod=record.pod)
 
     async def _resolve_again(self, record: PodRecord) -> None:
         """For a pod that has its volumes: they may have grown. What goes wrong does not matter to it."""
         try:
             with trio.move_on_after(WAIT):
-                await self._wishes.resolve(record)
+                await self._desired.resolve(record)
         finally:
             record.resolving = False
         self._runner.look_at(record.unique_names)
 
     async def _too_late(self, pod: Pod) -> VolumesNotReadyError:
         """The time is over: what is missing, and can it come?"""
-        record = self._wishes.get(pod.metadata.uid)
+        record = self._desired.get(pod.metadata.uid)
         if record is None:
             names = wanted_names(pod)
-            return wording.not_ready(names, (), names, ())
-        error = self._wishes.not_ready(record)
+            return messages.not_ready(names, (), names, ())
+        error = self._desired.not_ready(record)
         with trio.move_on_after(FRESH):
-            for spec in self._wishes.unattached(record).values():
+            for spec in self._desired.unattached(record).values():
                 if await self._attaching.exhausted(spec):
                     return AttachLimitError(
                         error.unmounted, error.unattached, error.unprocessed, cause=error.cause, timed_out=True
@@ -369,8 +373,8 @@ class VolumeManager:
         """Raises VolumeError when something is still there after two minutes."""
         with trio.move_on_after(WAIT):
             await self._started.wait()
-        names = left = self._book.release(uid)
-        self._wishes.forget(uid)
+        names = left = self._actual.release(uid)
+        self._desired.forget(uid)
         self._runner.cancel_useless(names)
         self._runner.look_at(names)
         try:
@@ -380,14 +384,14 @@ class VolumeManager:
         finally:
             self._releases.pop(uid, None)
             if not left:
-                self._book.forget(uid, names)
+                self._actual.forget(uid, names)
             if not names.isdisjoint(self._told_in_use):
                 self._note_use()
         if left:
-            raise VolumeError("*", wording.still_mounted(left, self._book.problems(left) or wording.TIMED_OUT))
+            raise VolumeError("*", messages.still_mounted(left, self._actual.problems(left) or messages.TIMED_OUT))
 
     def _left(self, names: Iterable[str], uid: str) -> frozenset[str]:
-        return frozenset(name for name in names if self._book.is_left(name, uid, may_unstage=self._compared))
+        return frozenset(name for name in names if self._actual.is_left(name, uid, may_unstage=self._compared))
 
     async def _clean_subpaths(self, uid: str, inner_name: str) -> None:
         try:
@@ -402,8 +406,7 @@ class VolumeManager:
         used = self.in_use()
         if used is not None and used != self._told_in_use:
             self._told_in_use = used
-            for listener in self._use_listeners:
-                listener()
+            self.in_use_changes.send(None)
 
     def _operation_ended(self, operation: Operation, uids: frozenset[str]) -> None:
         if operation.name in self._told_in_use:
@@ -411,40 +414,34 @@ class VolumeManager:
         for uid in uids:
             if (release := self._releases.pop(uid, None)) is not None:
                 release.set()
-            record = self._wishes.get(uid)
+            record = self._desired.get(uid)
             if record is not None:
-                record.tell()
-                if operation.action is Action.SET_UP and not record.waiting and self._wishes.is_ready(record):
-                    self._tell(uid)
+                record.changed.send(None)
+                if operation.action is Action.SET_UP and not record.waiting and self._desired.is_ready(record):
+                    self.pod_changes.send(uid)
 
-    def _tell(self, uid: str) -> None:
-        for listener in self._listeners:
-            listener(uid)
-
-    def _object_changed(self, plural: str, namespace: str, name: str) -> None:
-        self._show_again(self._book.referrers((plural, namespace, name)))
+    def _object_changed(self, key: tuple[str, str, str]) -> None:
+        self._show_again(self._actual.referrers(key))
 
     def _credentials_changed(self, uid: str) -> None:
-        self._show_again(self._book.with_credentials(uid))
+        self._show_again(self._actual.with_credentials(uid))
 
     def _show_again(self, volumes: tuple[tuple[str, str], ...]) -> None:
         """What volumes show has changed: by the pod's UID and the unique name."""
         for uid, name in volumes:
-            self._wishes.ask_refresh(name, uid, older_than=trio.current_time())
+            self._desired.ask_refresh(name, uid, older_than=trio.current_time())
         self._runner.try_again(name for _, name in volumes)
 
-    def _attached_changed(self) -> None:
+    def _attached_changed(self, _: None) -> None:
         """The node's status tells something else of attached volumes, or tells it for the first time."""
-        if not self._started.is_set():
-            return
         attached = self._storage.attached()
-        if not self._compared and (attached is not None or not self._book.has_inherited_staging):
+        if not self._compared and (attached is not None or not self._actual.has_inherited_staging):
             self._compared = True
-            self._book.compare(attached or {})
+            self._actual.compare(attached or {})
             self._note_use()
-            self._runner.look_at(self._book.names())
+            self._runner.look_at(self._actual.names())
         elif attached is not None:
-            self._book.forget_detached(attached)
+            self._actual.forget_detached(attached)
 
     async def _measure(self, mounted: MountedVolume) -> VolumeUsage | None:
         return await self._kinds.find(mounted.spec).usage(mounted)

@@ -32,15 +32,6 @@ class VolumeSpec:
     """A group id that the persistent volume asks containers to be in (`pv.beta.kubernetes.io/gid`)."""
 
 
-@attrs.frozen
-class MountKey:
-    """One volume of one pod."""
-
-    uid: str
-    volume: str
-    """The volume's unique name on the node, `VolumeKind.unique_name`."""
-
-
 class Presence(enum.Enum):
     """How much of a mount there is."""
 

@@ -6,12 +6,15 @@ are for those who try.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.broadcast import Broadcast, Subscription
+from trikubelet.kube_client.object_getter import ObjectError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from trikubelet.api import (
         ClusterTrustBundleProjection,
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
         Secret,
         VolumeAttachment,
     )
-    from trikubelet.volumes.objects import CertificateAndKey, Token
+    from trikubelet.kube_client.volume_objects import CertificateAndKey, Token
 
 STANDALONE: Final = "not supported due to running kubelet in standalone mode"
 
@@ -35,14 +38,23 @@ def _refuse(message: str = STANDALONE) -> NoReturn:
     raise ObjectError(message, "no client")
 
 
+class NoReferences:
+    """`References` where there is nothing to refer to."""
+
+    def follow(self, pod: Pod) -> None:
+        """Nothing is read."""
+
+
 class NoClusterObjects:
     """`WatchedObjects` where there are none."""
 
-    def register(self, pod: Pod) -> None:
-        """Nothing is read."""
+    def __init__(self) -> None:
+        self.changes: Broadcast[tuple[str, str, str]] = Broadcast()
+        """Nothing changes."""
 
-    def unregister(self, uid: str) -> None:
-        """Nothing was read."""
+    def references(self, _uid: str) -> AbstractContextManager[NoReferences]:
+        """Nothing is read."""
+        return nullcontext(NoReferences())
 
     async def config_map(self, namespace: str, name: str) -> ConfigMap:
         _refuse()
@@ -50,12 +62,14 @@ class NoClusterObjects:
     async def secret(self, namespace: str, name: str) -> Secret:
         _refuse()
 
-    def subscribe(self, listener: Callable[[str, str, str], None]) -> None:
-        """Nothing changes."""
-
 
 class NoClusterStorage:
     """`StorageObjects` where there are none. CSI drivers can be used all the same, as those without an object."""
+
+    def __init__(self) -> None:
+        self.csi_driver_changes: Broadcast[str] = Broadcast()
+        self.attached_changes: Broadcast[None] = Broadcast()
+        """Nothing changes."""
 
     async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
         _refuse()
@@ -66,21 +80,18 @@ class NoClusterStorage:
     async def attachment(self, name: str) -> VolumeAttachment:
         _refuse()
 
+    async def secret(self, namespace: str, name: str) -> Secret:
+        _refuse()
+
     async def csi_driver(self, name: str) -> CSIDriver | None:
         return None
 
     def known_csi_driver(self, name: str) -> CSIDriver | None:
         return None
 
-    def on_csi_driver(self, listener: Callable[[str], None]) -> None:
-        """There are none."""
-
     def attached(self) -> Mapping[str, str] | None:
         """Nobody attaches anything, and that is known."""
         return {}
-
-    def on_attached(self, listener: Callable[[], None]) -> None:
-        """Nobody does."""
 
     async def node(self) -> Node:
         _refuse()
@@ -106,5 +117,6 @@ class NoClusterCredentials:
     ) -> CertificateAndKey:
         _refuse("PodCertificate projection is not supported in static kubelet mode")
 
-    def on_change(self, listener: Callable[[str], None]) -> None:
+    def changes(self) -> Subscription[str]:
         """Nothing changes."""
+        return Subscription(None)

@@ -15,16 +15,16 @@ import attrs
 import trio
 
 from trikubelet.clock import WallClock
-from trikubelet.events import EventRecorder, EventType
-from trikubelet.logs import get_logger
-from trikubelet.runtime.objects import ObjectError
-from trikubelet.volumes import wording
+from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.volume_objects import StorageObjects
+from trikubelet.telemetry.events import EventRecorder, EventType
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.volumes import messages
 from trikubelet.volumes.decisions import Action, Certainty, Done, Failed, Operation, Outcome
 from trikubelet.volumes.desired import common_user, size_known
 from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError
 from trikubelet.volumes.kinds.protocol import Kinds
 from trikubelet.volumes.model import SetUpRequest
-from trikubelet.volumes.objects import StorageObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ OVERDUE: Final = 60.0
 """Seconds between renewals that did not give anything newer, at most."""
 
 _DEADLINES: Final = {
-    Action.ATTACH: float("inf"),  # as long as the controller takes: whoever does not want it any more, cancels it
+    Action.ATTACH: float("inf"),  # as long as the controller takes: it is cancelled when no pod wants it any more
     Action.STAGE: LONG_DEADLINE,
     Action.SET_UP: LONG_DEADLINE,
     Action.REFRESH: DEADLINE,
@@ -99,7 +99,7 @@ class Operations:
         """Raises nothing but being cancelled, which leaves the volume uncertain."""
         if operation.obstacle is not None:
             failed = Failed(Certainty.TRANSIENT, operation.obstacle.problem)
-            self._tell(operation, failed, step=operation.obstacle.step)
+            self._report(operation, failed, step=operation.obstacle.step)
             return failed
         try:
             with _one_error(), trio.fail_after(_DEADLINES[operation.action]):
@@ -108,7 +108,7 @@ class Operations:
             failed = Failed(Certainty.UNCERTAIN, "it was not done in time, and may still go on")
         except _ExpansionError as error:
             failed = Failed(Certainty.UNCERTAIN, error.problem)
-            self._tell_event(operation, *wording.expansion_event(operation.spec, error.problem))
+            self._record_event(operation, *messages.expansion_event(operation.spec, error.problem))
             self._log(operation, failed)
             return failed
         except UncertainVolumeError as error:
@@ -121,7 +121,7 @@ class Operations:
             failed = Failed(Certainty.TRANSIENT, str(error))
         except Exception as error:  # noqa: BLE001  one kind's mistake must not end all others' work
             failed = Failed(Certainty.UNCERTAIN, str(error) or type(error).__name__)
-        self._tell(operation, failed)
+        self._report(operation, failed)
         return failed
 
     async def _do(self, operation: Operation) -> Done:
@@ -161,8 +161,8 @@ class Operations:
             except ObjectError as error:
                 raise _ExpansionError(str(error)) from error
         if operation.spec.block:
-            self._tell_event(
-                operation, *wording.mapped_event(operation.spec, str(request.path.parent)), type_=EventType.NORMAL
+            self._record_event(
+                operation, *messages.mapped_event(operation.spec, str(request.path.parent)), type_=EventType.NORMAL
             )
         return attrs.evolve(self._mounted(mounted), size=size)
 
@@ -174,8 +174,8 @@ class Operations:
         known = size_known(spec)
         if spec.claim is not None and known is not None and known.nanos < size.nanos:
             await self.storage.resized(spec.claim, size)
-            told = wording.expanded_event(spec, wanted.pod.spec.node_name)
-            self._tell_event(operation, *told, type_=EventType.NORMAL)
+            told = messages.expanded_event(spec, wanted.pod.spec.node_name)
+            self._record_event(operation, *told, type_=EventType.NORMAL)
         return size if size.nanos > wanted.size.nanos else wanted.size
 
     def _mounted(self, mounted: MountedVolume) -> Done:
@@ -190,13 +190,13 @@ class Operations:
             return trio.current_time() + OVERDUE * (0.5 + 0.5 * self.rng.random())
         return trio.current_time() + left + LATER * self.rng.random()
 
-    def _tell(self, operation: Operation, failed: Failed, *, step: str = "") -> None:
+    def _report(self, operation: Operation, failed: Failed, *, step: str = "") -> None:
         self._log(operation, failed)
-        event = wording.failure_event(operation.action, operation.spec, failed.problem, step=step)
+        event = messages.failure_event(operation.action, operation.spec, failed.problem, step=step)
         if event is not None:
-            self._tell_event(operation, *event)
+            self._record_event(operation, *event)
 
-    def _tell_event(
+    def _record_event(
         self, operation: Operation, reason: str, message: str, *, type_: EventType = EventType.WARNING
     ) -> None:
         if operation.wanted is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 import attrs
 import trio
 
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import is_staged
 from trikubelet.volumes.errors import VolumeError

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from trikubelet.volumes.mounter import Mounter
+    from trikubelet.linux.mounter import Mounter
 
 OWN_CONTENT: Final = frozenset(
     f"kubernetes.io~{kind}" for kind in ("empty-dir", "configmap", "secret", "projected", "downward-api")

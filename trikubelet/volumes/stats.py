@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
-from trikubelet.logs import get_logger
+from trikubelet.broadcast import Broadcast
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import VolumeUsage
 
@@ -114,15 +115,12 @@ class UsageRecords:
         self._due: dict[str, float] = {}
         """In Trio time, by UID; infinite while it is measured."""
         self._records: dict[str, dict[str, VolumeUsage]] = {}
-        self._listeners: list[Callable[[str, Mapping[str, VolumeUsage]], object]] = []
+        self.measured: Broadcast[str] = Broadcast()
+        """UIDs of pods that were measured: see `of`."""
 
     def of(self, uid: str) -> Mapping[str, VolumeUsage]:
         """By the name in the pod; empty until it was measured."""
         return self._records.get(uid, {})
-
-    def on_measured(self, listener: Callable[[str, Mapping[str, VolumeUsage]], object]) -> None:
-        """`listener` is called with the UID of each pod that was measured and what was found; it must not block."""
-        self._listeners.append(listener)
 
     async def run(self) -> None:
         """Measure until cancelled."""
@@ -154,8 +152,7 @@ class UsageRecords:
         if uid in self._due:
             self._records[uid] = found
             self._due[uid] = trio.current_time() + self._period * (1 + self._rng.random())
-            for listener in self._listeners:
-                listener(uid, found)
+            self.measured.send(uid)
 
 
 def disk_usage(folder: Path, checkpoint: Callable[[], None]) -> tuple[int, int]:

@@ -14,15 +14,15 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.linux.safe_path import open_in_volume
 from trikubelet.volumes.layout import DIRECTORY_MODE
 from trikubelet.volumes.removal import StillMountedError
-from trikubelet.volumes.safe_path import open_in_volume
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from trikubelet.volumes.mounter import Mounter
+    from trikubelet.linux.mounter import Mounter
 
 FILE_MODE: Final = 0o640
 TARGET_DEPTH: Final = 3

@@ -31,15 +31,15 @@ from trikubelet.api import (
     VolumeAttachmentStatus,
 )
 from trikubelet.clock import TrioClock
-from trikubelet.events import EventRecorder
-from trikubelet.grpc import Channel, Server
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.volume_objects import PodCredentials, StorageObjects, Token
+from trikubelet.rpc.grpc import Channel, Server
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.csi.drivers import Driver, Drivers
 from trikubelet.volumes.csi.kind import CSIKind
 from trikubelet.volumes.csi.rules import attachment_name
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.model import MountedVolume, SetUpRequest, VolumeSpec
-from trikubelet.volumes.objects import PodCredentials, StorageObjects, Token
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -97,7 +97,7 @@ def inline(**source: Any) -> VolumeSpec:
 
 @attrs.define
 class FakeCluster:
-    """StorageObjects, Secrets and PodCredentials, as far as CSI asks them."""
+    """StorageObjects and PodCredentials, as far as CSI asks them."""
 
     drivers: dict[str, CSIDriver] = attrs.field(factory=dict)
     attachments: dict[str, VolumeAttachment] = attrs.field(factory=dict)
@@ -204,9 +204,8 @@ async def csi_stage(
             drivers=drivers,
             disk=disk or InlineDisk(),
             mounter=mounter,
-            storage=cast(StorageObjects, cluster),
-            secrets=cluster,
-            credentials=cast(PodCredentials, cluster),
+            storage=cast("StorageObjects", cluster),
+            credentials=cast("PodCredentials", cluster),
             recorder=recorder,
             clock=clock,
             rng=random.Random(1),

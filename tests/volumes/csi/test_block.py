@@ -12,12 +12,12 @@ import pytest
 from tests.csi_driver import CAPABILITIES, Fault, Faults
 from tests.volumes.csi.stage import NAME, NODE, OTHER_POD, InlineDisk, csi_driver, csi_stage, persistent
 from trikubelet.api import Quantity
-from trikubelet.csi import v1
+from trikubelet.linux.mount_table import Mount
+from trikubelet.rpc.csi import v1
 from trikubelet.volumes.csi import rules
 from trikubelet.volumes.csi.paths import BlockPaths
 from trikubelet.volumes.csi.rules import Capability
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
-from trikubelet.volumes.mount_table import Mount
 
 if TYPE_CHECKING:
     from pathlib import Path

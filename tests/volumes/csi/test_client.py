@@ -11,7 +11,7 @@ from grpclib import Status
 
 from tests.csi_driver import Fault, Faults
 from tests.volumes.csi.stage import NAME, csi_stage
-from trikubelet.csi import v1
+from trikubelet.rpc.csi import v1
 from trikubelet.volumes.csi.client import CSIError, NodeClient
 from trikubelet.volumes.csi.drivers import Driver, Drivers
 from trikubelet.volumes.csi.rules import TOKENS_KEY, Capability
@@ -136,7 +136,7 @@ async def test_a_driver_tells_of_its_node(tmp_path: Path, autojump_clock: MockCl
 
 async def test_capabilities_from_the_future_do_no_harm(tmp_path: Path, autojump_clock: MockClock) -> None:
     known = {Capability.GET_VOLUME_STATS}
-    async with csi_stage(tmp_path, capabilities={*known, cast(Capability, 99)}) as stage:
+    async with csi_stage(tmp_path, capabilities={*known, cast("Capability", 99)}) as stage:
         async with stage.drivers.client(NAME) as client:
             capabilities = await client.capabilities()
     assert Capability.GET_VOLUME_STATS in capabilities

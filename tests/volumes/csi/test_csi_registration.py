@@ -19,15 +19,15 @@ from tests.csi_driver.faults import Fault
 from tests.node.stage import Stage as NodeStage
 from tests.node.stage import kept_node
 from trikubelet.api import CSIDriver, CSIDriverSpec, CSINodeDriver, ObjectMeta, VolumeNodeResources
-from trikubelet.cluster.storage_objects import ClusterStorage
-from trikubelet.cluster.store import Store
-from trikubelet.cluster.types import CSI_DRIVERS, CSI_NODES
-from trikubelet.grpc import Channel, Server
-from trikubelet.node.csi_drivers import NODE_ID_ANNOTATION
+from trikubelet.kube_client.storage_objects import ClusterStorage
+from trikubelet.kube_client.store import Store
+from trikubelet.kube_client.types import CSI_DRIVERS, CSI_NODES
 from trikubelet.plugins.handlers import Plugin, PluginRefusedError
 from trikubelet.plugins.registration import PluginRegistrar
 from trikubelet.plugins.watcher import SocketWatch
+from trikubelet.rpc.grpc import Channel, Server
 from trikubelet.volumes.csi.drivers import Driver, Drivers
+from trikubelet.volumes.csi.node_info import NODE_ID_ANNOTATION
 from trikubelet.volumes.csi.registration import PLUGIN_TYPE, CSIRegistration, highest_version, version_numbers
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.listening import told_by
 from trikubelet.volumes.csi.drivers import Driver, Drivers
 from trikubelet.volumes.errors import TransientVolumeError
 
@@ -38,8 +39,8 @@ def test_the_older_ones_end_does_not_end_the_newer() -> None:
 
 
 def test_listeners_hear_of_what_changed_only() -> None:
-    drivers, heard = Drivers(), list[str]()
-    drivers.subscribe(heard.append)
+    drivers = Drivers()
+    heard = told_by(drivers.changes)
     drivers.add(OLD)
     drivers.add(OLD)
     drivers.remove("d.example.com", "/elsewhere.sock")

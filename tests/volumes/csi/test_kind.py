@@ -15,11 +15,11 @@ from tests.volumes.csi.stage import EXPIRES, NAME, OTHER_POD, InlineDisk, csi_dr
 from trikubelet.api import PersistentVolumeClaim, PersistentVolumeClaimStatus, Quantity, SecretReference
 from trikubelet.api.csi_objects import CSITokenRequest
 from trikubelet.api.references import LocalObjectReference
-from trikubelet.csi import v1
+from trikubelet.linux.mount_table import Mount
+from trikubelet.rpc.csi import v1
 from trikubelet.volumes.csi import rules
 from trikubelet.volumes.csi.rules import TOKENS_KEY, Capability
 from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError
-from trikubelet.volumes.mount_table import Mount
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,21 +21,21 @@ import trio
 from tests.volumes.csi.stage import NAME, NODE, FakeCluster, csi_driver, inline, persistent
 from tests.volumes.csi.stage import POD as WEB
 from trikubelet.clock import SystemClock
-from trikubelet.events import EventRecorder
-from trikubelet.grpc import open_unix_channel
-from trikubelet.plugins import v1 as plugins
+from trikubelet.linux.mount_table import MountTable
+from trikubelet.linux.mounter import Mounter
+from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.rpc.plugin_registration import v1 as plugins
+from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.csi.drivers import Driver, Drivers
 from trikubelet.volumes.csi.kind import CSIKind
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
-from trikubelet.volumes.linux_mounter import LinuxMounter
 from trikubelet.volumes.model import MountedVolume, SetUpRequest, VolumeSpec
-from trikubelet.volumes.mount_table import MountTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from trikubelet.volumes.objects import PodCredentials, StorageObjects
+    from trikubelet.kube_client.volume_objects import PodCredentials, StorageObjects
 
 pytestmark = pytest.mark.root
 GROUP = 4321
@@ -103,9 +103,8 @@ async def node(folder: Path, *options: str, timeout: float = 60.0) -> AsyncItera
         node=NODE,
         drivers=drivers,
         disk=Disk(),
-        mounter=LinuxMounter(),
+        mounter=Mounter(),
         storage=cast("StorageObjects", cluster),
-        secrets=cluster,
         credentials=cast("PodCredentials", cluster),
         recorder=EventRecorder(clock),
         clock=clock,
@@ -121,7 +120,7 @@ async def node(folder: Path, *options: str, timeout: float = 60.0) -> AsyncItera
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 30):
                 for mount in MountTable.read().below(folder):
-                    LinuxMounter().unmount(mount.point)
+                    Mounter().unmount(mount.point)
                 process.send_signal(signal.SIGTERM)
                 await process.wait()
                 release_loops(folder)
@@ -193,10 +192,10 @@ async def test_a_volume_in_use_by_a_stranger_stays_staged(tmp_path: Path) -> Non
         assert at is not None
         stranger = tmp_path / "stranger"
         stranger.mkdir()
-        LinuxMounter().bind(at, stranger)
+        Mounter().bind(at, stranger)
         with pytest.raises(VolumeError, match=f"still mounted by other references .*{stranger}"):
             await stage.kind.unstage("", spec)
-        LinuxMounter().unmount(stranger)
+        Mounter().unmount(stranger)
         await stage.kind.unstage("", spec)
         assert stage.mounts() == []
 

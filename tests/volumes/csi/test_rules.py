@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from tests.volumes.csi.stage import EXPIRES, NAME, POD, csi_driver, inline, persistent
 from trikubelet.api import PersistentVolume, SecretReference, Volume
 from trikubelet.api.references import LocalObjectReference
-from trikubelet.csi import v1
+from trikubelet.kube_client.volume_objects import Token
+from trikubelet.rpc.csi import v1
 from trikubelet.volumes.csi import rules
 from trikubelet.volumes.csi.rules import Capability, Mode, Source
 from trikubelet.volumes.errors import TransientVolumeError, VolumeError
 from trikubelet.volumes.model import VolumeSpec
-from trikubelet.volumes.objects import Token
 
 PRECISE = frozenset({Capability.SINGLE_NODE_MULTI_WRITER})
 OWN = Source(driver=NAME, handle="csi-1", ephemeral=True)

@@ -20,7 +20,7 @@ from trikubelet.api import (
     ServiceAccountTokenProjection,
     pod_from_dict,
 )
-from trikubelet.volumes.objects import CertificateAndKey, Token
+from trikubelet.kube_client.volume_objects import CertificateAndKey, Token
 from trikubelet.volumes.payload.config_map import config_map_payload
 from trikubelet.volumes.payload.downward import downward_payload
 from trikubelet.volumes.payload.files import PayloadError, PayloadFile

@@ -16,10 +16,10 @@ from typing import Any
 
 import attrs
 
-from trikubelet.durable_files import write_atomically
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, config_from_spec
-from trikubelet.logs import get_logger
+from trikubelet.linux.durable_files import write_atomically
+from trikubelet.telemetry.logs import get_logger
 
 log = get_logger("images")
 

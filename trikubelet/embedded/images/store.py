@@ -32,7 +32,7 @@ from trikubelet.embedded.images.platform import Platform, host_platform
 from trikubelet.embedded.images.records import ImageRecords, read_layer
 from trikubelet.embedded.images.reference import Reference, id_prefix
 from trikubelet.embedded.images.trees import remove_tree
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from datetime import datetime

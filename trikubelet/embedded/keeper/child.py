@@ -35,11 +35,14 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGT
 
 
 class SetupError(Exception):
-    """A step towards the container that failed; the text goes to whoever asked for the container."""
+    """A step towards the container that failed; the text goes to the caller that asked for the container."""
 
 
-class Situation:
-    """What the keeper hands to the child besides the specification; descriptors are the keeper's own until the fork."""
+class ChildContext:
+    """What the keeper hands to the child besides the specification; descriptors are the keeper's own until the fork.
+
+    A plain class with many fields, since the keeper has the standard library alone and starts fast.
+    """
 
     __slots__ = (
         "born_in_cgroup",
@@ -100,23 +103,23 @@ class Situation:
         """Resource limits to restore: the keeper's own are higher."""
 
 
-def run_container(spec: dict[str, Any], situation: Situation) -> NoReturn:
+def run_container(spec: dict[str, Any], context: ChildContext) -> NoReturn:
     """Become the container that `spec` describes."""
-    _run(situation, lambda: _become_container(spec, situation))
+    _run(context, lambda: _become_container(spec, context))
 
 
-def run_command(spec: dict[str, Any], situation: Situation) -> NoReturn:
+def run_command(spec: dict[str, Any], context: ChildContext) -> NoReturn:
     """Become a command inside a running container."""
-    _run(situation, lambda: _become_command(spec, situation))
+    _run(context, lambda: _become_command(spec, context))
 
 
-def _run(situation: Situation, become: Callable[[], None]) -> NoReturn:
+def _run(context: ChildContext, become: Callable[[], None]) -> NoReturn:
     try:
         become()
     except (SetupError, OSError, identity.IdentityError, capabilities.UnknownCapabilityError) as error:
-        _report(situation.report, {"error": _text(error, situation.stage)})
+        _report(context.report, {"error": _text(error, context.stage)})
     except BaseException as error:  # noqa: BLE001 - nothing may travel up into the keeper's loop
-        _report(situation.report, {"error": f"{situation.stage}: {type(error).__name__}: {error}"})
+        _report(context.report, {"error": f"{context.stage}: {type(error).__name__}: {error}"})
     finally:
         os._exit(127)
 
@@ -138,63 +141,63 @@ def _report(descriptor: int, message: dict[str, Any], descriptors: tuple[int, ..
         channel.sendmsg([payload], control)
 
 
-def _become_container(spec: dict[str, Any], situation: Situation) -> None:
+def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
     _reset_signals()
-    situation.stage = "cgroup"
-    if situation.cgroup is not None:
-        situation.cgroup.join(born_inside=situation.born_in_cgroup)
+    context.stage = "cgroup"
+    if context.cgroup is not None:
+        context.cgroup.join(born_inside=context.born_in_cgroup)
         if not spec["privileged"]:
-            situation.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
+            context.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
     _set_oom_score(spec["oom_score_adj"])
     os.setsid()
-    if situation.isolated:
-        situation.stage = "namespaces"
+    if context.isolated:
+        context.stage = "namespaces"
         linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
-        for descriptor, flag in situation.namespaces:
+        for descriptor, flag in context.namespaces:
             linux.setns(descriptor, flag)
-        situation.stage = "root filesystem"
-        rootfs.RootBuilder(spec, in_user_namespace=situation.in_user_namespace).build()
-    _become_program(spec, situation)
+        context.stage = "root filesystem"
+        rootfs.RootBuilder(spec, in_user_namespace=context.in_user_namespace).build()
+    _become_program(spec, context)
 
 
-def _become_command(spec: dict[str, Any], situation: Situation) -> None:
+def _become_command(spec: dict[str, Any], context: ChildContext) -> None:
     _reset_signals()
     # Nobody inside may look into this process before it has become the command.
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
-    situation.stage = "cgroup"
-    if situation.cgroup is not None:
-        situation.cgroup.join(born_inside=situation.born_in_cgroup)
+    context.stage = "cgroup"
+    if context.cgroup is not None:
+        context.cgroup.join(born_inside=context.born_in_cgroup)
     _set_oom_score(spec["oom_score_adj"])
-    if situation.isolated:
-        assert situation.target is not None
-        situation.stage = "namespaces"
+    if context.isolated:
+        assert context.target is not None
+        context.stage = "namespaces"
         flags = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
-        linux.setns(situation.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
+        linux.setns(context.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
         os.chdir("/")
-    _become_program(spec, situation)
+    _become_program(spec, context)
 
 
-def _become_program(spec: dict[str, Any], situation: Situation) -> None:
+def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
     """From the right place to the right identity, and exec."""
-    situation.stage = "user"
+    context.stage = "user"
     user = identity.resolve(spec["user"])
-    folder = _working_folder(spec["cwd"], situation.isolated)
-    if situation.status_channel is not None:
-        reaper.split(situation.status_channel, keeps_orphans=situation.reaper_keeps_orphans)
-    stdin, stdout, stderr = situation.stdin, situation.stdout, situation.stderr
+    folder = _working_folder(spec["cwd"], context.isolated)
+    if context.status_channel is not None:
+        reaper.split(context.status_channel, keeps_orphans=context.reaper_keeps_orphans)
+    stdin, stdout, stderr = context.stdin, context.stdout, context.stderr
     if spec["tty"]:
-        stdin = stdout = stderr = _open_terminal(situation.report)
+        stdin = stdout = stderr = _open_terminal(context.report)
     for target, source in enumerate((stdin, stdout, stderr)):
         os.dup2(source, target)
         _give_away(target, user.uid, is_terminal=spec["tty"])
-    _restore_limits(situation.limits)
-    _report(situation.report, {"uid": user.uid, "gid": user.gid, "groups": user.groups})
+    _restore_limits(context.limits)
+    _report(context.report, {"uid": user.uid, "gid": user.gid, "groups": user.groups})
     identity.assume(
         user,
         spec["bounding"],
         spec["ambient"],
         no_new_privileges=spec["no_new_privs"],
-        one_user_only=situation.one_user_only,
+        one_user_only=context.one_user_only,
     )
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     try:

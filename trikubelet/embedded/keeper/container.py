@@ -34,7 +34,7 @@ START_ERROR_CODE = 128
 _RETRY = 0.01
 _LONGEST_RETRY = 2.0
 _LOOK_AGAIN = 0.001
-_PATIENCE_WITH_THE_REST = 5.0
+_OTHER_PROCESSES_TIMEOUT = 5.0
 
 
 class StartError(Exception):
@@ -112,7 +112,7 @@ class Container:
         stdin, stdout, stderr = self._open_streams()
 
         def run(report: int, status_channel: int | None) -> NoReturn:
-            situation = child.Situation(
+            context = child.ChildContext(
                 report=report,
                 stdin=stdin,
                 stdout=stdout,
@@ -128,7 +128,7 @@ class Container:
                 one_user_only=self._environment.abilities.one_user_only,
                 limits=self._environment.limits,
             )
-            child.run_container(self.spec, situation)
+            child.run_container(self.spec, context)
 
         try:
             self.process.spawn(
@@ -217,17 +217,17 @@ class Container:
     def send_signal(self, number: int) -> None:
         """Signal the container's first process. Raises ProcessLookupError when it has ended."""
         if number == signal.SIGKILL:
-            self._note_oom_kills()
+            self._record_oom_kills()
         self.process.send_signal(number)
 
     def kill(self) -> None:
         """End everything inside, now."""
-        self._note_oom_kills()
+        self._record_oom_kills()
         self.process.kill()
         if self.cgroup is not None and self.cgroup.can_kill():
             self.cgroup.kill()
 
-    def _note_oom_kills(self) -> None:
+    def _record_oom_kills(self) -> None:
         if self.state is RUNNING and self.cgroup is not None:
             self._oom_kills_before = self.cgroup.oom_kills()
 
@@ -240,7 +240,7 @@ class Container:
             self.process.kill()
 
     def _gone(self) -> None:
-        self._wait_for_the_rest(time.monotonic() + _PATIENCE_WITH_THE_REST)
+        self._wait_for_the_rest(time.monotonic() + _OTHER_PROCESSES_TIMEOUT)
 
     def _wait_for_the_rest(self, deadline: float) -> None:
         """Behind a killed reaper something may still be dying: the container has ended when its cgroup is empty.
@@ -338,7 +338,7 @@ def write_json(path: str, record: dict[str, Any]) -> None:
     os.replace(temporary, path)
 
 
-def bury(directory: str) -> bool:
+def reap(directory: str) -> bool:
     """Record the end of a container whose keeper died, and kill what is left of it. True if there was one."""
     try:
         with open(f"{directory}/run.json", encoding="utf-8") as file:

@@ -1,6 +1,6 @@
 """A command run inside a running container (CRI Exec and ExecSync).
 
-Its streams are pipes of whoever asked, or a terminal that is handed over: no byte of them passes through the keeper.
+Its streams are pipes of the caller, or a terminal that is handed over: no byte of them passes through the keeper.
 It has a cgroup of its own within the container's, so that it can be killed with all that it started.
 """
 
@@ -91,7 +91,7 @@ class Execution:
 
     def _child(self, spec: dict[str, Any], streams: dict[str, int]) -> Callable[[int, int | None], NoReturn]:
         def run(report: int, status_channel: int | None) -> NoReturn:
-            situation = child.Situation(
+            context = child.ChildContext(
                 report=report,
                 stdin=streams["stdin"],
                 stdout=streams["stdout"],
@@ -108,12 +108,12 @@ class Execution:
                 one_user_only=self._environment.abilities.one_user_only,
                 limits=self._environment.limits,
             )
-            child.run_command(spec, situation)
+            child.run_command(spec, context)
 
         return run
 
     def copy_of_terminal(self) -> int | None:
-        """The terminal's descriptor for whoever asked for it, to be closed by the caller; None without one.
+        """The terminal's descriptor, to be closed by the caller; None without one.
 
         One copy stays here. Otherwise the death of the agent would hang the terminal up: the command might end of that
         before it is killed, and what it started would count as left behind on purpose.

@@ -25,7 +25,7 @@ import time
 
 from trikubelet.embedded.keeper import linux, protocol
 from trikubelet.embedded.keeper.cgroups import Cgroups
-from trikubelet.embedded.keeper.container import bury, write_json
+from trikubelet.embedded.keeper.container import reap, write_json
 from trikubelet.embedded.keeper.environment import Environment
 from trikubelet.embedded.keeper.event_loop import EventLoop
 from trikubelet.embedded.keeper.logfile import Stamp
@@ -100,7 +100,7 @@ def _serve(root: str, ready: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     name = "trikubelet-" + hashlib.sha256(root.encode()).hexdigest()[:8]
     shared_memory = f"{SHARED_MEMORY}/{name}"
-    _bury_the_dead(root)
+    _reap_ended(root)
     remove_tree(shared_memory)
     abilities = find_abilities(root)
     cgroups = Cgroups(name)
@@ -150,11 +150,11 @@ def _redirect(root: str) -> None:
     print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "keeper", os.getpid(), "starts", flush=True)
 
 
-def _bury_the_dead(root: str) -> None:
+def _reap_ended(root: str) -> None:
     folder = f"{root}/containers"
     if os.path.isdir(folder):
         for container in os.listdir(folder):
-            if bury(f"{folder}/{container}"):
+            if reap(f"{folder}/{container}"):
                 print(f"container {container} lost its keeper", flush=True)
 
 

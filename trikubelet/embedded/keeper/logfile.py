@@ -103,7 +103,7 @@ class LogFile:
     def write(self, records: bytes) -> None:
         if self._descriptor < 0 or not records:
             return
-        if self._dropped and not self._note_dropped():
+        if self._dropped and not self._record_dropped():
             self._dropped += len(records)
             return
         self._put(records)
@@ -121,7 +121,7 @@ class LogFile:
     def close(self) -> None:
         if self._descriptor >= 0:
             if self._dropped:
-                self._note_dropped()
+                self._record_dropped()
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -139,7 +139,7 @@ class LogFile:
             view = view[written:]
         return True
 
-    def _note_dropped(self) -> bool:
+    def _record_dropped(self) -> bool:
         dropped, self._dropped = self._dropped, 0
         note = f" stderr F trikubelet: {dropped} bytes of this log were dropped: {self._why}\n".encode()
         if self._put(self._stamp.now() + note):

@@ -65,7 +65,7 @@ class Forker:
 def _fork_elsewhere(namespace: int, folder: int | None) -> int:
     """Fork into another process's PID namespace.
 
-    Whoever enters one for its children may not be allowed back (in a user namespace, to the host's). So a process in
+    A process that enters one may not be allowed back (in a user namespace, to the host's). So a process in
     between enters it, and makes the child not its own but a sibling: a child of this process.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -218,7 +218,7 @@ class Process:
         self._report = None
         self._on_ready()
 
-    def _hear_last_words(self) -> None:
+    def _receive_rest(self) -> None:
         while self._report is not None:
             if not self._report_ready(0):
                 self._report_finished()
@@ -250,7 +250,7 @@ class Process:
         pid, status = os.waitpid(self.child, os.WNOHANG)
         if pid == 0:
             return
-        self._hear_last_words()
+        self._receive_rest()
         if self._status is not None:
             self._read_last_status()
             status = signal.SIGKILL

@@ -86,7 +86,7 @@ class Server:
             "shutdown": self._shutdown,
         }
         self._loop.watch(listener.fileno(), self._accept)
-        self._loop.after(_LOOK_AT_ROOT_EVERY, self._look_around)
+        self._loop.after(_LOOK_AT_ROOT_EVERY, self._inspect_containers)
 
     # -- connections -------------------------------------------------------------------------------------------------
 
@@ -341,9 +341,9 @@ class Server:
         if self._ending and not self._alive():
             self._loop.stop()
 
-    def _look_around(self) -> None:
+    def _inspect_containers(self) -> None:
         """End when the runtime's folder is gone, or when nobody has needed this process for a while."""
-        self._loop.after(_LOOK_AT_ROOT_EVERY, self._look_around)
+        self._loop.after(_LOOK_AT_ROOT_EVERY, self._inspect_containers)
         if os.fstat(self._root_descriptor).st_nlink == 0:
             print("the runtime's folder was deleted: ending all containers", file=sys.stderr, flush=True)
             self._ending = True

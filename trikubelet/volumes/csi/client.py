@@ -7,22 +7,22 @@ what a driver says is freed of every secret that it was told before anybody sees
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
-from trikubelet.csi import v1
-from trikubelet.measures import Histograms
+from trikubelet.rpc.csi import v1
+from trikubelet.telemetry.metrics import Histograms
 from trikubelet.volumes.csi.rules import TOKENS_KEY
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Iterable
 
-    from trikubelet.cri.caller import CallChannel
+    from trikubelet.rpc.cri.caller import CallChannel, StubMethod
 
 CALL_TIMEOUT: Final = 120.0
 """Seconds (kubelet: `csiTimeout`)."""
@@ -72,10 +72,6 @@ class NodeInfo:
     topology: Mapping[str, str]
 
 
-class _Method(Protocol[Reply_co]):
-    def __call__(self, request: Any, /, *, timeout: float | None) -> Awaitable[Reply_co]: ...
-
-
 class NodeClient:
     """A driver's Node service over a running channel. Every method raises CSIError and may be cancelled; the driver is
     told, but may have done the work."""
@@ -89,7 +85,7 @@ class NodeClient:
         durations: Histograms | None = None,
     ) -> None:
         """`durations`: where calls of this driver are counted, in seconds, by driver, call and code."""
-        self._stub = v1.NodeStub(cast(Any, channel))
+        self._stub = v1.NodeStub(cast("Any", channel))
         self._timeout = timeout
         self._driver = driver
         self._durations = Histograms() if durations is None else durations
@@ -188,7 +184,7 @@ class NodeClient:
     async def _call(
         self,
         rpc: str,
-        method: _Method[Reply],
+        method: StubMethod[Reply],
         request: object,
         *,
         secrets: Iterable[str] = (),

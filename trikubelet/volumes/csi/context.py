@@ -8,32 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.volume_objects import PodCredentials, StorageObjects
 from trikubelet.volumes.csi import rules
 from trikubelet.volumes.csi.client import Capabilities, CSIError, NodeClient
 from trikubelet.volumes.csi.drivers import Drivers
 from trikubelet.volumes.csi.paths import PLUGIN
 from trikubelet.volumes.errors import TransientVolumeError, VolumeError
-from trikubelet.volumes.objects import PodCredentials, StorageObjects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from trikubelet.api import CSIDriver, Pod, Secret, SecretReference
+    from trikubelet.api import CSIDriver, Pod, SecretReference
+    from trikubelet.kube_client.volume_objects import Token
     from trikubelet.volumes.csi.rules import Source
-    from trikubelet.volumes.objects import Token
-
-
-class Secrets(Protocol):
-    """Reads a Secret from the API server, anew each time: no pod refers to those of persistent volumes."""
-
-    async def secret(self, namespace: str, name: str) -> Secret:
-        """Raises `runtime.objects.ObjectError`."""
-        ...
 
 
 @attrs.frozen
@@ -54,7 +46,6 @@ class CallContext:
     node: str
     drivers: Drivers
     storage: StorageObjects
-    secrets: Secrets
     credentials: PodCredentials
 
     @asynccontextmanager
@@ -109,7 +100,7 @@ class CallContext:
             return {}
         where = f"{reference.namespace}/{reference.name}"
         try:
-            secret = await self.secrets.secret(reference.namespace, reference.name)
+            secret = await self.storage.secret(reference.namespace, reference.name)
         except ObjectError as error:
             raise TransientVolumeError(volume, f"fetching {field} {where} failed: {error}") from error
         values: dict[str, str] = {}

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from trikubelet.grpc import Channel, open_unix_channel
-from trikubelet.logs import get_logger
-from trikubelet.measures import Histograms
+from trikubelet.broadcast import Broadcast
+from trikubelet.rpc.grpc import Channel, open_unix_channel
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Histograms
 from trikubelet.volumes.csi.client import CALL_TIMEOUT, NodeClient
 from trikubelet.volumes.errors import TransientVolumeError
-from trikubelet.volumes.measures import STORAGE_BOUNDS
+from trikubelet.volumes.metrics import STORAGE_BOUNDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -46,7 +47,8 @@ class Drivers:
         """Seconds of calls, by driver, call and code."""
         self._drivers: dict[str, Driver] = {}
         self._arrivals: dict[str, trio.Event] = {}
-        self._listeners: list[Callable[[str], None]] = []
+        self.changes: Broadcast[str] = Broadcast()
+        """Names of drivers that came, moved or went."""
 
     def add(self, driver: Driver) -> None:
         """The driver can be used from now on. One of the same name is replaced."""
@@ -55,7 +57,7 @@ class Drivers:
         self._drivers[driver.name] = driver
         log.info("CSI driver registered", driver=driver.name, endpoint=driver.endpoint, version=driver.version)
         self._arrivals.pop(driver.name, trio.Event()).set()
-        self._tell(driver.name)
+        self.changes.send(driver.name)
 
     def remove(self, name: str, endpoint: str) -> None:
         """The driver at this endpoint is gone. Nothing happens when another has taken its name meanwhile."""
@@ -64,7 +66,7 @@ class Drivers:
             return
         del self._drivers[name]
         log.info("CSI driver gone", driver=name, endpoint=endpoint)
-        self._tell(name)
+        self.changes.send(name)
 
     def get(self, name: str) -> Driver | None:
         return self._drivers.get(name)
@@ -78,10 +80,6 @@ class Drivers:
             await self._arrivals.setdefault(name, trio.Event()).wait()
         return driver
 
-    def subscribe(self, listener: Callable[[str], None]) -> None:
-        """`listener` is called synchronously with the name of a driver that came, moved or went."""
-        self._listeners.append(listener)
-
     @asynccontextmanager
     async def client(self, name: str, *, volume: str = "") -> AsyncIterator[NodeClient]:
         """The driver's Node service, connected with the first call. Raises TransientVolumeError when no such driver
@@ -92,7 +90,3 @@ class Drivers:
             raise TransientVolumeError(volume, what)
         async with self._connect(driver.endpoint) as channel:
             yield NodeClient(channel, timeout=self._timeout, driver=name, durations=self.durations)
-
-    def _tell(self, name: str) -> None:
-        for listener in self._listeners:
-            listener(name)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
-from trikubelet.logs import get_logger
+from trikubelet.linux.mounter import Mounter
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.csi import rules, vol_data
 from trikubelet.volumes.csi.vol_data import VolumeData, VolumeDataError
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
-from trikubelet.volumes.mounter import Mounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trikubelet.api import CSIPersistentVolumeSource, ObjectMeta, PersistentVolume, PersistentVolumeSpec
 from trikubelet.api.persistent_volumes import VOLUME_MODE_BLOCK, VOLUME_MODE_FILESYSTEM
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.csi import vol_data
 from trikubelet.volumes.csi.paths import PLUGIN, devices_directory, plugin_directory
 from trikubelet.volumes.csi.vol_data import VolumeData, VolumeDataError

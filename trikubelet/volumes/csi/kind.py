@@ -2,7 +2,7 @@
 
 Two calls make a volume: the driver stages it once for the node, if it can, and publishes it for each pod. Before each
 of them, vol_data.json says what is about to be done; after its undoing, vol_data.json goes. A call whose outcome is not
-known leaves everything as it is, and the volume uncertain: whoever asked tries again or undoes it.
+known leaves everything as it is, and the volume uncertain: the caller tries again or undoes it.
 
 Raw block volumes go the same way, with other paths (`block`).
 """
@@ -18,11 +18,11 @@ import trio
 from grpclib.const import Status
 
 from trikubelet.api import CSIVolumeSource, Volume
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.csi import paths, rules, vol_data
 from trikubelet.volumes.csi.block import BlockVolumes
 from trikubelet.volumes.csi.client import CSIError
-from trikubelet.volumes.csi.context import CallContext, Secrets
+from trikubelet.volumes.csi.context import CallContext
 from trikubelet.volumes.csi.folders import Folders
 from trikubelet.volumes.csi.found import persistent_spec, staged_volumes
 from trikubelet.volumes.csi.rules import Capability
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
     from trikubelet.api import CSIDriver, Quantity
     from trikubelet.clock import WallClock
-    from trikubelet.csi import v1
-    from trikubelet.events import EventRecorder
+    from trikubelet.kube_client.volume_objects import PodCredentials, StorageObjects
+    from trikubelet.linux.mounter import Mounter
+    from trikubelet.rpc.csi import v1
+    from trikubelet.telemetry.events import EventRecorder
     from trikubelet.volumes.csi.client import NodeClient
     from trikubelet.volumes.csi.drivers import Drivers
     from trikubelet.volumes.csi.rules import Source
     from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.model import SetUpRequest, VolumeUsage
-    from trikubelet.volumes.mounter import Mounter
-    from trikubelet.volumes.objects import PodCredentials, StorageObjects
 
 REPUBLISH_PERIOD: Final = 60.0
 REPUBLISH_JITTER: Final = 0.5
@@ -73,19 +73,19 @@ class CSIKind:
         disk: Disk,
         mounter: Mounter,
         storage: StorageObjects,
-        secrets: Secrets,
         credentials: PodCredentials,
         recorder: EventRecorder,
         clock: WallClock,
         rng: random.Random,
     ) -> None:
+        """Those ten are the collaborators of all its operations; the ones about drivers go on in a `CallContext`."""
         self._root = root
         self._disk = disk
         self._folders = Folders(disk, mounter)
         self._recorder = recorder
         self._clock = clock
         self._rng = rng
-        self._context = CallContext(node, drivers, storage, secrets, credentials)
+        self._context = CallContext(node, drivers, storage, credentials)
         self._block = BlockVolumes(root, self._folders, self._context)
 
     # What can be told of a volume without its driver

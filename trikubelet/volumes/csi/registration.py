@@ -3,7 +3,7 @@
 
 A driver that may be used is put among the `Drivers` at once, so that volumes that are on the node already can be served
 while the API server is away. Then it is asked what it calls this node, where in its topology the node is and how many
-volumes the node can take (NodeGetInfo), and the cluster is told (`node.csi_drivers`). Only then it is registered.
+volumes the node can take (NodeGetInfo), and the cluster is told (`volumes.csi.node_info`). Only then it is registered.
 
 Some drivers' limits change while they run: a CSIDriver object may ask to look again every few seconds.
 """
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.logs import get_logger
-from trikubelet.node.csi_drivers import DriverEntryError, DriverOnNode
+from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.plugins.handlers import PluginRefusedError
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.csi.client import CSIError
 from trikubelet.volumes.csi.drivers import Driver
+from trikubelet.volumes.csi.node_info import DriverEntryError, DriverOnNode
 from trikubelet.volumes.errors import TransientVolumeError
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
-    from trikubelet.node.csi_drivers import DriverEntries
+    from trikubelet.kube_client.volume_objects import StorageObjects
     from trikubelet.plugins.handlers import Plugin
     from trikubelet.volumes.csi.drivers import Drivers
-    from trikubelet.volumes.objects import StorageObjects
+    from trikubelet.volumes.csi.node_info import DriverEntries
 
 PLUGIN_TYPE: Final = "CSIPlugin"
 MAJOR: Final = 1
@@ -84,7 +84,6 @@ class CSIRegistration:
         self._storage = storage
         self._registered: dict[str, Plugin] = {}
         self._updates: dict[str, _Updates] = {}
-        self._change = trio.Event()
 
     def validate(self, plugin: Plugin) -> None:
         """Refuses what speaks no version that we know, and a name that another driver has, unless it is newer."""
@@ -130,13 +129,11 @@ class CSIRegistration:
         task_status.started()
         if self._storage is None or self._entries is None:
             return
-        self._drivers.subscribe(self._changed)
-        self._storage.on_csi_driver(self._changed)
-        async with trio.open_nursery() as nursery:
-            while True:
-                self._change = trio.Event()
+        with self._drivers.changes.subscribe().also(self._storage.csi_driver_changes) as changes:
+            async with trio.open_nursery() as nursery:
                 self._follow_periods(nursery)
-                await self._change.wait()
+                async for _ in changes:
+                    self._follow_periods(nursery)
 
     def _follow_periods(self, nursery: trio.Nursery) -> None:
         wanted = {name: period for name in self._drivers.names() if (period := self._period(name))}
@@ -162,9 +159,6 @@ class CSIRegistration:
         except ObjectError:
             return None
         return None if driver is None else driver.spec.node_allocatable_update_period_seconds
-
-    def _changed(self, _name: str) -> None:
-        self._change.set()
 
     async def _info(self, name: str) -> DriverOnNode:
         """Raises CSIError; TransientVolumeError when the driver is gone."""

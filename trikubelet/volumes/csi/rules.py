@@ -27,7 +27,7 @@ from trikubelet.api.persistent_volumes import (
     READ_WRITE_ONCE_POD,
 )
 from trikubelet.api.timestamps import format_time
-from trikubelet.csi import v1
+from trikubelet.rpc.csi import v1
 from trikubelet.volumes.csi.paths import PLUGIN
 from trikubelet.volumes.errors import TransientVolumeError, VolumeError
 from trikubelet.volumes.model import VolumeUsage
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from trikubelet.api import CSIDriver, Pod
+    from trikubelet.kube_client.volume_objects import Token
     from trikubelet.volumes.model import VolumeSpec
-    from trikubelet.volumes.objects import Token
 
 TOKENS_KEY: Final = "csi.storage.k8s.io/serviceAccount.tokens"
 _POD_INFO: Final = "csi.storage.k8s.io/"

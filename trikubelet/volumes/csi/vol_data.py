@@ -22,11 +22,10 @@ from trikubelet.volumes.csi.paths import VOL_DATA
 from trikubelet.volumes.layout import DIRECTORY_MODE
 
 if TYPE_CHECKING:
-    from trikubelet.volumes.mounter import Mounter
+    from trikubelet.linux.mounter import Mounter
 
 _NEW: Final = f".{VOL_DATA}.new"
 
-PERSISTENT: Final = "Persistent"
 EPHEMERAL: Final = "Ephemeral"
 
 

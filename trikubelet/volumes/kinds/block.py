@@ -16,12 +16,12 @@ from typing import Final
 
 import attrs
 
+from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes import layout
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.node_kind import telling
 from trikubelet.volumes.kinds.programs import run_program
-from trikubelet.volumes.mounter import Mounter
 
 LOSETUP: Final = "losetup"
 DEADLINE: Final = 60.0

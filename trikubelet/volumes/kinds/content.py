@@ -22,15 +22,15 @@ import trio
 
 from trikubelet.api import Quantity
 from trikubelet.clock import WallClock
-from trikubelet.logs import get_logger
-from trikubelet.runtime.objects import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.volume_objects import PodCredentials, WatchedObjects
+from trikubelet.linux.mounter import Mounter
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.wrapped_folder import WrappedFolder
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
-from trikubelet.volumes.mounter import Mounter
-from trikubelet.volumes.objects import PodCredentials, WatchedObjects
 from trikubelet.volumes.payload.config_map import config_map_payload
 from trikubelet.volumes.payload.downward import downward_payload
 from trikubelet.volumes.payload.files import Payload, PayloadError

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trikubelet.api import Pod
+    from trikubelet.linux.mount_table import Mount
+    from trikubelet.linux.mounter import Mounter
     from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.model import SetUpRequest, VolumeUsage
-    from trikubelet.volumes.mount_table import Mount
-    from trikubelet.volumes.mounter import Mounter
     from trikubelet.volumes.stats import VolumeMeter
 
 MEMORY: Final = "Memory"

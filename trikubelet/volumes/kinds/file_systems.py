@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.programs import MissingProgramError, run_program
 

@@ -17,8 +17,8 @@ import attrs
 import trio
 
 from trikubelet.api import LocalVolumeSource, ObjectMeta, PersistentVolume, PersistentVolumeSpec
-from trikubelet.events import EventType
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.disk import FOREIGN_DEADLINE
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trikubelet.api import Quantity
-    from trikubelet.events import EventRecorder
+    from trikubelet.linux.mounter import Mounter
+    from trikubelet.telemetry.events import EventRecorder
     from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.model import SetUpRequest, VolumeUsage
-    from trikubelet.volumes.mounter import Mounter
     from trikubelet.volumes.stats import VolumeMeter
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class LocalKind(NodeKind):
         files, path = request.staging_path or await self.stage(request), self.path(uid, spec.inner_name)
         assert files is not None
         mounted = MountedVolume(spec, path, read_only=spec.read_only)
-        found = await self._foreign(spec.name, files, partial(self._look, files, path))
+        found = await self._foreign(spec.name, files, partial(self._inspect, files, path))
         if found.is_bound:
             return mounted
         await self._give(request, found)
@@ -209,7 +209,7 @@ class LocalKind(NodeKind):
         at.mkdir(mode=layout.DIRECTORY_MODE, parents=True, exist_ok=True)
         return not self._mounter.is_mount(at)
 
-    def _look(self, files: Path, path: Path) -> _Found:
+    def _inspect(self, files: Path, path: Path) -> _Found:
         table, pods = self._mounter.table(), layout.pods_directory(self._root)
         real = files.resolve(strict=True)
         others = [mount.point for mount in table.references(real) if mount.point.is_relative_to(pods)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.api import NFSVolumeSource, Volume
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from trikubelet.linux.mounter import Mounter
     from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.model import SetUpRequest, VolumeUsage
-    from trikubelet.volumes.mounter import Mounter
     from trikubelet.volumes.stats import VolumeMeter
 
 log = get_logger("volumes")

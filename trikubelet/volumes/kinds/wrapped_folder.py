@@ -14,9 +14,9 @@ from typing import Final
 
 import attrs
 
-from trikubelet.logs import get_logger
+from trikubelet.linux.mounter import Mounter
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
-from trikubelet.volumes.mounter import Mounter
 from trikubelet.volumes.removal import StillMountedError, remove_folder
 from trikubelet.volumes.sources import EMPTY_DIR
 

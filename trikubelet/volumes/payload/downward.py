@@ -10,8 +10,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.api.name_formats import qualified_name
-from trikubelet.runtime.downward import Addresses, amount_text, field_value
-from trikubelet.runtime.errors import ContainerConfigError
+from trikubelet.container.downward import Addresses, amount_text, field_value
+from trikubelet.container.errors import ContainerConfigError
 from trikubelet.volumes.payload.files import PayloadError, PayloadFile, as_bytes, mode_of_files
 from trikubelet.volumes.payload.names import clean_path
 

@@ -14,7 +14,7 @@ from trikubelet.volumes.payload.files import PayloadFile, mode_of_files
 
 if TYPE_CHECKING:
     from trikubelet.api import ClusterTrustBundleProjection, PodCertificateProjection, ServiceAccountTokenProjection
-    from trikubelet.volumes.objects import CertificateAndKey, Token
+    from trikubelet.kube_client.volume_objects import CertificateAndKey, Token
     from trikubelet.volumes.payload.files import Payload
 
 PRIVATE_MODE: Final = 0o600

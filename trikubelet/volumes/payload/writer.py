@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.logs import get_logger
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.payload.names import with_clean_paths
 from trikubelet.volumes.removal import remove_folder
 

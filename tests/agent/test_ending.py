@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+from structlog.testing import capture_logs
+
+from tests.forked import fork
+from tests.hanging_ends import HANGING
+from trikubelet.agent import ending
+from trikubelet.agent.ending import EXIT_SECOND_SIGNAL, TOLD_EVERY, Ending, until_ended
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import NoReturn
+
+    from trio.testing import MockClock
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
+    """That the process was about to leave by force, instead of it."""
+    event = trio.Event()
+    monkeypatch.setattr(ending, "_leave_soon", event.set)
+    return event
+
+
+async def send(number: signal.Signals = signal.SIGTERM) -> None:
+    signal.raise_signal(number)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def ended_by(
+    run: Callable[[Ending], Awaitable[int]], signals: int, *, runtime_started: bool = True
+) -> tuple[Ending, int]:
+    """How it ends when so many signals are sent."""
+    asked = Ending(runtime_started=runtime_started)
+    codes: list[int] = []
+
+    async def until() -> None:
+        codes.append(await until_ended(lambda: run(asked), asked))
+
+    with asked.by_signals(), trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until)
+            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(signals):
+                await send()
+    return asked, codes[0]
+
+
+async def orderly(asked: Ending) -> int:
+    await asked.asked.wait()
+    await trio.sleep(3)
+    return 7
+
+
+async def stubborn(_: Ending) -> int:
+    await trio.sleep_forever()
+
+
+async def test_the_first_signal_asks_and_what_runs_says_how_it_ended(
+    left: trio.Event, autojump_clock: MockClock
+) -> None:
+    asked, code = await ended_by(orderly, 1)
+    assert code == 7
+    assert not asked.insisted
+    assert not left.is_set()
+
+
+async def test_without_a_runtime_the_first_signal_ends_everything(left: trio.Event) -> None:
+    _, code = await ended_by(stubborn, 1, runtime_started=False)
+    assert code == 0
+    assert not left.is_set()
+
+
+@pytest.mark.parametrize("signals", [2, 3])
+async def test_the_second_signal_cancels_everything_and_leaves_by_force_if_need_be(
+    signals: int, left: trio.Event
+) -> None:
+    _, code = await ended_by(stubborn, signals)
+    assert code == EXIT_SECOND_SIGNAL
+    assert left.is_set()
+
+
+@pytest.mark.parametrize("runtime_started", [True, False])
+async def test_a_cleanup_that_hangs_keeps_nobody_from_the_second_signal(
+    runtime_started: bool, left: trio.Event
+) -> None:
+    async def hangs(_: Ending) -> int:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await left.wait()
+
+    _, code = await ended_by(hangs, 2, runtime_started=runtime_started)
+    assert code == EXIT_SECOND_SIGNAL
+
+
+async def fails(_: Ending) -> NoReturn:
+    try:
+        await trio.sleep_forever()
+    finally:
+        raise OSError("the runtime is away")
+
+
+async def test_what_fails_while_a_second_signal_ends_it_changes_no_exit_code(left: trio.Event) -> None:
+    with capture_logs() as lines:
+        _, code = await ended_by(fails, 2)
+    assert code == EXIT_SECOND_SIGNAL
+    assert [line["log_level"] for line in lines if "exc_info" in line] == ["error"]
+
+
+async def test_what_fails_otherwise_comes_out(left: trio.Event) -> None:
+    with pytest.RaisesGroup(pytest.RaisesGroup(OSError)):
+        await ended_by(fails, 1, runtime_started=False)
+
+
+async def test_handlers_are_as_before_afterwards(left: trio.Event) -> None:
+    before = [signal.getsignal(number) for number in ending.SIGNALS]
+    with Ending().by_signals():
+        assert [signal.getsignal(number) for number in ending.SIGNALS] != before
+    assert [signal.getsignal(number) for number in ending.SIGNALS] == before
+
+
+async def test_an_end_that_takes_long_tells_what_it_is_at(left: trio.Event, autojump_clock: MockClock) -> None:
+    async def slow(asked: Ending) -> int:
+        await asked.asked.wait()
+        asked.step = "waiting for the moon"
+        await trio.sleep(2.5 * TOLD_EVERY)
+        return 0
+
+    with capture_logs() as lines:
+        await ended_by(slow, 1)
+    told = [line for line in lines if line["event"] == "still ending"]
+    assert [line["step"] for line in told] == ["waiting for the moon"] * 2
+    [[wait], _] = [line["waits"] for line in told]
+    assert ".slow:" in wait
+
+
+@pytest.mark.parametrize("what", HANGING)
+def test_a_second_signal_ends_a_process_whatever_hangs(what: str) -> None:
+    reading, writing = os.pipe()
+    try:
+        process = fork("tests.hanging_ends", [what], stdout=writing, stderr=writing)
+    finally:
+        os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        assert told.readline() == b"ready\n"
+        # Two different ones: the kernel may make one of two that are the same.
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(PATIENCE) == EXIT_SECOND_SIGNAL, told.read()
+        finally:
+            process.kill()

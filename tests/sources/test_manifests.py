@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, parse_manifest, read_manifest
+
+POD = """apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}
+spec:
+  containers:
+  - name: main
+    image: localhost/host
+"""
+
+
+def names(text: str) -> list[str]:
+    manifest = parse_manifest(text.encode(), Path("/m/a.yaml"), "node")
+    assert manifest.problems == ()
+    return [entry.pod.metadata.name for entry in manifest.pods]
+
+
+def problems(text: str | bytes) -> list[str]:
+    raw = text if isinstance(text, bytes) else text.encode()
+    manifest = parse_manifest(raw, Path("/m/a.yaml"), "node")
+    assert manifest.pods == ()
+    return [str(problem) for problem in manifest.problems]
+
+
+def test_one_pod_is_read_with_its_defaults() -> None:
+    manifest = parse_manifest(POD.format(name="web").encode(), Path("/m/a.yaml"), "node")
+    pod = manifest.pods[0].pod
+    assert pod.full_name == "web-node_default"
+    assert pod.spec.restart_policy == "Always"
+    assert pod.spec.containers[0].image_pull_policy == "Always", "no tag means latest"
+
+
+def test_several_documents_and_a_pod_list_are_read_in_order() -> None:
+    items = "".join(
+        f"- metadata: {{name: {name}}}\n  spec: {{containers: [{{name: c, image: 'x:1'}}]}}\n" for name in ("c", "d")
+    )
+    text = POD.format(name="a") + "---\n# nothing\n---\n" + POD.format(name="b")
+    assert names(text + "---\napiVersion: v1\nkind: PodList\nitems:\n" + items) == [
+        "a-node",
+        "b-node",
+        "c-node",
+        "d-node",
+    ]
+
+
+def test_json_is_read() -> None:
+    assert names(
+        '{"apiVersion":"v1","kind":"Pod","metadata":{"name":"j"},"spec":{"containers":[{"name":"c","image":"x"}]}}'
+    ) == ["j-node"]
+
+
+def test_each_pod_knows_where_it_begins() -> None:
+    manifest = parse_manifest((POD.format(name="a") + "---\n" + POD.format(name="b")).encode(), Path("/m"), "node")
+    assert [entry.line for entry in manifest.pods] == [1, 10]
+
+
+def test_one_broken_document_makes_no_pod_of_the_file_new() -> None:
+    found = problems(
+        POD.format(name="a") + "---\n" + POD.format(name="b").replace("image: localhost/host", "image: ''")
+    )
+    assert found == ["/m/a.yaml:17: spec.containers[0].image: Required value"]
+
+
+def test_a_problem_in_a_list_names_its_item() -> None:
+    text = "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n  spec:\n    containers:\n    - name: c\n"
+    assert problems(text) == ["/m/a.yaml:7: items[0].spec.containers[0].image: Required value"]
+
+
+def test_one_name_twice_in_a_file_is_a_problem() -> None:
+    assert problems(POD.format(name="a") + "---\n" + POD.format(name="a")) == [
+        "/m/a.yaml:13: metadata.name: the pod a-node_default is defined in line 1 already"
+    ]
+
+
+def test_a_key_twice_is_a_problem() -> None:
+    assert problems(POD.format(name="a") + "    image: other\n") == [
+        "/m/a.yaml:9: spec.containers[0].image: the key is given twice in one mapping"
+    ]
+
+
+def test_another_kind_is_a_problem() -> None:
+    assert problems("apiVersion: apps/v1\nkind: Deployment\n") == [
+        "/m/a.yaml:2: kind: expected Pod or PodList, got Deployment: the agent runs pods only"
+    ]
+
+
+def test_all_problems_of_a_pod_are_named_at_once() -> None:
+    found = problems(POD.format(name="A_b").replace("image: localhost/host", "ports: [{containerPort: 99999}]"))
+    assert [problem.split(": ")[1] for problem in found] == [
+        "metadata.name",
+        "spec.containers[0].image",
+        "spec.containers[0].ports[0].containerPort",
+    ] or len(found) == 3
+
+
+def test_an_unknown_field_is_a_warning_with_its_line() -> None:
+    text = POD.format(name="a") + "    livenesProbe: {}\n"
+    manifest = parse_manifest(text.encode(), Path("/m/a.yaml"), "node")
+    assert len(manifest.pods) == 1
+    assert [str(warning) for warning in manifest.warnings] == [
+        "/m/a.yaml:9: spec.containers[0].livenesProbe: unknown field, it has no effect"
+    ]
+
+
+def test_a_file_that_is_too_large_is_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "big.yaml"
+    with path.open("wb") as file:
+        file.truncate(100 * 2**20)
+    manifest = read_manifest(path, "node")
+    assert [problem.message for problem in manifest.problems] == ["expected at most 10 MiB, got 100.0 MiB"]
+
+
+def test_the_size_limit_is_the_kubelets() -> None:
+    assert MAX_MANIFEST_SIZE == 10 * 1024 * 1024
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n\n", b"# only a comment\n", b"---\n---\n"])
+def test_a_file_without_a_pod_is_a_problem(raw: bytes) -> None:
+    assert problems(raw) == ["/m/a.yaml: the file holds no pod"]
+
+
+@pytest.mark.parametrize("uid", ["..", "a/../../b", "/etc", ".hidden", "x" * 300, "a\\nb"])
+def test_a_uid_that_could_name_another_folder_is_refused(uid: str) -> None:
+    raw = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: web, uid: "{uid}"}}
+spec: {{containers: [{{name: main, image: x}}]}}
+"""
+    (problem,) = problems(raw.encode())
+    assert "metadata.uid: Invalid value" in problem

@@ -1,0 +1,132 @@
+"""The part of an agent that has to do with devices of plugins (`trikubelet.node.devices`).
+
+It is there on every node with a disk: a plugin may come at any time. A simulated node has none, and answers that it has
+no devices.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trikubelet.admission.types import AllocationError
+from trikubelet.container.errors import ContainerConfigError
+from trikubelet.container.model import ContainerState
+from trikubelet.node.devices.model import DeviceResources
+from trikubelet.rpc.grpc import SocketInUseError
+from trikubelet.runtime.containers.container import no_extras
+from trikubelet.status.container_statuses import no_resource_health
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.agent.options import AgentOptions
+    from trikubelet.agent.overrides import Overrides
+    from trikubelet.agent.plugins import AgentPlugins
+    from trikubelet.api import Container, Pod, Quantity
+    from trikubelet.broadcast import Broadcast, Subscription
+    from trikubelet.node.devices.manager import DeviceManager
+    from trikubelet.pleg.cache import PodStatusCache
+    from trikubelet.pods.desired import DesiredPods
+    from trikubelet.runtime.containers.config import ContainerExtras
+    from trikubelet.status.container_statuses import ResourceHealthOf
+
+HEALTH_GATE: Final = "ResourceHealthStatus"
+NO_RESOURCES: Final = DeviceResources()
+
+
+class DeviceFolderError(Exception):
+    """Device plugins cannot be served. The text says why, and what to do."""
+
+
+class NodeDevices:
+    """What the agent's other parts ask. Each answers as the method of `DeviceManager` of the same name."""
+
+    def __init__(self, manager: DeviceManager | None, *, tells_health: bool = True) -> None:
+        self.manager = manager
+        self._tells_health = tells_health
+
+    async def run(self, cache: PodStatusCache, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Raises SocketInUseError and DeviceFolderError, perhaps in a group."""
+
+        def runs(uid: str, container: str) -> bool:
+            seen = cache.last_seen(uid)
+            found = None if seen is None else seen.find_container(container)
+            return found is not None and found.state is ContainerState.RUNNING
+
+        if self.manager is None:
+            task_status.started()
+            return
+        try:
+            await self.manager.run(runs, task_status=task_status)
+        except* SocketInUseError:
+            raise
+        except* OSError as group:
+            problem = "; ".join(str(error) for error in group.exceptions)
+            raise DeviceFolderError(
+                f"device plugins cannot be served: {problem}: make device-plugins in the root folder a folder that the "
+                "agent can write, or give another --root-dir"
+            ) from group
+
+    def problem(self, pod: Pod) -> str | None:
+        return None if self.manager is None else self.manager.problem(pod)
+
+    def allocatable_for(self, pod: Pod, allocatable: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+        return allocatable if self.manager is None else self.manager.allocatable_for(pod, allocatable)
+
+    def lacking(self, pod: Pod) -> frozenset[str]:
+        return frozenset() if self.manager is None else self.manager.lacking(pod)
+
+    async def allocate(self, pod: Pod) -> None:
+        if self.manager is not None:
+            await self.manager.allocate(pod)
+
+    async def extras(self, pod: Pod, container: Container) -> ContainerExtras:
+        """Raises ContainerConfigError: the container cannot be started now."""
+        if self.manager is None:
+            return await no_extras(pod, container)
+        try:
+            return await self.manager.extras(pod, container)
+        except AllocationError as error:
+            raise ContainerConfigError(str(error)) from None
+
+    def resources(self) -> DeviceResources:
+        return NO_RESOURCES if self.manager is None else self.manager.resources()
+
+    @property
+    def reset_extended(self) -> bool:
+        return self.manager is not None and self.manager.reset_extended
+
+    def follow_health(self) -> Subscription[str] | None:
+        """UIDs of pods whose `health` is another one; None where it is not told."""
+        return None if self.manager is None or not self._tells_health else self.manager.health_changed.subscribe()
+
+    def health(self, uid: str) -> ResourceHealthOf:
+        if self.manager is None or not self._tells_health:
+            return no_resource_health
+        return self.manager.health(uid)
+
+
+def node_devices(
+    options: AgentOptions, overrides: Overrides, pods: DesiredPods, plugins: AgentPlugins, changed: Broadcast[None]
+) -> NodeDevices:
+    """The devices of an agent's node. `changed` is told when they are others."""
+    if overrides.diskless and overrides.connect_plugins is None:
+        return NodeDevices(None)
+    from trikubelet.node.devices.manager import DeviceManager
+    from trikubelet.node.devices.server import FOLDER, PLUGIN_TYPE
+    from trikubelet.rpc.grpc import open_unix_channel
+
+    manager = DeviceManager(
+        options.root_dir / FOLDER,
+        active=pods.active_uids,
+        sources_ready=pods.sources_ready,
+        connect=overrides.connect_plugins or open_unix_channel,
+        changed=changed,
+    )
+    if not overrides.diskless:
+        plugins.add_handler(PLUGIN_TYPE, manager.plugin_handler)
+    return NodeDevices(manager, tells_health=options.configuration.feature_gates.get(HEALTH_GATE, True))

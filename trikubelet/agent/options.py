@@ -1,0 +1,185 @@
+"""What the command line and the configuration file say, and what the runtime manager is told of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+
+from trikubelet.api import Quantity, Taint
+from trikubelet.config.kubelet_configuration import MEMORY_QOS, KubeletConfiguration
+from trikubelet.linux.machine_facts import MachineFacts
+from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
+from trikubelet.pleg.sources import EnabledSources
+from trikubelet.runtime.gc.choice import ContainerGCPolicy
+from trikubelet.runtime.images.gc_choice import ImageGCPolicy
+from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
+from trikubelet.runtime.options import IDRange, RuntimeOptions
+from trikubelet.runtime.sandboxes.dns import cluster_servers
+
+EMBEDDED: Final = "embedded"
+LOG_SYMLINKS: Final = Path("/var/log/containers")
+"""Where log collectors look for containers' logs."""
+STARTS_AT_ONCE_PER_CPU: Final = 4
+USUAL_POD_LOGS: Final = Path("/var/log/pods")
+
+
+@attrs.frozen(kw_only=True)
+class NodeOptions:
+    """What flags say of the node."""
+
+    hostname: str = ""
+    """Empty: the node's name, as in the kubelet, which knows the host by no other."""
+    ips: tuple[IPv4Address | IPv6Address, ...] = ()
+    """`--node-ip`"""
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+    """`--node-labels`"""
+    taints: tuple[Taint, ...] = ()
+    """`--register-with-taints`"""
+    external_cloud: bool = False
+    reported_version: str = DEFAULT_KUBERNETES_VERSION
+    """The Kubernetes release that the node object names."""
+
+
+@attrs.frozen(kw_only=True)
+class ClusterOptions:
+    """How to reach the API server."""
+
+    kubeconfig: Path
+    """`in-cluster`: as the service account of this pod."""
+    cert_dir: Path
+    bootstrap_kubeconfig: Path | None = None
+
+
+@attrs.frozen(kw_only=True)
+class AgentOptions:
+    """What the command line and the configuration file say."""
+
+    configuration: KubeletConfiguration
+    configured: bool = True
+    """Whether a file says what this node is to be; without one the agent makes do with what the machine has."""
+    root_dir: Path
+    node_name: str
+    runtime_endpoint: str = EMBEDDED
+    """`embedded` or `unix:///path`."""
+    cluster: ClusterOptions | None = None
+    """None: an agent by itself."""
+    node: NodeOptions = NodeOptions()
+    image_endpoint: str | None = None
+    """None: the runtime's."""
+    manifests: Path | None = None
+    credential_provider_config: Path | None = None
+    """A CredentialProviderConfig, or a folder of them."""
+    credential_provider_bin_dir: Path | None = None
+    container_gc: ContainerGCPolicy = attrs.field(default=ContainerGCPolicy())
+    """Which ended containers are kept."""
+    user_ids: IDRange | None = None
+    """Users that pods with a namespace of their own may have; None: all that the kernel has."""
+    drain_on_exit: bool | None = None
+    """None: only with the embedded runtime, whose containers belong to this agent, and without a cluster, whose pods
+    shall live on."""
+    warnings: tuple[str, ...] = ()
+    flags: Mapping[str, str] = attrs.field(factory=dict)
+    """The command line's, by name without dashes, with those that have their defaults."""
+    log_format: Literal["text", "json"] = "text"
+    verbosity: int = 0
+
+    @property
+    def pleg_sources(self) -> EnabledSources:
+        """What the feature gates leave of them."""
+        gates = self.configuration.feature_gates
+        return EnabledSources(
+            pidfds=gates.get("PidfdPLEG", True),
+            events=gates.get("EventedPLEG", True),
+            relists=gates.get("GenericPLEG", True),
+        )
+
+    @property
+    def drains(self) -> bool:
+        if self.drain_on_exit is not None:
+            return self.drain_on_exit
+        return self.runtime_endpoint == EMBEDDED and self.cluster is None
+
+    @property
+    def socket(self) -> Path:
+        """Where the local API listens."""
+        return self.root_dir / "trikubelet.sock"
+
+
+def runtime_options(options: AgentOptions) -> RuntimeOptions:
+    """What the runtime manager is told. Reads facts of the machine; raises OSError where there is no /proc."""
+    configuration = options.configuration
+    pod_logs_dir = Path(configuration.pod_logs_dir)
+    machine = MachineFacts.read()
+    namespaces = configuration.user_namespaces
+    told = RuntimeOptions(
+        root_dir=options.root_dir,
+        machine=machine,
+        pod_logs_dir=pod_logs_dir,
+        legacy_log_symlinks_dir=_log_symlinks(options, pod_logs_dir),
+        node_name=options.node_name,
+        cluster_domain=configuration.cluster_domain,
+        cluster_dns=cluster_servers(configuration.cluster_dns)[0],
+        resolver_config=Path(configuration.resolv_conf) if configuration.resolv_conf else None,
+        cpu_cfs_quota=configuration.cpu_cfs_quota,
+        cpu_cfs_quota_period=round(configuration.cpu_cfs_quota_period.total_seconds() * 1e6),
+        single_process_oom_kill=bool(configuration.single_process_oom_kill),
+        seccomp_default=configuration.seccomp_default,
+        starts_at_once=STARTS_AT_ONCE_PER_CPU * len(os.sched_getaffinity(0)),
+        serialize_image_pulls=configuration.serialize_image_pulls,
+        max_parallel_image_pulls=configuration.max_parallel_image_pulls,
+        registry_pull_qps=configuration.registry_pull_qps,
+        registry_burst=configuration.registry_burst,
+        credential_verification_policy=configuration.image_pull_credentials_verification_policy,
+        preloaded_images_allowlist=configuration.preloaded_images_verification_allowlist,
+        allowed_unsafe_sysctls=configuration.allowed_unsafe_sysctls,
+        user_ids=options.user_ids,
+        max_pods=configuration.max_pods,
+        swap_behavior=configuration.memory_swap.swap_behavior or "NoSwap",
+        memory_qos=configuration.feature_gates.get(MEMORY_QOS, False),
+        memory_throttling_factor=configuration.memory_throttling_factor,
+        memory_reservation_policy=configuration.memory_reservation_policy,
+        allocatable_memory=_unreserved_memory(configuration, machine.memory_capacity),
+    )
+    if namespaces is not None and namespaces.ids_per_pod is not None:
+        told = attrs.evolve(told, ids_per_pod=namespaces.ids_per_pod)
+    longest_restart = configuration.crash_loop_back_off.max_container_restart_period
+    if longest_restart is None:
+        return told
+    return attrs.evolve(told, max_container_restart_period=longest_restart.total_seconds())
+
+
+def _unreserved_memory(configuration: KubeletConfiguration, capacity: int) -> int:
+    kept = (configuration.system_reserved, configuration.kube_reserved)
+    return max(capacity - sum(Quantity(amounts.get("memory", "0")).value() for amounts in kept), 0)
+
+
+def image_gc_policy(configuration: KubeletConfiguration) -> ImageGCPolicy:
+    """When images are garbage."""
+    return ImageGCPolicy(
+        high_threshold_percent=configuration.image_gc_high_threshold_percent,
+        low_threshold_percent=configuration.image_gc_low_threshold_percent,
+        min_age=configuration.image_minimum_gc_age.total_seconds(),
+        max_age=configuration.image_maximum_gc_age.total_seconds(),
+    )
+
+
+def log_rotation_policy(configuration: KubeletConfiguration) -> LogRotationPolicy:
+    """When logs are cut."""
+    return LogRotationPolicy(
+        max_size=Quantity(configuration.container_log_max_size).value(),
+        max_files=configuration.container_log_max_files,
+        max_workers=configuration.container_log_max_workers,
+        interval=configuration.container_log_monitor_interval.total_seconds(),
+    )
+
+
+def _log_symlinks(options: AgentOptions, pod_logs_dir: Path) -> Path | None:
+    """Only a node whose logs are in the usual place has the usual links: others would end up in one folder with it."""
+    if options.runtime_endpoint == EMBEDDED or pod_logs_dir != USUAL_POD_LOGS:
+        return None
+    return LOG_SYMLINKS

@@ -1,0 +1,58 @@
+"""Parts that replace those which an agent makes for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from random import Random
+
+import attrs
+
+from trikubelet.admission.types import Admission
+from trikubelet.agent.node import MachineView
+from trikubelet.allocation.store import AllocationStore
+from trikubelet.cgroups.interface import PodCgroups
+from trikubelet.node.eviction.model import UsageSource
+from trikubelet.node.shutdown.interface import Logind
+from trikubelet.pleg.exits import ExitTracker
+from trikubelet.pleg.pidfd import PidfdWatchers
+from trikubelet.pods.registry import PodWorkerRegistry
+from trikubelet.probes.types import Asker
+from trikubelet.rpc.cri.client import RuntimeClient
+from trikubelet.rpc.grpc import Channel
+from trikubelet.runtime.pod_files import PodFiles
+from trikubelet.sources.mux import PodSource
+from trikubelet.volumes.interface import PodVolumes
+
+
+@attrs.frozen(kw_only=True)
+class Overrides:
+    """Parts that replace those which an agent makes for itself: a simulated node has no disk and no kernel."""
+
+    sources: Sequence[PodSource] | None = None
+    """None: those that the options name."""
+    volumes: PodVolumes | None = None
+    pod_files: PodFiles | None = None
+    cgroups: PodCgroups | None = None
+    """None: the machine's, as the options say."""
+    diskless: bool = False
+    """No pull records, no credentials from files, no rotation of logs and no collection of images."""
+    connect_plugins: Callable[[Path], AbstractAsyncContextManager[Channel]] | None = None
+    """How device plugins are reached, by their sockets; None on a node without a disk: there are none."""
+    make_pidfds: Callable[[RuntimeClient, ExitTracker], PidfdWatchers] = PidfdWatchers
+    machine: MachineView = attrs.field(factory=MachineView)
+    admission: Admission | None = None
+    """None: the kubelet's rules."""
+    usage: UsageSource | None = None
+    """Who measures the node for eviction. None: the node's statistics; a diskless node has none, and evicts nobody."""
+    asker: Asker | None = None
+    """Who asks containers when they are probed."""
+    registry: PodWorkerRegistry | None = None
+    """The pod workers' phases, empty."""
+    open_allocations: Callable[[Path], AllocationStore] = AllocationStore.open
+    """Finds what an earlier agent wrote of pods' resources."""
+    rng: Random | None = None
+    """For the jitter of the pod workers."""
+    logind: Logind | None = None
+    """Who tells of shutdowns; a node without a disk has nobody else."""

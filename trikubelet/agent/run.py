@@ -1,0 +1,298 @@
+"""`trikubelet run`: an agent with everything around it: the lock, the embedded runtime, signals, the service manager.
+
+The first SIGINT or SIGTERM ends the agent. With `--drain-on-exit`, the default with the embedded runtime outside of
+clusters, every pod is ended gracefully first; otherwise pods run on, for the next agent to adopt. A second signal ends
+it at once (`ending.py`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from trikubelet import __version__
+from trikubelet.admission.sysctls import SysctlPatternError
+from trikubelet.agent.agent import Agent
+from trikubelet.agent.cluster_access import ClusterAccessError, OpenCluster, open_cluster
+from trikubelet.agent.devices import DeviceFolderError
+from trikubelet.agent.ending import Ending, until_ended
+from trikubelet.agent.node import ReservationError
+from trikubelet.agent.node_view import NodeView
+from trikubelet.agent.options import EMBEDDED, AgentOptions
+from trikubelet.agent.registry_access import RegistryAccessError
+from trikubelet.agent.resources import CgroupStartError
+from trikubelet.agent.server import AgentServer, ServerError
+from trikubelet.clock import SystemClock
+from trikubelet.linux import sd_notify
+from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.node.addresses import primary_address
+from trikubelet.node.oom.score import set_own_score
+from trikubelet.node.start_checks import StartCheckError, check_machine, set_kernel
+from trikubelet.node_api.listeners import PortError
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.rpc.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
+from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
+from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaceError, id_range_of_node
+from trikubelet.scopes import leaves
+from trikubelet.telemetry.logs import configure_logging, get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trikubelet.clock import WallClock
+    from trikubelet.kube_client.certificates.rotation import CertificateManager
+    from trikubelet.kube_client.types import ApiClient
+
+log = get_logger("agent")
+
+START_TIMEOUT: Final = 5.0
+"""Seconds that an agent asked to end its pods may still take to start: before, it does not know them."""
+EXIT_PODS_LEFT: Final = 1
+EXIT_CANNOT_START: Final = 1
+EXIT_IN_USE: Final = 2
+
+
+class StartError(Exception):
+    """Something that the agent needs could not be started. The text says what, and what to do."""
+
+
+class RootFolderInUseError(Exception):
+    """Another agent works on this root folder."""
+
+
+def run_agent(options: AgentOptions) -> int:
+    """Run an agent until a signal ends it. Returns the exit code."""
+    configure_logging(options.log_format, options.verbosity)
+    if options.runtime_endpoint != EMBEDDED:  # whose containers would inherit the limit
+        _take_all_descriptors()
+    with ExitStack() as stack:
+        try:
+            options.root_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+            lock_root_folder(options.root_dir, stack)
+        except RootFolderInUseError as error:
+            log.error(str(error))
+            return EXIT_IN_USE
+        except OSError as error:
+            log.error(f"cannot use {options.root_dir} as root folder: {error}: give another --root-dir")
+            return EXIT_CANNOT_START
+        try:
+            return trio.run(_run, options)
+        except BaseExceptionGroup as group:
+            kinds = (StartError, CgroupStartError, SocketInUseError, PortError, DeviceFolderError)
+            expected, unexpected = group.split(kinds)
+            if expected is None or unexpected is not None:
+                raise
+            for leaf in leaves(expected):
+                log.error(str(leaf))
+            return EXIT_CANNOT_START
+
+
+def _take_all_descriptors() -> None:
+    """Every running container takes one, for its pidfd: more than the usual limit of programs allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def lock_root_folder(root_dir: Path, stack: ExitStack) -> None:
+    """Take the folder for this process until `stack` closes: two agents on one would undo each other's work.
+
+    Raises RootFolderInUseError when another agent has it. The kernel lets go of the lock however we end.
+    """
+    lock = stack.enter_context((root_dir / "trikubelet.lock").open("a+"))
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        raise RootFolderInUseError(
+            f"an agent (pid {lock.read().strip() or 'unknown'}) already works in {root_dir}: "
+            "end it, or give this one another --root-dir"
+        ) from None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+
+
+async def _run(options: AgentOptions) -> int:
+    for warning in options.warnings:
+        log.warning(warning)
+    log.info("starting", version=__version__, node=options.node_name, root_dir=str(options.root_dir))
+    ending = Ending()
+    with ending.by_signals():
+        code = await until_ended(partial(_run_until, options, ending), ending)
+    log.info("ended", exit_code=code)
+    return code
+
+
+async def _run_until(options: AgentOptions, ending: Ending) -> int:
+    clock = SystemClock()
+    started_at = clock.now()
+    _check_machine(options)
+    # The embedded keeper, with which all containers would end, inherits it.
+    unprotected = set_own_score(options.configuration.oom_score_adj)
+    async with (
+        _cluster(options, clock) as cluster,  # first: a kubeconfig that cannot be used starts nothing
+        _connected_runtime(options) as runtime,
+        trio.open_nursery() as nursery,
+    ):
+        ending.runtime_started = True
+        timeout = options.configuration.runtime_request_timeout.total_seconds()
+        runtime_client = RuntimeClient(runtime.channel, timeout=timeout)
+        image_client = ImageClient(runtime.image_channel, timeout=timeout)
+        agent = await _agent(options, runtime_client, image_client, None if cluster is None else cluster.client, clock)
+        view = NodeView(agent, runtime.import_archive, started_at=started_at)
+        await nursery.start(view.run)
+        server = _server(agent, view, None if cluster is None else cluster.certificate)
+        await nursery.start(server.run)
+        if unprotected is not None:
+            log.warning(unprotected)
+        set_kernel(options.configuration)
+        starting = trio.CancelScope()
+        nursery.start_soon(_cancel_when, ending.asked, starting, START_TIMEOUT if options.drains else 0)
+        with starting:
+            await nursery.start(agent.run)
+            sd_notify.notify("READY=1")
+            # A runtime that is away is no reason to restart the agent: only its own loop counts.
+            nursery.start_soon(sd_notify.watchdog, lambda: view.health()["syncloop"] is None)
+            await ending.asked.wait()
+        sd_notify.notify("STOPPING=1")
+        started = not starting.cancelled_caught
+        ending.step = "ending pods"
+        left = await agent.drain() if options.drains and started else frozenset()
+        ending.step = "finishing answers"
+        await server.shutdown()
+        ending.step = "cancelling what goes on"
+        nursery.cancel_scope.cancel()
+        if left:
+            log.error("pods did not end in time", uids=sorted(left))
+        return EXIT_PODS_LEFT if left else 0
+    raise AssertionError("unreachable")
+
+
+def _check_machine(options: AgentOptions) -> None:
+    """Raises StartError when it is not one to start on."""
+    try:
+        check_machine(options.configuration)
+    except StartCheckError as error:
+        raise StartError(str(error)) from error
+
+
+async def _agent(
+    options: AgentOptions,
+    runtime_client: RuntimeClient,
+    image_client: ImageClient,
+    api_client: ApiClient | None,
+    clock: WallClock,
+) -> Agent:
+    """Raises StartError when it cannot be what the options say."""
+    namespaces = options.configuration.user_namespaces
+    ids_per_pod = DEFAULT_IDS_PER_POD if namespaces is None else namespaces.ids_per_pod or DEFAULT_IDS_PER_POD
+    try:
+        user_ids = await id_range_of_node(ids_per_pod)
+        found = attrs.evolve(options, user_ids=user_ids)
+        return Agent(found, runtime_client, image_client, clock=clock, api_client=api_client)
+    except (
+        ReservationError,
+        UserNamespaceError,
+        SysctlPatternError,
+        RegistryAccessError,
+        CheckpointError,
+        CgroupStartError,
+    ) as error:
+        raise StartError(str(error)) from error
+
+
+def _server(agent: Agent, view: NodeView, client_certificate: CertificateManager | None) -> AgentServer:
+    """Raises StartError when it cannot be served what the options say."""
+    try:
+        return AgentServer(agent, view, client_certificate=client_certificate)
+    except ServerError as error:
+        raise StartError(str(error)) from error
+
+
+@asynccontextmanager
+async def _cluster(options: AgentOptions, clock: WallClock) -> AsyncIterator[OpenCluster | None]:
+    """Raises StartError when the kubeconfig cannot be used."""
+    try:
+        async with open_cluster(options, clock) as cluster:
+            yield cluster
+    except ClusterAccessError as error:
+        raise StartError(str(error)) from error
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope, delay: float) -> None:
+    await event.wait()
+    await trio.sleep(delay)
+    scope.cancel()
+
+
+@attrs.frozen
+class _Runtime:
+    """A runtime to work with, and what only the embedded one offers."""
+
+    channel: Channel
+    image_channel: Channel
+    import_archive: Callable[[Path], Awaitable[Sequence[str]]] | None = None
+
+
+@asynccontextmanager
+async def _connected_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
+    if options.runtime_endpoint == EMBEDDED:
+        async with _embedded_runtime(options) as runtime:
+            yield runtime
+        return
+    async with open_unix_channel(socket_path(options.runtime_endpoint)) as channel:
+        if options.image_endpoint in (None, options.runtime_endpoint):
+            yield _Runtime(channel, channel)
+            return
+        async with open_unix_channel(socket_path(options.image_endpoint)) as image_channel:
+            yield _Runtime(channel, image_channel)
+
+
+@asynccontextmanager
+async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
+    """The embedded runtime in this process, behind the same gRPC as any other.
+
+    After a drain the keeper ends with it; otherwise it goes on with its containers, and the next agent finds it.
+    """
+    from trikubelet.embedded.keeper_client import KeeperStartError
+    from trikubelet.embedded.runtime import EmbeddedRuntime
+
+    given = next((str(ip) for ip in options.node.ips if not ip.is_unspecified), None)
+    node_ip = given or primary_address()
+    runtime = EmbeddedRuntime(options.root_dir / "runtime", clock=SystemClock(), node_ip=node_ip)
+    async with trio.open_nursery() as nursery:
+        try:
+            await nursery.start(runtime.run)
+        except KeeperStartError as error:
+            raise StartError(f"{error}: `trikubelet check` tells what this machine lacks") from error
+        server = Server(runtime.handlers)
+
+        async def connect() -> UnixStream:
+            ours, theirs = socket.socketpair()
+            nursery.start_soon(server.serve_stream, UnixStream(theirs))
+            return UnixStream(ours)
+
+        async with Channel(connect) as channel:
+            yield _Runtime(channel, channel, runtime.images.import_archive)
+        if options.drains:
+            await runtime.shutdown()
+        nursery.cancel_scope.cancel()
+
+
+def socket_path(endpoint: str) -> Path:
+    """The path in `unix:///path`. Raises ValueError for anything else."""
+    parts = urlsplit(endpoint)
+    if parts.scheme != "unix" or parts.netloc or not parts.path.startswith("/"):
+        raise ValueError(f"expected unix:///path/to/socket as runtime endpoint, got {endpoint!r}")
+    return Path(parts.path)

@@ -1,0 +1,220 @@
+"""What an agent serves: its ports, its unix socket, the certificate that it shows, and who may ask what.
+
+    unix socket   ROOT/trikubelet.sock: the command line's; a client that may open it may do everything
+    node          10250, TLS: the API server, metrics collectors; authentication and authorization before every route
+    read-only     off by default: the little that anybody may know
+    health        127.0.0.1:10248: whether the process answers
+    pod resources ROOT/pod-resources/kubelet.sock: what monitors of devices ask
+
+All have the same handlers (`node_api.node_api`); what they ask of the agent, they ask through `NodeView`. What is
+needed only for a port or a scrape (OpenSSL, the metrics library) is imported by who first needs it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from trikubelet.http.counted import counted
+from trikubelet.http.messages import AnyResponse, HTTPError, Request
+from trikubelet.http.server import HttpServer
+from trikubelet.metrics.health_checks import HealthChecks
+from trikubelet.metrics.http_requests import READ_ONLY, READ_WRITE, RequestCounts
+from trikubelet.node.podresources.providers import NO_PROVIDERS, Providers
+from trikubelet.node.podresources.server import FOLDER, SOCKET, PodResourcesServer
+from trikubelet.node_api.handlers.exposition import Exposition, ScrapedPage, metrics_page, summary_page, text_page
+from trikubelet.node_api.handlers.health import NODE_CHECKS, liveness
+from trikubelet.node_api.handlers.streams import StreamHandlers
+from trikubelet.node_api.listeners import NodeListeners, Port, node_ports
+from trikubelet.node_api.local_api import local_api
+from trikubelet.node_api.node_api import Parts, Switches, node_api, read_only_api
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trikubelet.agent.agent import Agent
+    from trikubelet.agent.node_view import NodeView
+    from trikubelet.http.messages import Handler
+    from trikubelet.http.routing import Router
+    from trikubelet.kube_client.certificates.rotation import CertificateManager
+    from trikubelet.kube_client.certificates.serving import ServingCertificate
+    from trikubelet.metrics.exposition import AgentMetrics, Page
+    from trikubelet.node_api.auth.build import NodeAuth
+
+log = get_logger("server")
+
+SHUTDOWN_GRACE: Final = 2.0
+"""Seconds for answers in progress when the agent ends: who follows a log is cut off then."""
+
+
+class ServerError(Exception):
+    """The node's API cannot be served as the configuration says. The text tells what to change."""
+
+
+class AgentServer:
+    """Everything that an agent serves. `run` it; it may be started before the agent, and says then what it knows.
+
+    Raises ServerError for a configuration that nobody could be served with.
+    """
+
+    def __init__(self, agent: Agent, view: NodeView, *, client_certificate: CertificateManager | None = None) -> None:
+        """`client_certificate` renews what the node shows to the API server; only its metrics are of interest here."""
+        self._agent = agent
+        self._view = view
+        self._client_certificate = client_certificate
+        self._requested_certificate: CertificateManager | None = None
+        self._configuration = agent.options.configuration
+        self._requests = RequestCounts()
+        self._health = HealthChecks(self._health_checks)
+        self._metrics: AgentMetrics | None = None
+        self._auth = self._make_auth()
+        self._certificate = None if self._auth is None else self._make_certificate()
+        self._parts = Parts(
+            streams=StreamHandlers(view, count=self._requests.websocket),
+            exposition=self._exposition(),
+        )
+        clock = agent.clock
+        everything = node_api(view, self._parts, Switches(), clock)
+        self._local = HttpServer(local_api(view, clock, everything))
+        self._listeners = NodeListeners(self._ports())
+        providers = NO_PROVIDERS if agent.devices.manager is None else Providers(devices=agent.devices.manager)
+        self._pod_resources = PodResourcesServer(agent.pods, agent.desired.active, providers)
+
+    @property
+    def addresses(self) -> Mapping[str, tuple[str, int]]:
+        """Address and port number of what is listened on, by name: `node`, `read-only`, `health`."""
+        return self._listeners.addresses
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled. Started when everything is listened on that can be.
+
+        Raises PortError and SocketInUseError before that.
+        """
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._local.serve_unix, self._agent.options.socket)
+            await nursery.start(self._pod_resources.run, self._agent.options.root_dir / FOLDER / SOCKET)
+            if self._auth is not None:
+                await nursery.start(self._auth.run)
+            if self._certificate is not None:
+                await nursery.start(self._certificate.run)
+            if self._requested_certificate is not None:
+                nursery.start_soon(self._follow_addresses, self._requested_certificate)
+            await nursery.start(self._listeners.run)
+            task_status.started()
+
+    async def _follow_addresses(self, certificate: CertificateManager) -> None:
+        with self._agent.observer.changed.subscribe() as changes:
+            async for _ in changes:
+                certificate.look_again()
+
+    async def shutdown(self) -> None:
+        """Let nobody in any more, and give those who are a moment."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._local.shutdown, SHUTDOWN_GRACE)
+            nursery.start_soon(self._listeners.shutdown, SHUTDOWN_GRACE)
+
+    def _make_auth(self) -> NodeAuth | None:
+        """None when the node's port is not to be served, or could not be: nobody may be let in unasked."""
+        if not self._configuration.enable_server:
+            return None
+        from trikubelet.node_api.auth.build import AuthConfigurationError, NoApiServerError, build_auth
+
+        agent = self._agent
+        client = None if agent.cluster is None else agent.cluster.client
+        try:
+            return build_auth(self._configuration, client, agent.options.node_name, clock=agent.clock)
+        except NoApiServerError as error:
+            # The kubelet's defaults need a cluster. An agent without one is no error, and needs no port.
+            log.info("the node's port is not served", why=str(error))
+            return None
+        except AuthConfigurationError as error:
+            raise ServerError(str(error)) from error
+
+    def _make_certificate(self) -> ServingCertificate:
+        from trikubelet.kube_client.certificates.serving import WatchedPair, self_signed_files, serving_manager
+        from trikubelet.kube_client.certificates.store import CertificateError
+
+        agent, configuration = self._agent, self._configuration
+        options = agent.options
+        folder = options.root_dir / "pki" if options.cluster is None else options.cluster.cert_dir
+        try:
+            if configuration.server_tls_bootstrap and agent.cluster is not None:
+                node = agent.node
+                manager = serving_manager(
+                    agent.cluster.client,
+                    options.node_name,
+                    folder,
+                    lambda: node.cached().status.addresses,
+                    clock=agent.clock,
+                )
+                self._requested_certificate = manager
+                return manager
+            files = Path(configuration.tls_cert_file), Path(configuration.tls_private_key_file)
+            if not configuration.tls_cert_file:
+                files = self_signed_files(folder, options.node_name, agent.clock.now())
+            return WatchedPair(*files)
+        except (CertificateError, OSError) as error:
+            raise ServerError(f"the serving certificate cannot be used: {error}") from error
+
+    def _ports(self) -> Sequence[Port]:
+        agent, view, auth = self._agent, self._view, self._auth
+        routes = node_api(view, self._parts, Switches.of(self._configuration), agent.clock)
+        guarded: Handler = _refuse if auth is None else auth.guard(routes)
+        try:
+            ports = node_ports(
+                self._configuration,
+                node=self._counted(guarded, routes, READ_WRITE),
+                read_only=self._counted(read := read_only_api(view, self._parts, agent.clock), read, READ_ONLY),
+                health=liveness(),
+                certificate=self._certificate,
+                client_authorities=self._client_authorities,
+            )
+        except ValueError as error:  # TlsSettingsError: OpenSSL is imported by who needs it
+            raise ServerError(str(error)) from error
+        return ports
+
+    def _counted(self, handler: Handler, routes: Router, server: str) -> Handler:
+        return counted(handler, partial(self._requests.request, server=server))
+
+    def _client_authorities(self) -> bytes:
+        authorities = None if self._auth is None else self._auth.client_ca
+        return b"" if authorities is None else authorities.bundle.pem
+
+    def _exposition(self) -> Exposition:
+        agent = self._agent
+        return Exposition(
+            metrics=metrics_page(partial(self._expose, "metrics")),
+            probes=metrics_page(partial(self._expose, "probes")),
+            slis=metrics_page(partial(self._expose, "slis"), reset=self._health.reset),
+            resource=text_page(lambda: agent.stats.resource_text()),
+            cadvisor=text_page(lambda: agent.stats.cadvisor_text()),
+            summary=summary_page(lambda narrow: agent.stats.summary_json(narrow)),
+            observe_health=self._health.observe,
+        )
+
+    async def _expose(self, page: Page, accept: str, accept_encoding: str) -> ScrapedPage:
+        if self._metrics is None:
+            from trikubelet.agent.metrics import agent_metrics
+
+            self._metrics = agent_metrics(
+                self._agent,
+                self._health,
+                requests=self._requests,
+                client_certificate=self._client_certificate,
+                server_certificate=self._requested_certificate,
+                pod_resources=self._pod_resources.metrics,
+                measured=self._agent.stats.log_samples,
+            )
+        return await self._metrics.expose(page, accept=accept, accept_encoding=accept_encoding)
+
+    def _health_checks(self) -> Mapping[str, str | None]:
+        health = self._view.health()
+        return {name: health.get(name) for name in NODE_CHECKS}
+
+
+async def _refuse(_: Request) -> AnyResponse:
+    raise HTTPError(401, "Unauthorized")

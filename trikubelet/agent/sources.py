@@ -1,0 +1,55 @@
+"""Where an agent's own pods come from, as its options name it: a folder of manifests, a URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trikubelet.sources.file import FileSource
+from trikubelet.sources.manifests import display_path
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from trikubelet.agent.options import AgentOptions
+    from trikubelet.api import Pod
+    from trikubelet.clock import WallClock
+    from trikubelet.sources.manifests import ManifestProblem
+    from trikubelet.sources.mux import PodSource
+
+log = get_logger("agent")
+
+
+def configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[PodSource]:
+    """Yields nothing when the options name no source."""
+    configuration = options.configuration
+    if options.manifests is not None:
+        yield FileSource(
+            options.manifests,
+            node_name=options.node_name,
+            clock=clock,
+            period=configuration.file_check_frequency.total_seconds(),
+            on_problems=_report_manifest_problems,
+        )
+    if configuration.static_pod_url:
+        from trikubelet.sources.http import HttpSource
+
+        yield HttpSource(
+            configuration.static_pod_url,
+            node_name=options.node_name,
+            period=configuration.http_check_frequency.total_seconds(),
+            headers=configuration.static_pod_url_header,
+        )
+
+
+def warn_of_duplicate(source: str, pod: Pod) -> None:
+    """Of two pods of a source with one name, the first is taken."""
+    log.warning("pod dropped: another one of this source has its name", source=source, pod=pod.full_name)
+
+
+def _report_manifest_problems(path: Path, problems: tuple[ManifestProblem, ...]) -> None:
+    if not problems:
+        log.info("manifest is well again", file=display_path(path))
+    for problem in problems:
+        log.warning(str(problem))

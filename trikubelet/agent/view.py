@@ -1,0 +1,202 @@
+"""The agent as its local API shows it (`trikubelet.node_api.local_api.AgentView`): questions only, no copies kept."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from trikubelet import __version__
+from trikubelet.broadcast import Broadcast
+from trikubelet.container.model import ContainerState
+from trikubelet.embedded.images.errors import ImageError
+from trikubelet.http.messages import HTTPError
+from trikubelet.node_api.local_api import ImportRefusedError
+from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
+from trikubelet.pods.phases import Finished, Terminated, Terminating, TerminationRequested
+from trikubelet.pods.work import ConfigUpdate
+from trikubelet.rpc.cri.errors import CRIError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+
+    from trio_typing import TaskStatus
+
+    from trikubelet.agent.agent import Agent
+    from trikubelet.api import Pod
+    from trikubelet.broadcast import Subscription
+    from trikubelet.pods.phases import Ending, Phase
+    from trikubelet.telemetry.events import PodEvent
+
+SYNC_LOOP_SILENCE: Final = 120.0
+"""Seconds without an event after which the sync loop counts as stuck; it ticks every second."""
+
+
+class LocalView:
+    """Implements `AgentView`. `import_archive` is None where the runtime's images are not ours to change."""
+
+    def __init__(self, agent: Agent, import_archive: Callable[[Path], Awaitable[Sequence[str]]] | None = None) -> None:
+        self._agent = agent
+        self._import_archive = import_archive
+        self._changed: Broadcast[None] = Broadcast()
+        agent.recorder.add_listener(lambda _: self._changed.send(None))
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Wake subscribers when something of a pod changes. Runs until cancelled."""
+        agent = self._agent
+        with agent.statuses.subscribe() as statuses, agent.workers.finished.subscribe() as finished:
+            with agent.pleg.observed.subscribe(key=lambda _: None) as observed:
+                async with trio.open_nursery() as nursery:
+                    for changes in (statuses, finished, observed):
+                        nursery.start_soon(self._follow, changes)
+                    task_status.started()
+
+    async def _follow(self, changes: AsyncIterable[object]) -> None:
+        async for _ in changes:
+            self._changed.send(None)
+
+    def health(self) -> Mapping[str, str | None]:
+        """The kubelet's checks, and the runtime's own word. As there, a loop that has not begun yet is not stuck."""
+        silence = trio.current_time() - self._agent.sync_loop.entered_at
+        stuck = SYNC_LOOP_SILENCE < silence < math.inf
+        return {
+            "ping": None,
+            "pleg": self._agent.pleg_sources.relist.unhealthy_reason(),
+            "runtime": self._agent.runtime_state.conditions.runtime_problem,
+            "syncloop": f"the sync loop was last active {silence:.0f} s ago" if stuck else None,
+        }
+
+    def version(self) -> Mapping[str, str]:
+        runtime = self._agent.runtime_version
+        if runtime is None:
+            return {"agent": __version__}
+        return {
+            "agent": __version__,
+            "runtime_name": runtime.runtime_name,
+            "runtime_version": runtime.runtime_version,
+            "runtime_api_version": runtime.runtime_api_version,
+        }
+
+    def pods(self) -> Sequence[Pod]:
+        """Desired pods and those that are still being ended, with what is reported of them, by namespace and name."""
+        pods = {pod.metadata.uid: pod for pod in self._agent.pods.pods()}
+        for uid, phase in self._agent.workers.states.phases().items():
+            ending = _ending(phase, wanted=uid in pods)
+            if ending is not None and (ending.deleted or uid not in pods):
+                pod = pods.get(uid) or _config_of(phase)
+                if pod is not None:
+                    pods[uid] = self._marked_as_ending(pod, ending)
+        shown = [self._with_status(pod) for pod in pods.values()]
+        return sorted(shown, key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid))
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The desired pod of that name, else one that is still being ended."""
+        wanted = self._agent.pods.pod_by_full_name(f"{name}_{namespace}")
+        if wanted is not None:
+            return self._with_status(wanted)
+        named = (pod for pod in self.pods() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
+        return next(named, None)
+
+    def pod_events(self, uid: str) -> Sequence[PodEvent]:
+        return self._agent.recorder.events_of(uid)
+
+    def subscribe(self) -> Subscription[None]:
+        return self._changed.subscribe()
+
+    def container_running(self, container_id: str) -> bool:
+        cache = self._agent.pleg.cache
+        statuses = (cache.last_seen(uid) for uid in cache.uids())
+        return any(
+            container.id.id == container_id and container.state is ContainerState.RUNNING
+            for status in statuses
+            if status is not None
+            for container in status.container_statuses
+        )
+
+    async def log_files(self, namespace: str, pod: str, container: str, previous: bool) -> LogTarget:
+        """Raises LogNotAvailableError when there is no such pod, container or log."""
+        found = [one for one in self.pods() if (one.metadata.namespace, one.metadata.name) == (namespace, pod)]
+        if not found:
+            raise LogNotAvailableError(f'pod "{pod}" not found in namespace "{namespace}"', not_found=True)
+        container_id = container_for_logs(pod, found[-1].status, container, previous=previous)
+        try:
+            reply = await self._agent.runtime_client.container_status(container_id)
+        except CRIError as error:
+            raise LogNotAvailableError(f"the runtime does not tell of container {container_id}: {error}") from error
+        if not reply.status.log_path:
+            raise LogNotAvailableError(f"the runtime keeps no log of container {container_id}")
+        return LogTarget(Path(reply.status.log_path), container_id, self.container_running(container_id))
+
+    async def images(self) -> Sequence[Mapping[str, Any]]:
+        """Raises HTTPError when the runtime does not answer."""
+        try:
+            images = await self._agent.image_client.list_images()
+        except CRIError as error:
+            raise HTTPError(503, f"the runtime does not list its images: {error}") from error
+        return [
+            {
+                "id": image.id,
+                "repo_tags": list(image.repo_tags),
+                "repo_digests": list(image.repo_digests),
+                "size": image.size,
+                "pinned": image.pinned,
+            }
+            for image in images
+        ]
+
+    async def import_images(self, path: Path) -> Sequence[str]:
+        if self._import_archive is None:
+            raise ImportRefusedError(
+                f"images of {self._agent.runtime.runtime_name or 'this runtime'} are imported with its own tools "
+                "(for containerd: ctr -n k8s.io images import FILE)"
+            )
+        try:
+            return await self._import_archive(path)
+        except ImageError as error:
+            raise ImportRefusedError(str(error)) from error
+
+    def statistics(self) -> Mapping[str, Any]:
+        agent = self._agent
+        return {
+            "pod_workers": agent.workers.statistics(),
+            "pleg": agent.pleg.statistics(),
+            "pod_status_cache": agent.pleg.cache.statistics(),
+            "pidfd_watchers": agent.pleg_sources.pidfds.watched,
+            "relists": agent.pleg_sources.relist.lists,
+            "problems_of_sources": agent.pleg_sources.health(),
+            "statuses": agent.statuses.statistics(),
+            "probes": agent.probes.statistics(),
+            "devices": [] if agent.devices.manager is None else agent.devices.manager.statistics(),
+        }
+
+    def _marked_as_ending(self, pod: Pod, ending: Ending) -> Pod:
+        """A static pod that is being ended carries no deletion timestamp of its own; people know the end by that."""
+        if pod.metadata.deletion_timestamp is not None:
+            return pod
+        since = timedelta(seconds=trio.current_time() - ending.asked_at)
+        asked = (self._agent.clock.now() - since).replace(microsecond=0)
+        return attrs.evolve(pod, metadata=attrs.evolve(pod.metadata, deletion_timestamp=asked))
+
+    def _with_status(self, pod: Pod) -> Pod:
+        status = self._agent.statuses.get_pod_status(pod.metadata.uid)
+        return pod if status is None else attrs.evolve(pod, status=status)
+
+
+def _ending(phase: Phase, *, wanted: bool) -> Ending | None:
+    """How a pod ends that nobody wants any more; None also for one that ended by itself and stays."""
+    match phase:
+        case TerminationRequested() | Terminating() | Terminated():
+            return phase.ending if phase.ending.deleted or not wanted else None
+        case _:
+            return None
+
+
+def _config_of(phase: Phase) -> Pod | None:
+    if isinstance(phase, Finished):
+        return None
+    updates = (getattr(phase, "pending", None), getattr(phase, "active", None))
+    return next((update.pod for update in updates if isinstance(update, ConfigUpdate)), None)

@@ -1,0 +1,190 @@
+"""The part of an agent that cares for pods' volumes: every kind of volume that it has, and the manager that uses them.
+
+Without a cluster there are no claims and no CSI drivers to be had, so those kinds are not even imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from trikubelet.api import Quantity
+from trikubelet.broadcast import follow
+from trikubelet.clock import WallClock
+from trikubelet.kube_client.volume_objects import PodCredentials, StorageObjects, WatchedObjects
+from trikubelet.linux.mounter import Mounter
+from trikubelet.telemetry.events import EventRecorder
+from trikubelet.volumes.attaching import Attaching
+from trikubelet.volumes.disk import Disk
+from trikubelet.volumes.kinds.content import ConfigMapKind, DownwardAPIKind, ProjectedKind, SecretKind
+from trikubelet.volumes.kinds.empty_dir import EmptyDirKind
+from trikubelet.volumes.kinds.host_path import HostPathKind
+from trikubelet.volumes.kinds.nfs import NFSKind
+from trikubelet.volumes.kinds.protocol import Kinds
+from trikubelet.volumes.manager import VolumeManager
+from trikubelet.volumes.no_cluster import NoClusterCredentials, NoClusterObjects, NoClusterStorage
+from trikubelet.volumes.stats import VolumeMeter
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
+
+    from trikubelet.agent.cluster import ClusterParts
+    from trikubelet.agent.plugins import AgentPlugins
+    from trikubelet.volumes.csi.drivers import Drivers
+    from trikubelet.volumes.csi.registration import CSIRegistration
+    from trikubelet.volumes.kinds.protocol import VolumeKind
+
+
+@attrs.frozen(kw_only=True)
+class VolumeTools:
+    """What all kinds are made with."""
+
+    root: Path
+    allocatable: Callable[[], Mapping[str, Quantity]]
+    recorder: EventRecorder
+    clock: WallClock
+    rng: Random
+    objects: WatchedObjects
+    storage: StorageObjects
+    credentials: PodCredentials
+    mounter: Mounter = attrs.field(factory=Mounter)
+    disk: Disk = attrs.field(factory=Disk)
+    meter: VolumeMeter
+
+
+class VolumeParts:
+    """`manager` implements `volumes.interface.PodVolumes`."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        cluster: ClusterParts | None,
+        plugins: AgentPlugins,
+        allocatable: Callable[[], Mapping[str, Quantity]],
+        recorder: EventRecorder,
+        clock: WallClock,
+        rng: Random,
+        containers_gone: Callable[[str], bool],
+        usage_period: float,
+    ) -> None:
+        """`usage_period`: seconds between two looks at how much a volume holds.
+
+        The tools of the kinds are made here from these arguments, so a context of them would be `VolumeTools` twice.
+        """
+        storage = NoClusterStorage() if cluster is None else cluster.cluster.storage
+        tools = VolumeTools(
+            root=root.resolve(),  # the mount table knows no links
+            allocatable=allocatable,
+            recorder=recorder,
+            clock=clock,
+            rng=rng,
+            objects=NoClusterObjects() if cluster is None else cluster.cluster.watched,
+            storage=storage,
+            credentials=NoClusterCredentials() if cluster is None else cluster.cluster.credentials,
+            meter=VolumeMeter(clock),
+        )
+        kinds = node_kinds(tools)
+        self.drivers: Drivers | None = None
+        self._csi: CSIRegistration | None = None
+        if cluster is not None:
+            from trikubelet.volumes.csi.drivers import Drivers
+
+            drivers = self.drivers = Drivers()
+            kinds += _cluster_kinds(tools, cluster, drivers)
+            self._csi = _csi_registration(tools, cluster, drivers, plugins)
+        self.manager = VolumeManager(
+            root=tools.root,
+            kinds=Kinds.of(kinds),
+            mounter=tools.mounter,
+            disk=tools.disk,
+            objects=tools.objects,
+            storage=storage,
+            credentials=tools.credentials,
+            attaching=Attaching(storage, node_name="" if cluster is None else cluster.node_name),
+            recorder=recorder,
+            clock=clock,
+            rng=rng,
+            containers_gone=containers_gone,
+            usage_period=usage_period,
+        )
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled. Started when the volumes that an earlier agent left are known."""
+        async with trio.open_nursery() as nursery:
+            if self._csi is not None:
+                nursery.start_soon(self._csi.run)
+            if self.drivers is not None:
+                nursery.start_soon(follow, self.drivers.changes.subscribe(), self.manager.driver_changed)
+            await nursery.start(self.manager.run)
+            task_status.started()
+
+
+def node_kinds(tools: VolumeTools) -> list[VolumeKind]:
+    """The kinds that need no cluster to be had."""
+    root, mounter, disk, meter = tools.root, tools.mounter, tools.disk, tools.meter
+    clock, allocatable, objects = tools.clock, tools.allocatable, tools.objects
+    return [
+        HostPathKind(root=root, disk=disk),
+        NFSKind(root=root, mounter=mounter, disk=disk, meter=meter),
+        EmptyDirKind(root=root, mounter=mounter, disk=disk, meter=meter, allocatable=allocatable),
+        DownwardAPIKind(root=root, mounter=mounter, disk=disk, meter=meter, clock=clock, allocatable=allocatable),
+        *(
+            kind(
+                root=root,
+                mounter=mounter,
+                disk=disk,
+                meter=meter,
+                clock=clock,
+                allocatable=allocatable,
+                objects=objects,
+            )
+            for kind in (ConfigMapKind, SecretKind)
+        ),
+        ProjectedKind(
+            root=root,
+            mounter=mounter,
+            disk=disk,
+            meter=meter,
+            clock=clock,
+            allocatable=allocatable,
+            objects=objects,
+            credentials=tools.credentials,
+        ),
+    ]
+
+
+def _cluster_kinds(tools: VolumeTools, cluster: ClusterParts, drivers: Drivers) -> list[VolumeKind]:
+    from trikubelet.volumes.csi.kind import CSIKind
+    from trikubelet.volumes.kinds.local import LocalKind
+
+    return [
+        LocalKind(root=tools.root, mounter=tools.mounter, disk=tools.disk, meter=tools.meter, recorder=tools.recorder),
+        CSIKind(
+            root=tools.root,
+            node=cluster.node_name,
+            drivers=drivers,
+            disk=tools.disk,
+            mounter=tools.mounter,
+            storage=tools.storage,
+            credentials=tools.credentials,
+            recorder=tools.recorder,
+            clock=tools.clock,
+            rng=tools.rng,
+        ),
+    ]
+
+
+def _csi_registration(
+    tools: VolumeTools, cluster: ClusterParts, drivers: Drivers, plugins: AgentPlugins
+) -> CSIRegistration:
+    from trikubelet.volumes.csi.registration import PLUGIN_TYPE, CSIRegistration
+
+    csi = CSIRegistration(drivers, entries=cluster.node.drivers, storage=tools.storage)
+    plugins.add_handler(PLUGIN_TYPE, csi)
+    return csi

@@ -1,1 +1,0 @@
-"""Pod sources and their merge."""

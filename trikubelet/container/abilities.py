@@ -1,0 +1,30 @@
+"""What a container runtime can do, as it says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+
+@attrs.frozen
+class HandlerAbilities:
+    """What pods of one runtime handler may ask for."""
+
+    recursive_read_only_mounts: bool = False
+    user_namespaces: bool = False
+
+
+@attrs.frozen
+class RuntimeAbilities:
+    """What the runtime says that it can do. Older ones say nothing, which means no."""
+
+    handlers: Mapping[str, HandlerAbilities] = attrs.field(factory=dict)
+    """By name; the default handler's is empty."""
+    supplemental_groups_policy: bool = False
+    features_told: bool = False
+    """Whether it said anything of what does not depend on the handler."""
+
+    def handler(self, name: str) -> HandlerAbilities:
+        """None of them for a handler that the runtime did not name."""
+        return self.handlers.get(name, HandlerAbilities())

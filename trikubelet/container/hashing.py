@@ -1,0 +1,23 @@
+"""The hash that tells whether a running container still is the one that the pod asks for.
+
+It is stored in a container's annotations when the container is made and compared at every sync. A node that is taken
+over from a Go kubelet holds containers with the Go kubelet's hashes, so the value must be the same to the bit:
+FNV-1a, 32 bits, over how Go prints the bytes of a small JSON object with the container's image and name. Nothing
+else of a container can change while it runs, so nothing else is hashed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trikubelet.formats.hashing import fnv1a_32, go_json_string
+
+if TYPE_CHECKING:
+    from trikubelet.api import Container, EphemeralContainer
+
+
+def hash_container(container: Container | EphemeralContainer) -> int:
+    """The container's hash (kubelet: `HashContainer`)."""
+    fields = f'{{"image":{go_json_string(container.image)},"name":{go_json_string(container.name)}}}'
+    printed = "([]uint8)[" + " ".join(str(byte) for byte in fields.encode()) + "]"
+    return fnv1a_32(printed.encode())

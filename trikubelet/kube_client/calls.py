@@ -1,0 +1,240 @@
+"""One call: credentials, attempts, and what an attempt that failed means for the next.
+
+A call gets credentials; that may take as long as a plugin is given, so it does not count. Within its deadline it goes
+out over a shared connection (`transport.py`), and its answer is read whole. A refusal becomes an error that says what
+the server said. Credentials that are not accepted are renewed once; a server that asks for time gets it; a read whose
+connection broke is sent again (`retries.py`). Everything else is the caller's to decide. How each call ended is told to
+`health`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+import attrs
+import httpx
+import trio
+
+from trikubelet.kube_client.errors import (
+    ApiAnswerError,
+    ApiError,
+    ApiStatusError,
+    ApiUnreachable,
+    CredentialsError,
+    refusal,
+)
+from trikubelet.kube_client.exchange import BODY, EXCHANGE, Body, Exchange
+from trikubelet.kube_client.health import ConnectionHealth
+from trikubelet.kube_client.metrics import NO_ANSWER, RequestMetrics
+from trikubelet.kube_client.retries import retry_delay
+from trikubelet.kube_client.transport import ClusterTransport
+from trikubelet.kube_client.types import Urgency
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    import random
+
+    from trikubelet.kube_client.access import Access
+
+log = get_logger("cluster")
+
+JSON: Final = "application/json"
+_CLOSE_TIMEOUT: Final = 1.0
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+@attrs.frozen
+class Call:
+    """A request in the client's terms."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = JSON
+    urgency: Urgency = Urgency.ORDINARY
+
+    @property
+    def reads(self) -> bool:
+        return self.method == "GET"
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@attrs.frozen
+class Answer:
+    """What came back for a call."""
+
+    content: bytes
+    """The body, decoded; empty when it is a watch."""
+    reply: Body
+    """The body of a watch, which is still open: the caller closes it with `close_reply`."""
+    exchange: Exchange
+
+
+class Core:
+    """What all views of a client share."""
+
+    def __init__(self, access: Access, rng: random.Random) -> None:
+        self.access = access
+        self.rng = rng
+        self.health = ConnectionHealth(access.server)
+        self.transport = ClusterTransport(access)
+        access.on_change(self.health.worth_a_try)
+        server = urlsplit(access.server)
+        self.base_path = server.path.rstrip("/")
+        self.origin = f"{server.scheme}://{server.netloc}"
+        self.metrics = RequestMetrics(server.netloc)
+        headers = {"User-Agent": access.user_agent, "Accept-Encoding": "gzip"}
+        # Neither proxies nor certificates of the environment: `access` knows how to get there.
+        self.http = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=None, headers=headers)
+
+    def build(self, call: Call, credentials: Mapping[str, str], exchange: Exchange) -> httpx.Request:
+        """The request as httpx sends it."""
+        headers = {"Accept": call.accept, **credentials}
+        if call.body:
+            headers["Content-Type"] = call.content_type
+        if exchange.lasting:
+            # Its lines are read as they come.
+            headers["Accept-Encoding"] = "identity"
+        url = self.origin + self.base_path + call.path
+        if call.query:
+            url += "?" + urlencode(call.query, quote_via=quote)
+        return self.http.build_request(
+            call.method, url, headers=headers, content=call.body or None, extensions={EXCHANGE: exchange}
+        )
+
+    async def answer(self, call: Call, timeout: float, *, lasting: bool) -> Answer:
+        """The answer to a call that succeeds, read to its end, or only begun if it is `lasting`. Raises ApiError."""
+        exchange = Exchange()
+        attempts = _Attempts(call, self)
+        try:
+            await attempts.prepare()
+            with trio.move_on_after(timeout) as scope:
+                while True:
+                    exchange = Exchange(lasting=lasting)
+                    try:
+                        answer = await attempts.make(exchange)
+                        break
+                    except ApiError as error:
+                        await attempts.recover(error, scope.deadline)
+            if scope.cancelled_caught:
+                cause = f"no answer within {timeout:g} s"
+                raise ApiUnreachable(str(call), cause, sent=exchange.sent)
+        except ApiUnreachable as error:
+            self.health.lost(error.cause)
+            raise
+        except CredentialsError as error:
+            self.health.lost(f"not asked, for lack of credentials: {error.message}")
+            raise
+        except (ApiStatusError, ApiAnswerError):
+            self.health.answered()
+            raise
+        self.health.answered()
+        return answer
+
+
+class _Attempts:
+    """The attempts to make one call."""
+
+    def __init__(self, call: Call, core: Core) -> None:
+        self._call = call
+        self._core = core
+        self._credentials: Mapping[str, str] = {}
+        self._renewed = False
+        self._failed = 0
+
+    async def prepare(self) -> None:
+        """Get credentials. Raises CredentialsError."""
+        self._credentials = await self._current_credentials()
+
+    async def make(self, exchange: Exchange) -> Answer:
+        """One attempt. Raises ApiError for everything but a success."""
+        call = self._call
+        try:
+            request = self._core.build(call, self._credentials, exchange)
+        except (httpx.InvalidURL, ValueError) as error:
+            # A host name or a credential that HTTP cannot carry is bad input, and must not end the agent.
+            raise ApiUnreachable(str(call), f"the request cannot be made: {error}", sent=False) from error
+        began, code = trio.current_time(), NO_ANSWER
+        try:
+            response = await self._core.http.send(request, stream=True)
+            code = str(response.status_code)
+            reply: Body = response.extensions[BODY]
+            if response.is_success and exchange.lasting:
+                return Answer(b"", reply, exchange)
+            try:
+                content = await _read(reply)
+            finally:
+                await close_reply(reply)
+            self._core.metrics.received.observe((call.method,), len(content))
+        except httpx.TransportError as error:
+            sent = exchange.sent and not isinstance(error, httpx.ConnectError)
+            raise ApiUnreachable(str(call), str(error) or type(error).__name__, sent=sent) from error
+        except CredentialsError as error:
+            raise CredentialsError(str(call), error.message) from error
+        finally:
+            self._measure(began, code, lasting=exchange.lasting)
+        if response.headers.get("content-encoding") == "gzip":
+            try:
+                content = zlib.decompress(content, _GZIP)
+            except zlib.error as error:
+                raise ApiAnswerError(str(call), f"the body is not encoded as its headers say: {error}") from error
+        if response.is_success:
+            return Answer(content, reply, exchange)
+        raise refusal(str(call), response.status_code, content, response.headers.get("retry-after", ""))
+
+    def _measure(self, began: float, code: str, *, lasting: bool) -> None:
+        metrics, method = self._core.metrics, self._call.method
+        metrics.answers[code, method] += 1
+        metrics.sent.observe((method,), len(self._call.body))
+        if not lasting:
+            metrics.durations.observe((method,), trio.current_time() - began)
+
+    async def recover(self, error: ApiError, deadline: float) -> None:
+        """Return when the next attempt is due. Raises the error when there is to be none."""
+        self._failed += 1
+        if isinstance(error, ApiStatusError) and error.unauthorized:
+            await self._renew_credentials(error)
+            return
+        delay = retry_delay(error, self._failed, reads=self._call.reads, chance=self._core.rng.random())
+        if delay is None or trio.current_time() + delay >= deadline:
+            raise error
+        log.debug("API call is repeated", request=str(self._call), error=str(error), delay=round(delay, 2))
+        await trio.sleep(delay)
+
+    async def _renew_credentials(self, error: ApiStatusError) -> None:
+        generation = self._core.transport.generation
+        self._core.access.rejected(self._credentials)
+        if self._renewed:
+            raise error
+        self._renewed = True
+        fresh = await self._current_credentials()
+        # Those that are a certificate show only in that connections are made anew.
+        if fresh == self._credentials and generation == self._core.transport.generation:
+            raise error
+        self._credentials = fresh
+
+    async def _current_credentials(self) -> Mapping[str, str]:
+        try:
+            return await self._core.access.headers()
+        except CredentialsError as error:
+            raise CredentialsError(str(self._call), error.message) from error
+
+
+async def _read(reply: Body) -> bytes:
+    pieces = []
+    while piece := await reply.receive():
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def close_reply(reply: Body) -> None:
+    """Be done with a response, read to its end or not. Works in a cancelled scope; does not wait for the server."""
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_TIMEOUT):
+        await reply.aclose()

@@ -1,0 +1,206 @@
+"""Takes the agent's events to the API server, and keeps them while there is none.
+
+The recorder's listener is `offer`: it never waits. What is to be told after a sighting is decided there
+(event_correlation.py) and put into a queue with one place for each event, so that an hour without an API server costs
+one request for each event, with the count and the times that it has by then. Four events are written at a time, each
+by one task alone: a write that is older never overtakes a newer one.
+
+An event that the server has is patched, any other one created; when its answer shows that this was wrong (the server
+forgets events after an hour, and a lost reply hides a success) the other one follows. Refusals are final, as nothing
+about the event would be different the next time; a server that is in trouble is asked again. Nothing else of the agent
+ever waits for any of this.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.api import ObjectReference
+from trikubelet.backoff import Backoff
+from trikubelet.broadcast import Broadcast
+from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError
+from trikubelet.kube_client.event_correlation import REMEMBERED, EventCorrelator, Memory, Sighting, Telling
+from trikubelet.kube_client.recovery import until_recovery
+from trikubelet.kube_client.types import EVENTS, PatchType
+from trikubelet.telemetry.events import PodEvent
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from trikubelet.kube_client.types import ApiClient
+    from trikubelet.telemetry.events import NodeEvent
+
+log = get_logger("events")
+
+COMPONENT: Final = "kubelet"
+"""Who reports; `kubectl describe` shows it as the event's origin."""
+QUEUED: Final = 1000
+"""Events that wait; beyond, the one that waited longest is dropped."""
+AT_ONCE: Final = 4
+TRIES: Final = 12
+"""How often a server that is in trouble is asked to take an event."""
+RETRIES: Final = Backoff(first=0.1, longest=10.0)
+"""Seconds between tries, and between looks whether a server that was lost is back."""
+
+
+@attrs.frozen
+class SenderStatistics:
+    """What became of the events since the start."""
+
+    waiting: int
+    """In the queue or being written."""
+    written: int
+    combined: int
+    """Sightings that were told together with a later one, since the event still waited."""
+    limited: int
+    """Sightings of objects that were told of too often; only counted."""
+    dropped: int
+    """Because the queue was full."""
+    refused: int
+
+
+class EventSender:
+    """Writes the events of one node. `client` is one with the events' own rate limit (`ApiClient.view`)."""
+
+    def __init__(self, client: ApiClient, node_name: str, *, rng: random.Random | None = None) -> None:
+        self._client = client
+        self._rng = rng or random.Random()
+        self._correlator = EventCorrelator(COMPONENT, node_name, rng=self._rng)
+        self._node = ObjectReference(kind="Node", name=node_name, api_version="v1")
+        self._queue: OrderedDict[Hashable, Telling] = OrderedDict()
+        self._in_flight: set[Hashable] = set()
+        self._on_server: Memory[bool] = Memory(REMEMBERED)
+        self._offered: Broadcast[None] = Broadcast()
+        self._written = self._combined = self._limited = self._dropped = self._refused = 0
+
+    def offer(self, event: PodEvent | NodeEvent) -> None:
+        """Tell the API server of this, some time. Returns at once; to be called within `trio.run`."""
+        sighting = Sighting(self._node, event.type.value, event.reason, event.message, event.last_seen)
+        if isinstance(event, PodEvent):
+            sighting = attrs.evolve(sighting, about=event.api_reference, annotations=event.annotations)
+        telling = self._correlator.correlate(sighting, trio.current_time())
+        if telling is None:
+            self._limited += 1
+            return
+        self._combined += telling.key in self._queue
+        self._queue[telling.key] = telling
+        if len(self._queue) > QUEUED:
+            self._drop_oldest()
+        self._offered.send(None)
+
+    def statistics(self) -> SenderStatistics:
+        return SenderStatistics(
+            waiting=len(self._queue) + len(self._in_flight),
+            written=self._written,
+            combined=self._combined,
+            limited=self._limited,
+            dropped=self._dropped,
+            refused=self._refused,
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write what is offered, until cancelled; what waits then is not written."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(AT_ONCE):
+                nursery.start_soon(self._work)
+            task_status.started()
+
+    def _drop_oldest(self) -> None:
+        self._queue.popitem(last=False)
+        self._dropped += 1
+        if self._dropped.bit_count() == 1:  # the 1st, 2nd, 4th, 8th…
+            log.warning("too many events wait for the API server, dropping the oldest", dropped=self._dropped)
+
+    async def _work(self) -> None:
+        while True:
+            key = next((key for key in self._queue if key not in self._in_flight), None)
+            if key is None:
+                await self._offered.wait()
+                continue
+            self._in_flight.add(key)
+            try:
+                await self._deliver(key)
+            finally:
+                self._in_flight.discard(key)
+
+    async def _deliver(self, key: Hashable) -> None:
+        """Write an event, and what is offered of it meanwhile, until the server has it or refuses it."""
+        tries, wait = 0, RETRIES.first
+        telling: Telling | None = None
+        while (newest := self._queue.pop(key, telling)) is not None:
+            telling = newest
+            recoveries = self._client.health.recoveries
+            try:
+                await self._write(telling)
+            except ApiStatusError as error:
+                tries += 1
+                if not _passes(error) or tries >= TRIES:
+                    self._refuse(telling, error)
+                    tries, wait, telling = 0, RETRIES.first, None
+                    continue
+                await trio.sleep(self._jittered(max(wait, error.retry_after or 0.0)))
+            except ApiError as error:
+                log.debug("an event waits for the API server", error=str(error))
+                await until_recovery(self._client.health, recoveries, RETRIES.longest)
+                await trio.sleep(self._jittered(min(wait, 1.0)))  # so that not all come at once
+            else:
+                self._written += 1
+                tries, wait, telling = 0, RETRIES.first, None
+                continue
+            wait = RETRIES.after(wait)
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds * (0.5 + self._rng.random())
+
+    async def _write(self, telling: Telling) -> None:
+        """Patch or create the event; raises ApiError."""
+        name = telling.event.metadata.name
+        known = self._on_server.find(name) is not None
+        try:
+            await (self._patch(telling) if known else self._create(telling))
+        except ApiStatusError as error:
+            if known and error.not_found:
+                await self._create(telling)
+            elif not known and error.already_exists:
+                self._on_server.keep(name, True)  # whatever becomes of the patch, the next try is one too
+                await self._patch(telling)
+            else:
+                raise
+        self._on_server.keep(name, True)
+
+    async def _create(self, telling: Telling) -> None:
+        try:
+            await self._client.create(EVENTS, telling.event)
+        except ApiAnswerError as error:
+            log.debug("the API server took an event and answered something else", error=str(error))
+
+    async def _patch(self, telling: Telling) -> None:
+        metadata = telling.event.metadata
+        try:
+            await self._client.patch(EVENTS, metadata.name, metadata.namespace, PatchType.STRATEGIC, telling.changes())
+        except ApiAnswerError as error:
+            log.debug("the API server took an event and answered something else", error=str(error))
+
+    def _refuse(self, telling: Telling, error: ApiStatusError) -> None:
+        self._refused += 1
+        about = telling.event.involved_object
+        # A namespace that is going, or gone, takes its events with it: nobody is interested in them.
+        quiet = error.namespace_terminating or error.not_found or error.already_exists
+        emit = log.debug if quiet else log.warning
+        emit(
+            "the API server refused an event (will not retry)",
+            object=f"{about.namespace}/{about.name}" if about.namespace else about.name,
+            reason=telling.event.reason,
+            error=str(error),
+        )
+
+
+def _passes(error: ApiStatusError) -> bool:
+    """The refusal is about the server's state or our identity, not about the event."""
+    return error.server_fault or error.too_many or error.unauthorized

@@ -1,0 +1,10 @@
+"""What the kernel and the system's services offer. Nothing here knows pods.
+
+inotify.py socket_address.py                file system events, sockets with long paths
+durable_files.py checkpoint.py              files that survive a crash, and those with a checksum, as the kubelet's
+safe_path.py                                paths that a pod has a hand in: openat2, and no link on the way out
+mount_calls.py mount_table.py               mounts: the system calls, what is mounted,
+mounter.py mounter.py                 and both behind one interface
+machine.py machine_facts.py huge_pages.py   what the machine is and has
+dbus.py sd_notify.py                        systemd and logind
+"""

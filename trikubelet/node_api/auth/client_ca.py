@@ -1,0 +1,162 @@
+"""The authorities whose client certificates are accepted: a PEM file that is read again when it changes.
+
+The file is replaced while the agent runs, when an authority is rotated, and what lies there for a moment may be half of
+it. The last good bundle stays in use until the next good one. (apiserver: `dynamiccertificates.DynamicFileCAContent`.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.broadcast import Broadcast
+from trikubelet.linux.inotify import ENTRIES, Inotify, Mask
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from cryptography import x509  # noqa: TC004 - attrs evaluates no annotation
+
+REREAD_SECONDS: Final = 60.0
+"""The file is read again so often even if nothing was told of it (`FileRefreshDuration`)."""
+SETTLE_SECONDS: Final = 0.1
+"""After an event: writers write more than once."""
+LARGEST: Final = 4 * 2**20
+"""Bytes of a bundle; all public authorities together have a quarter of a million."""
+
+_DATA_LINK: Final = "..data"
+"""What a volume replaces to change all of its files at once."""
+
+log = get_logger("auth")
+
+
+@attrs.frozen
+class ClientCAError(Exception):
+    """The file is no bundle."""
+
+    path: Path
+    problem: str
+
+    def __str__(self) -> str:
+        return f"client CA file {self.path}: {self.problem}"
+
+
+@attrs.frozen(eq=False)
+class Bundle:
+    """Authorities; any of them is trusted by itself."""
+
+    pem: bytes = attrs.field(repr=False)
+    certificates: tuple[x509.Certificate, ...] = attrs.field(repr=False)
+    digest: bytes
+    """Of the file's content: what tells bundles apart."""
+
+
+class ClientCA:
+    """The bundle in a file."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises ClientCAError."""
+        self._path = path
+        self._bundle = read_bundle(path)
+        self._problem = ""
+        self.changed: Broadcast[Bundle] = Broadcast()
+        """Each new bundle."""
+
+    @property
+    def bundle(self) -> Bundle:
+        """The last good one."""
+        return self._bundle
+
+    @property
+    def problem(self) -> str:
+        """Why the file's present content is not in use; empty when it is."""
+        return self._problem
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow the file until cancelled."""
+        task_status.started()
+        with _Watch(self._path) as watch:
+            while True:
+                watch.renew()
+                await self.reread()
+                with trio.move_on_after(REREAD_SECONDS):
+                    await watch.changed()
+                    await trio.sleep(SETTLE_SECONDS)
+
+    async def reread(self) -> None:
+        """Take what the file holds now, if it is a bundle; tell the log once of each problem."""
+        try:
+            bundle = await trio.to_thread.run_sync(read_bundle, self._path, abandon_on_cancel=True)
+        except ClientCAError as error:
+            if error.problem != self._problem:
+                self._problem = error.problem
+                log.error("the client CA file cannot be used, its last good content stays", problem=str(error))
+            return
+        self._problem = ""
+        if bundle.digest == self._bundle.digest:
+            return
+        self._bundle = bundle
+        log.info("client CA file was read", path=str(self._path), authorities=len(bundle.certificates))
+        self.changed.send(bundle)
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Raises ClientCAError for a file that cannot be read, or holds anything else than certificates."""
+    try:
+        with path.open("rb") as file:
+            pem = file.read(LARGEST + 1)
+    except OSError as error:
+        raise ClientCAError(path, error.strerror or str(error)) from None
+    if len(pem) > LARGEST:
+        raise ClientCAError(path, f"expected at most {LARGEST} bytes")
+    return Bundle(pem, _certificates(path, pem), hashlib.sha256(pem).digest())
+
+
+def _certificates(path: Path, pem: bytes) -> tuple[x509.Certificate, ...]:
+    from cryptography import x509
+
+    if not pem.strip():
+        raise ClientCAError(path, "expected certificates in PEM, got an empty file")
+    try:
+        certificates = tuple(x509.load_pem_x509_certificates(pem))
+        # Some of what is wrong with a certificate shows only when its parts are read.
+        for certificate in certificates:
+            certificate.public_key()
+            certificate.extensions  # noqa: B018
+    except Exception as error:  # noqa: BLE001 - whatever the library says of a file of somebody else's
+        raise ClientCAError(path, f"expected certificates in PEM: {error}") from None
+    return certificates
+
+
+class _Watch:
+    """Inotify on the file's folder; without it (limits reached, no folder) only the periodic reread remains."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = path.parent
+        self._names = (path.name, _DATA_LINK)
+        self._inotify: Inotify | None = None
+
+    def __enter__(self) -> _Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+
+    def renew(self) -> None:
+        with suppress(OSError):
+            if self._inotify is None:
+                self._inotify = Inotify()
+            self._inotify.watch(self._folder, ENTRIES | Mask.ONLYDIR)
+
+    async def changed(self) -> None:
+        """Return when the file may have changed; never when nothing is watched."""
+        if self._inotify is None:
+            await trio.sleep_forever()
+        else:
+            while not any(event.name in self._names or not event.name for event in await self._inotify.wait()):
+                pass

@@ -1,0 +1,187 @@
+"""The agent's own HTTP API, on the unix socket in the root folder: what the command line asks.
+
+    GET  /healthz, /healthz/CHECK          `ok`, or 500 and what is wrong; ?verbose lists every check, ?exclude=CHECK
+    GET  /version                          names and versions of the agent and the runtime, by name
+    GET  /pods                             a v1 PodList with statuses
+    GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
+    GET  /events?uid=UID                   a list of what happened to a pod, oldest first
+    GET  /images                           a list of the runtime's images
+    POST /images/import?path=PATH          import an archive of this machine; a list of the references it brought
+    GET  /containerLogs/NS/POD/CONTAINER   ?follow &tailLines= &sinceSeconds= &sinceTime= &timestamps &previous
+                                           &limitBytes= &stream=All|Stdout|Stderr &previousFiles=true|N
+    GET  /statistics                       the tasks of the agent, and what its parts count
+
+Beside these it has every route of the node's API (node_api.py), with the same handlers. A client that may open the
+socket has to prove nothing, is told why a check fails, and finds nothing switched off. Errors are one line
+of text.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping, Sequence, Set
+from datetime import datetime
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from trikubelet.api import to_dict
+from trikubelet.api.timestamps import format_micro_time
+from trikubelet.http.messages import (
+    JSON,
+    AnyResponse,
+    HTTPError,
+    Request,
+    Response,
+    StreamResponse,
+    Writer,
+    json_response,
+)
+from trikubelet.http.routing import ANY_METHOD, Route, Router
+from trikubelet.node_api.handlers.health import HealthHandlers
+from trikubelet.node_api.handlers.logs import LogHandlers
+from trikubelet.node_api.handlers.pods import pod_list
+from trikubelet.node_api.task_tree import task_tree
+from trikubelet.node_api.view import SharedView
+
+if TYPE_CHECKING:
+    from trikubelet.clock import WallClock
+    from trikubelet.telemetry.events import PodEvent
+
+
+class ImportRefusedError(Exception):
+    """The runtime takes no images from here, or not this archive. The text tells the user why, and what to do."""
+
+
+class AgentView(SharedView, Protocol):
+    """The agent as this API sees it. What is not `async` must not block; what is may be cancelled at any time."""
+
+    def version(self) -> Mapping[str, str]:
+        """`agent`, and once it is connected `runtime_name`, `runtime_version` and `runtime_api_version`."""
+        ...
+
+    def pod_events(self, uid: str) -> Sequence[PodEvent]:
+        """The events kept for a pod, the one seen longest ago first; none for an unknown pod."""
+        ...
+
+    async def images(self) -> Sequence[Mapping[str, Any]]:
+        """The runtime's images: `id`, `repo_tags`, `repo_digests`, `size` (bytes), `pinned`."""
+        ...
+
+    async def import_images(self, path: Path) -> Sequence[str]:
+        """Import an archive; returns the references it brought. Raises ImportRefusedError or OSError."""
+        ...
+
+    def statistics(self) -> Mapping[str, Any]:
+        """What the agent's parts count, by part: attrs objects, mappings, lists, texts and numbers."""
+        ...
+
+
+def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> Router:
+    """The routes. `clock` turns `sinceSeconds` into a time; `node` is the node's API with nothing switched off."""
+    api = _LocalApi(view)
+    health = HealthHandlers(view.health, checks=None, tell_reasons=True)
+    own = [
+        Route(ANY_METHOD, "/healthz", health.root),
+        Route(ANY_METHOD, "/healthz/{check}", health.check),
+        Route("GET", "/version", api.version),
+        Route("GET", "/pods", api.pods),
+        Route("GET", "/events", api.events),
+        Route("GET", "/images", api.images),
+        Route("POST", "/images/import", api.import_images),
+        Route("GET", "/containerLogs/{namespace}/{pod}/{container}", LogHandlers(view, clock).container_logs),
+        Route("GET", "/statistics", api.statistics),
+    ]
+    router = Router(own)
+    known = {(route.method, route.pattern) for route in own}
+    if node is not None:
+        router.extend(route for route in node.routes if (route.method, route.pattern) not in known)
+    return router
+
+
+class _LocalApi:
+    def __init__(self, view: AgentView) -> None:
+        self._view = view
+
+    async def version(self, _: Request) -> Response:
+        return json_response(dict(self._view.version()))
+
+    async def pods(self, request: Request) -> AnyResponse:
+        if request.flag("watch"):
+            return StreamResponse(self._watch_pods, content_type=JSON)
+        return pod_list(self._view.pods())
+
+    async def _watch_pods(self, writer: Writer) -> None:
+        last = b""
+        with self._view.subscribe() as changed:
+            while True:
+                pods = [to_dict(pod) for pod in self._view.pods()]
+                line = json.dumps({"type": "SNAPSHOT", "pods": pods}, separators=(",", ":")).encode() + b"\n"
+                if line != last:
+                    last = line
+                    await writer.write(line)
+                await changed.receive()
+
+    async def events(self, request: Request) -> Response:
+        uid = request.text("uid")
+        if not uid:
+            raise HTTPError(400, "query parameter uid: expected the UID of a pod")
+        return json_response([_event(event) for event in self._view.pod_events(uid)])
+
+    async def images(self, _: Request) -> Response:
+        return json_response([dict(image) for image in await self._view.images()])
+
+    async def import_images(self, request: Request) -> Response:
+        path = request.text("path") or ""
+        if not path.startswith("/") or "\0" in path:
+            raise HTTPError(400, f"query parameter path: expected the absolute path of an archive, got {path!r}")
+        try:
+            references = await self._view.import_images(Path(path))
+        except (ImportRefusedError, OSError) as error:
+            raise HTTPError(400, f"cannot import {path}: {error}") from error
+        return json_response(list(references))
+
+    async def statistics(self, _: Request) -> Response:
+        return json_response({"tasks": task_tree(), "agent": _plain(self._view.statistics())})
+
+
+def _event(event: PodEvent) -> dict[str, Any]:
+    return {
+        "uid": event.uid,
+        "namespace": event.namespace,
+        "name": event.name,
+        "type": event.type.value,
+        "reason": event.reason,
+        "message": event.message,
+        "fieldPath": event.field_path,
+        "firstSeen": format_micro_time(event.first_seen),
+        "lastSeen": format_micro_time(event.last_seen),
+        "count": event.count,
+    }
+
+
+def _plain(value: object) -> Any:
+    """Statistics as JSON values; what JSON does not know becomes text."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if abs(value) < float("inf") else str(value)
+        case enum.Enum():
+            return _plain(value.value)
+        case datetime():
+            return format_micro_time(value)
+        case Mapping():
+            return {str(_plain(key)): _plain(item) for key, item in value.items()}
+        case Set():
+            return sorted(map(_plain, value), key=str)
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case PurePath():
+            return str(value)
+    kind: Any = type(value)
+    if attrs.has(kind):
+        return {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(kind)}
+    return repr(value)

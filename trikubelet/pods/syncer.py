@@ -1,0 +1,506 @@
+"""What the life of a pod does to it, step by step (kubelet: `SyncPod`, `SyncTerminatingPod`, `SyncTerminatedPod`).
+
+Each of the four methods is one phase's work: generate the status, hand it to the status manager, then make the node
+match: volumes, then the runtime. None of them remembers what it did: whatever failed or was cancelled half-way is found
+again by the next call, in the observed status that it is given. Only a sync that found nothing to do is remembered, by
+what it had to go by (`_Settled`): a pod is looked at again every minute, and most of the time nothing has changed.
+
+After it acted on the runtime, a method asks PLEG to look at that pod at once, so that the next phase starts from fresh
+facts without waiting for anybody's period.
+
+What a pod holds outside of this process (`Durable`) is acquired while it is synced, and released in
+`sync_terminated_pod`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+import trio
+
+from trikubelet.api import (
+    ALL_CONTAINERS_RESTARTING,
+    CONDITION_TRUE,
+    POD_FAILED,
+    POD_READY_TO_START_CONTAINERS,
+    POD_SUCCEEDED,
+    Pod,
+    PodCondition,
+    PodStatus,
+)
+from trikubelet.api.pod_kinds import has_ended
+from trikubelet.cgroups.errors import CgroupError
+from trikubelet.cgroups.interface import PodCgroups
+from trikubelet.cgroups.pods import NoPodCgroups
+from trikubelet.clock import WallClock
+from trikubelet.container.model import PodRuntimeStatus
+from trikubelet.kube_client.volume_objects import WatchedObjects
+from trikubelet.pleg.pleg import Pleg
+from trikubelet.pods import active_deadline
+from trikubelet.pods.active_deadline import is_past_active_deadline
+from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
+from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport
+from trikubelet.probes.manager import ProbeManager
+from trikubelet.probes.results import PodResults
+from trikubelet.runtime.manager import RuntimeManager
+from trikubelet.runtime.results import SyncAction
+from trikubelet.status.actual_resources import ActualResources
+from trikubelet.status.container_statuses import ResourceHealthOf, no_resource_health, shows_health
+from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch
+from trikubelet.status.lost_ends import with_lost_ends
+from trikubelet.status.manager import StatusManager
+from trikubelet.telemetry.events import EventRecorder, EventType
+from trikubelet.telemetry.logs import get_logger
+from trikubelet.volumes.errors import AttachLimitError, VolumesNotReadyError
+from trikubelet.volumes.interface import PodVolumes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from trikubelet.api import ObjectMeta
+    from trikubelet.container.model import RunningPod
+    from trikubelet.container.probe_results import ProbeResults
+    from trikubelet.kube_client.volume_objects import References
+    from trikubelet.pods.phases import Kill
+    from trikubelet.pods.types import PodStatusFn, SyncPodType
+    from trikubelet.probes.manager import PodProbes
+    from trikubelet.runtime.containers.life import PodContainers
+    from trikubelet.runtime.results import PodSyncResult
+
+log = get_logger("pod-syncer")
+
+ATTACH_LIMIT_EXCEEDED: Final = "VolumeAttachmentLimitExceeded"
+
+
+class PodCgroupError(Exception):
+    """A pod's cgroup could not be made, so that it cannot start."""
+
+    def __init__(self, pod: Pod, problem: CgroupError) -> None:
+        super().__init__(f"the cgroup of {pod.full_name} could not be made: {problem}")
+        self.problem = problem
+
+
+class StillRunningError(Exception):
+    """The runtime said that a pod was killed, and yet shows running containers."""
+
+    def __init__(self, pod: Pod, containers: tuple[str, ...]) -> None:
+        super().__init__(
+            f"expected no running container of {pod.full_name} after the runtime stopped it, "
+            f"found {', '.join(containers)}: the kill is tried again"
+        )
+        self.containers = containers
+
+
+class Allocation(Protocol):
+    """What a sync knows of the resources that pods are given (`trikubelet.allocation.manager`)."""
+
+    def allocated(self, pod: Pod) -> Pod:
+        """The pod with the resources that it was given."""
+        ...
+
+    def conditions(self, uid: str) -> tuple[PodCondition, ...]:
+        """About the pod's resize; the same object until they change."""
+        ...
+
+    def synced(self, pod: Pod, *, in_progress: bool, error: str | None = None) -> bool:
+        """How far the runtime is with the pod as allocated. Returns whether that changed the conditions."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when what was granted will be known after a crash. Raises CheckpointError."""
+        ...
+
+
+class AsAskedFor:
+    """Pods have what their specs say: implements `Allocation` for tests of other things."""
+
+    def allocated(self, pod: Pod) -> Pod:
+        return pod
+
+    def conditions(self, _uid: str) -> tuple[PodCondition, ...]:
+        return ()
+
+    def synced(self, _pod: Pod, *, in_progress: bool, error: str | None = None) -> bool:
+        return False
+
+    async def durable(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class Durable(Protocol):
+    """Something that pods hold outside of this process, so that it outlives the agent: mounts, cgroups, grants."""
+
+    async def release(self, uid: str) -> None:
+        """Give back what the pod held, whose containers have ended. Fine when there is nothing. The next call goes on
+        where one failed or was cancelled."""
+        ...
+
+
+@attrs.frozen
+class _Settled:
+    """What a sync had to go by that found nothing to do."""
+
+    pod: Pod
+    observed: PodRuntimeStatus
+    reported: PodStatus | None
+    probed: PodResults
+    resizes: tuple[PodCondition, ...]
+
+    def still_holds(
+        self,
+        pod: Pod,
+        observed: PodRuntimeStatus,
+        reported: PodStatus | None,
+        probed: PodResults,
+        resizes: tuple[PodCondition, ...],
+        health: ResourceHealthOf,
+    ) -> bool:
+        """Whether another sync would have the same to go by."""
+        if self.reported is not reported or self.probed is not probed or self.resizes is not resizes:
+            return False
+        if not _asks_the_same(self.pod, pod):
+            return False
+        if reported is not None and not shows_health(reported, health):
+            return False
+        same_time = attrs.evolve(observed, observed_at=self.observed.observed_at)
+        return same_time == self.observed
+
+
+def _asks_the_same(one: Pod, other: Pod) -> bool:
+    """Whether two versions of a pod give a sync the same to do.
+
+    The API server sends the pod again with each status that the agent writes. What it says there matters when it has
+    ended the pod, and for what others set: readiness gates and resource claims.
+    """
+    if one is other:
+        return True
+    old, new = one.status, other.status
+    if old.phase != new.phase and has_ended(new):
+        return False
+    if one.spec.readiness_gates and old.conditions != new.conditions:
+        return False
+    return (
+        one.spec == other.spec
+        and _without_version(one.metadata) == _without_version(other.metadata)
+        and old.resource_claim_statuses == new.resource_claim_statuses
+        and old.extended_resource_claim_status == new.extended_resource_claim_status
+    )
+
+
+def _without_version(metadata: ObjectMeta) -> ObjectMeta:
+    return attrs.evolve(metadata, resource_version="", managed_fields=())
+
+
+@attrs.frozen(kw_only=True)
+class SyncContext:
+    """What the syncers of all pods share."""
+
+    runtime: RuntimeManager
+    statuses: StatusManager
+    volumes: PodVolumes
+    objects: WatchedObjects
+    probes: ProbeManager
+    recorder: EventRecorder
+    clock: WallClock
+    pleg: Pleg
+    network_problem: Callable[[], str | None]
+    """Why pods cannot have a network now, None when they can."""
+    host_ips: Callable[[], tuple[str, ...]]
+    """The node's addresses, which may change."""
+    durables: Sequence[Durable]
+    """What pods hold outside of this process, in the order in which it is released."""
+    mirrors: Callable[[Pod, Pod | None], None] = lambda pod, mirror: None
+    """Told of each pod that is synced, with the mirror pod that shows it: sees to it that a static pod has one."""
+    starts_nothing: Callable[[], bool] = lambda: False
+    """Whether pods are about to be ended, so that what has ended of them stays so."""
+    allocation: Allocation = attrs.field(factory=AsAskedFor)
+    resource_health: Callable[[str], ResourceHealthOf] = lambda uid: no_resource_health
+    """How the devices of a pod's containers do, by its UID."""
+    cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
+
+    @contextmanager
+    def open_pod(self, uid: str, nursery: trio.Nursery) -> Iterator[AgentPodSyncer]:
+        """Implements `trikubelet.pods.types.OpenPod`."""
+        with (
+            self.probes.of_pod(uid, nursery) as probes,
+            self.objects.references(uid) as references,
+            self.volumes.of_pod(uid, nursery),
+        ):
+            containers = self.runtime.containers_of_pod(nursery, probes)
+            yield AgentPodSyncer(self, uid, containers, probes, references)
+
+
+class AgentPodSyncer:
+    """Implements `trikubelet.pods.types.PodSyncer` on the agent's parts, for one pod."""
+
+    def __init__(
+        self,
+        context: SyncContext,
+        uid: str,
+        containers: PodContainers,
+        probes: PodProbes,
+        references: References,
+    ) -> None:
+        self._context = context
+        self._uid = uid
+        self._containers = containers
+        self._probes = probes
+        self._references = references
+        self._settled: _Settled | None = None
+
+    async def sync_pod(
+        self, update_type: SyncPodType, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus
+    ) -> PodSyncReport:
+        """Make the runtime match the pod.
+
+        Raises NetworkNotReadyError, PodCgroupError, VolumesNotReadyError, SyncPodError, or BackoffError when only
+        waiting is left.
+        """
+        context, uid = self._context, self._uid
+        pod = context.allocation.allocated(pod)
+        settled, self._settled = self._settled, None
+        reported, probed = context.statuses.get_pod_status(uid), self._probes.results
+        if (
+            settled is not None
+            and context.network_problem() is None
+            and settled.still_holds(
+                pod, status, reported, probed, context.allocation.conditions(uid), context.resource_health(uid)
+            )
+        ):
+            self._settled = settled
+            context.mirrors(pod, mirror_pod)
+            context.volumes.refresh(pod)
+            return PodSyncReport(None)
+        report = await self._sync(pod, mirror_pod, status)
+        if report is None:
+            # Neither removals nor other resources are news of which anybody would hear.
+            with trio.fail_after(STATUS_TIMEOUT):
+                status = await self._context.pleg.cache.get_newer_than(uid, trio.current_time())
+            report = await self._sync(pod, mirror_pod, status)
+        # What two rounds have not done is left to the next sync, however often that will be so.
+        return PodSyncReport(trio.current_time()) if report is None else report
+
+    async def _sync(self, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus) -> PodSyncReport | None:
+        """One round; None when another has to see what came of it: all containers were ended for them to start again,
+        or the pod was resized."""
+        uid = pod.metadata.uid
+        resizing = self._context.runtime.is_resize_in_progress(pod, status)
+        self._context.allocation.synced(pod, in_progress=resizing)
+        resizes = self._context.allocation.conditions(uid)
+        api_status = self._report(pod, status)
+        if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
+            return PodSyncReport(None, terminal=True)
+        self._await_network(pod)
+        if not await self._enter_cgroup(pod, status, api_status):
+            return None
+        self._context.mirrors(pod, mirror_pod)
+        if self._context.starts_nothing():
+            return PodSyncReport(None)
+        self._references.follow(pod)
+        try:
+            await self._context.volumes.prepare(pod)
+        except AttachLimitError as error:
+            self._context.recorder.pod_event(pod, EventType.WARNING, ATTACH_LIMIT_EXCEEDED, str(error))
+            self._context.statuses.reject_pod(pod, ATTACH_LIMIT_EXCEEDED, str(error))
+            return PodSyncReport(None, terminal=True)
+        except VolumesNotReadyError as error:
+            if not error.timed_out:
+                text = f"Unable to attach or mount volumes: {error}"
+                self._context.recorder.pod_event(pod, EventType.WARNING, "FailedMount", text)
+            raise
+        self._probes.add(pod)
+        self._containers.follow(status)
+        probed = self._probes.results
+        if resizing:
+            await self._context.allocation.durable()
+        result = await self._act(pod, status, api_status, probed.plan)
+        if result.resize_problem is not None:
+            self._context.allocation.synced(pod, in_progress=True, error=result.resize_problem)
+        if result.backoffs or result.error is not None:
+            # The reasons why containers wait belong into the status at once.
+            self._report(pod, status)
+        if result.error is not None:
+            raise result.error
+        done = {one.action for one in result.results}
+        if SyncAction.RESIZE_POD in done or (_restarts_all(api_status) and SyncAction.REMOVE_CONTAINER in done):
+            return None
+        if result.backoffs:
+            waiting = ", ".join(sorted(result.backoffs))
+            raise BackoffError(f"waiting to start {waiting}", min(result.backoffs.values()))
+        if result.results:
+            return PodSyncReport(trio.current_time())
+        if pod.spec.active_deadline_seconds is None:  # a deadline passes without anything having changed
+            self._settled = _Settled(pod, status, self._context.statuses.get_pod_status(uid), probed, resizes)
+        return PodSyncReport(None)
+
+    async def _act(
+        self, pod: Pod, status: PodRuntimeStatus, api_status: PodStatus, probed: ProbeResults
+    ) -> PodSyncResult:
+        """Let the runtime manager do its part."""
+        # A pod in the node's network has the node's addresses, of which its sandbox knows nothing.
+        addressed = attrs.evolve(status, ips=tuple(one.ip for one in api_status.pod_ips))
+        with self._context.pleg.acting(pod.metadata.uid) as action:
+            result = await self._context.runtime.sync_pod(
+                pod,
+                addressed,
+                self._containers,
+                restart_all_containers=_restarts_all(api_status),
+                probes=probed,
+                on_sandbox_ready=self._sandbox_ready,
+            )
+            action.changed = bool(result.results)
+        return result
+
+    async def _enter_cgroup(self, pod: Pod, status: PodRuntimeStatus, api_status: PodStatus) -> bool:
+        """Have the pod's cgroup made before its sandbox. False: what ran elsewhere, without cgroups or in those of
+        another class, was ended so that it can begin anew in there (kubelet: `SyncPod`). Raises PodCgroupError."""
+        begun = any(one.state.running is not None for one in api_status.container_statuses)
+        try:
+            if not begun:
+                await self._context.cgroups.ensure(pod)
+                return True
+            if await self._context.cgroups.exists(pod):
+                return True
+        except CgroupError as error:
+            text = f"unable to ensure pod container exists: {error}"
+            self._context.recorder.pod_event(pod, EventType.WARNING, "FailedToCreatePodContainer", text)
+            raise PodCgroupError(pod, error) from error
+        log.warning("ending a pod that runs outside of its cgroup, to start it in there", pod=pod.full_name)
+        await self._kill(pod, status, deadline=None)
+        return False
+
+    def _await_network(self, pod: Pod) -> None:
+        """Raises NetworkNotReadyError for a pod that has to wait."""
+        problem = self._context.network_problem()
+        if problem is not None and not pod.spec.host_network:
+            self._context.recorder.pod_event(
+                pod, EventType.WARNING, "NetworkNotReady", f"network is not ready: {problem}"
+            )
+            raise NetworkNotReadyError(problem)
+
+    def _sandbox_ready(self, pod: Pod, ips: tuple[str, ...]) -> None:
+        """Report that the pod has its sandbox, and nothing else that is new (kubelet: `OnPodSandboxReady`)."""
+        reported = self._context.statuses.get_pod_status(pod.metadata.uid) or pod.status
+        ready = PodCondition(
+            type=POD_READY_TO_START_CONTAINERS,
+            status=CONDITION_TRUE,
+            observed_generation=pod.metadata.generation,
+        )
+        others = (one for one in reported.conditions if one.type != ready.type)
+        self._context.statuses.set_pod_status(pod, attrs.evolve(reported, conditions=(*others, ready)))
+
+    async def sync_terminating_pod(self, pod: Pod, status: PodRuntimeStatus, kill: Callable[[], Kill]) -> PodSyncReport:
+        """Stop every container of the pod; returns only when none runs, with the final status reported."""
+        uid, pod = self._uid, self._context.allocation.allocated(pod)
+        self._settled = None
+        self._report(pod, status, change=kill().status_fn)
+        await self._kill(pod, status, deadline=kill().deadline)
+        self._probes.stop()
+        killed_at = trio.current_time()
+        with trio.fail_after(STATUS_TIMEOUT):
+            stopped = await self._context.pleg.cache.get_newer_than(uid, killed_at)
+        running = tuple(str(container.id) for container in stopped.running_containers())
+        if running:
+            raise StillRunningError(pod, running)
+        self._report(pod, stopped, ended=True, change=kill().status_fn)
+        return PodSyncReport(killed_at)
+
+    async def _kill(self, pod: Pod, status: PodRuntimeStatus, *, deadline: float | None) -> None:
+        """End what runs of the pod, for good when there is a deadline. Raises KillPodError, after the event for it."""
+        context = self._context
+        try:
+            with context.pleg.acting(self._uid):
+                await context.runtime.kill_pod(
+                    status.as_running_pod(context.runtime.runtime_name),
+                    pod,
+                    self._containers,
+                    deadline=deadline,
+                    for_good=deadline is not None,
+                )
+        except Exception as error:
+            context.recorder.pod_event(pod, EventType.WARNING, "FailedKillPod", f"error killing pod: {error}")
+            raise
+
+    async def sync_terminating_runtime_pod(self, running_pod: RunningPod, kill: Kill) -> None:
+        """Stop a pod of which only the runtime knows, and which nobody wants."""
+        context = self._context
+        with context.pleg.acting(running_pod.uid):
+            await context.runtime.kill_pod(running_pod, None, self._containers, deadline=kill.deadline, for_good=True)
+
+    def shorten_grace(self, deadline: float) -> None:
+        """Containers that are being stopped have until `deadline`, if that is sooner than what they had."""
+        self._containers.shorten_grace(deadline)
+
+    async def sync_terminated_pod(self, pod: Pod, status: PodRuntimeStatus) -> None:
+        """Release what the pod held outside of this process, and report the pod as ended."""
+        pod = self._context.allocation.allocated(pod)
+        self._probes.stop()
+        self._report(pod, status, ended=True)
+        for held in self._context.durables:
+            await held.release(self._uid)
+        self._context.statuses.terminate_pod(pod)
+
+    def _report(
+        self,
+        pod: Pod,
+        observed: PodRuntimeStatus,
+        *,
+        ended: bool = False,
+        change: PodStatusFn | None = None,
+    ) -> PodStatus:
+        """Generate the pod's status from what was observed, and make it the reported one."""
+        uid = pod.metadata.uid
+        previous = self._context.statuses.get_pod_status(uid) or self._context.statuses.status_before(pod)
+        if ended and _never_began(previous, observed):
+            return self._context.statuses.set_pod_status(pod, previous if change is None else change(previous))
+        verdict = None
+        if is_past_active_deadline(pod, previous.start_time, self._context.clock.now()):
+            verdict = Eviction(active_deadline.REASON, active_deadline.MESSAGE)
+            if previous.reason != verdict.reason:
+                self._context.recorder.pod_event(pod, EventType.NORMAL, verdict.reason, verdict.message)
+        host_ips = self._context.host_ips()
+        if (mismatch := host_ip_mismatch(previous, host_ips)) is not None:
+            self._context.recorder.pod_event(pod, EventType.WARNING, "HostIPsIPFamilyMismatch", mismatch)
+        if not _restarts_all(previous):  # which removes what has ended
+            observed = with_lost_ends(observed, previous, self._context.runtime.seen_end)
+        status = generate_pod_status(
+            pod,
+            observed,
+            previous=previous,
+            # What has ended waits for nothing: its last exit code is to be seen.
+            waiting_reasons={} if ended else self._context.runtime.waiting_reasons(uid),
+            terminal=ended,
+            host_ips=host_ips,
+            eviction=verdict,
+            outcomes=self._probes.results.outcomes,
+            recursive_read_only=self._context.runtime.mounts_read_only_recursively(pod),
+            resizes=() if ended else self._context.allocation.conditions(uid),
+            resource_health=self._context.resource_health(uid),
+            actual=ActualResources(self._context.runtime.actuated(uid)),
+        )
+        self._containers.follow(observed)
+        # An agent that finds a pod running counts from the pod's start, not from its own.
+        status = attrs.evolve(status, start_time=_oldest_sandbox(observed))
+        return self._context.statuses.set_pod_status(pod, status if change is None else change(status))
+
+
+def _restarts_all(status: PodStatus) -> bool:
+    return any(
+        condition.type == ALL_CONTAINERS_RESTARTING and condition.status == CONDITION_TRUE
+        for condition in status.conditions
+    )
+
+
+def _never_began(reported: PodStatus, observed: PodRuntimeStatus) -> bool:
+    """Whether the pod had ended before it began, mostly since admission refused it: there is nothing to say of it
+    beside that, not even that its containers wait."""
+    begun = reported.container_statuses or reported.init_container_statuses
+    return has_ended(reported) and not (begun or observed.sandbox_statuses or observed.container_statuses)
+
+
+def _oldest_sandbox(observed: PodRuntimeStatus) -> datetime | None:
+    return min((sandbox.created_at for sandbox in observed.sandbox_statuses if sandbox.created_at), default=None)

@@ -1,0 +1,1 @@
+"""Device plugins: generated messages, and stubs and bases of their services."""

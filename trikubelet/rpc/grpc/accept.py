@@ -1,0 +1,73 @@
+"""Whether a request is a gRPC call that can be served: decided on its headers alone.
+
+A request that is no gRPC call is refused in HTTP's terms, a call that cannot be served in gRPC's (PROTOCOL-HTTP2.md).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import attrs
+from grpclib import Status
+from grpclib.const import Handler
+from grpclib.metadata import decode_timeout
+
+from trikubelet.rpc.grpc.status import Failure, trailers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trikubelet.rpc.grpc.metadata import Headers
+
+
+@attrs.frozen
+class Accepted:
+    """A call for `handler`, which the client waits `timeout` seconds for (infinity when it does not say)."""
+
+    path: str
+    handler: Handler
+    timeout: float
+
+
+@attrs.frozen
+class Refused:
+    """The whole reply to a request that is not served."""
+
+    http_status: int
+    failure: Failure
+
+    @property
+    def headers(self) -> Headers:
+        return [
+            (b":status", b"%d" % self.http_status),
+            (b"content-type", b"application/grpc"),
+            *trailers_of(self.failure),
+        ]
+
+
+def accept(headers: Mapping[bytes, bytes], handlers: Mapping[str, Handler]) -> Accepted | Refused:
+    """Find the handler for a request."""
+    method = headers.get(b":method", b"").decode("ascii", "replace")
+    if method != "POST":
+        return Refused(405, Failure(Status.INTERNAL, f"expected the method POST, got {method!r}"))
+    content_type = headers.get(b"content-type", b"").decode("ascii", "replace")
+    if not content_type.startswith("application/grpc"):
+        return Refused(415, Failure(Status.INTERNAL, f"expected content-type application/grpc, got {content_type!r}"))
+    encoding = headers.get(b"grpc-encoding", b"identity").decode("ascii", "replace")
+    if encoding != "identity":
+        return Refused(200, Failure(Status.UNIMPLEMENTED, f"compression {encoding!r} is not supported; send identity"))
+    path = headers.get(b":path", b"").decode("ascii", "replace")
+    handler = handlers.get(path)
+    if handler is None:
+        service, _, name = path.strip("/").rpartition("/")
+        known = any(other.startswith(f"/{service}/") for other in handlers)
+        text = f"unknown method {name} for service {service}" if known else f"unknown service {service}"
+        return Refused(200, Failure(Status.UNIMPLEMENTED, text))
+    timeout = math.inf
+    if (value := headers.get(b"grpc-timeout")) is not None:
+        try:
+            timeout = decode_timeout(value.decode("ascii", "replace"))
+        except ValueError as error:
+            return Refused(200, Failure(Status.INTERNAL, f"malformed grpc-timeout: {error}"))
+    return Accepted(path, handler, timeout)

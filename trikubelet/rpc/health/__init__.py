@@ -1,0 +1,1 @@
+"""gRPC health checks: generated messages and stub."""

@@ -1,0 +1,1 @@
+"""Registration of plugins: generated messages, and the stub of what a plugin answers."""

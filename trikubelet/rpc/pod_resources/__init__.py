@@ -1,0 +1,1 @@
+"""The pod resources API: generated messages of both versions."""

@@ -1,0 +1,322 @@
+"""Starting one container, and removing one.
+
+A start is a line of steps: image, configuration, create, start, the postStart hook. Each has its reason when it fails,
+which becomes the container's waiting reason, and its event. What a failed or cancelled start leaves behind (a container
+that was created and never started) is seen by the next inspection, and the plan starts another in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from trikubelet.api import Container, Pod, Secret
+from trikubelet.container.downward import Addresses
+from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
+from trikubelet.container.labels import CONTAINER_NAME, read_identity
+from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
+from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.runtime.containers.config import ContainerExtras, ContainerInputs, container_config
+from trikubelet.runtime.containers.environment import container_environment
+from trikubelet.runtime.containers.environment_objects import gather_env_files, gather_objects
+from trikubelet.runtime.containers.life import PodContainers
+from trikubelet.runtime.containers.mounts import (
+    container_devices,
+    container_mounts,
+    hosts_file_mount,
+    termination_file_mount,
+    wants_hosts_file,
+)
+from trikubelet.runtime.hooks import HookError
+from trikubelet.runtime.images.manager import ImageError, ImageRequest, PresentImage
+from trikubelet.runtime.logs.paths import legacy_symlink_name
+from trikubelet.runtime.plan import KillReason
+from trikubelet.runtime.results import POST_START_HOOK_ERROR
+from trikubelet.runtime.turns import Making, Turns
+from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from trikubelet.rpc.cri.client import RuntimeClient
+    from trikubelet.runtime.actuated import ActuatedResources
+    from trikubelet.runtime.context import RuntimeContext
+    from trikubelet.runtime.hooks import HookRunner
+    from trikubelet.runtime.images.manager import ImageManager
+
+
+Extras = Callable[["Pod", "Container"], "Awaitable[ContainerExtras]"]
+"""What a container gets besides what its pod says, asked each time that it starts. Raises ContainerConfigError."""
+
+log = get_logger("runtime")
+
+CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
+CREATE_CONTAINER_ERROR: Final = "CreateContainerError"
+RUN_CONTAINER_ERROR: Final = "RunContainerError"
+
+
+@attrs.frozen
+class StartError(Exception):
+    """A container could not be started. `reason` is what its status waits with."""
+
+    reason: str
+    message: str
+    retry_at: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+
+@attrs.frozen
+class StartRequest:
+    """A container to start, and where."""
+
+    pod: Pod
+    container: Container
+    status: PodRuntimeStatus
+    """What was last seen of the pod: for the restart count, and an ephemeral container's target."""
+    sandbox_id: str
+    sandbox_config: v1.PodSandboxConfig
+    pod_ips: Sequence[str]
+    """All that the runtime gave the pod, in its order."""
+    containers: PodContainers
+    """Those of the pod: one whose hook failed is ended."""
+    secrets: Sequence[Secret] = ()
+    """To pull the image with."""
+    image_volumes: Mapping[str, v1.ImageSpec] = attrs.field(factory=dict)
+    """The pod's volumes that are images, which are present, by name."""
+    user_namespace: v1.UserNamespace | None = None
+    """The sandbox's."""
+    recursive_read_only: bool = False
+    """Whether the pod's runtime handler can mount volumes read-only with everything below them."""
+
+
+async def no_extras(_pod: Pod, _container: Container) -> ContainerExtras:
+    return ContainerExtras()
+
+
+class ContainerStarter:
+    """Starts and removes containers.
+
+    `hooks` runs postStart hooks; without it, none is run. `seen_end` spares the question where a container that is to
+    be removed keeps its log; what is answered otherwise is left with `note_end`, as it cannot be asked again.
+    `actuated` keeps what containers were started with.
+    """
+
+    def __init__(
+        self,
+        runtime: RuntimeClient,
+        images: ImageManager,
+        turns: Turns,
+        context: RuntimeContext,
+        *,
+        hooks: HookRunner | None = None,
+        seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
+        note_end: Callable[[v1.ContainerStatus, str], None] = lambda _, __: None,
+        actuated: ActuatedResources | None = None,
+    ) -> None:
+        self._actuated = actuated
+        self._runtime = runtime
+        self._images = images
+        self._recorder = context.recorder
+        self._files = context.files
+        self._mounts = context.mounts
+        self._options = context.options
+        self._turns = turns
+        self._objects = context.objects
+        self._hooks = hooks
+        self._node = context.node
+        self._extras = context.extras
+        self._seen_end = seen_end
+        self._note_end = note_end
+
+    async def start(self, request: StartRequest) -> str:
+        """Bring a container to run, its postStart hook included; returns its id (kubelet: `startContainer`).
+
+        Raises StartError, after the event for it. Cancelled, it may leave a container that was created, or one that
+        runs without the rest of its hook.
+        """
+        pod, container = request.pod, request.container
+        image_request = ImageRequest(container.image, container.image_pull_policy, container)
+        try:
+            image = await self._images.ensure(pod, image_request, request.sandbox_config, request.secrets)
+        except ImageError as error:
+            self._failed(request, error.reason)
+            raise StartError(error.reason, error.message, error.retry_at) from error
+        restart_count = self._restart_count(request)
+        try:
+            config = await self._config(request, image, restart_count)
+            if self._actuated is not None:
+                await self._actuated.container_starts(pod, container)
+        except (ContainerConfigError, SandboxConfigError, CheckpointError, OSError) as error:
+            self._failed(request, str(error), error.__cause__)
+            raise StartError(CREATE_CONTAINER_CONFIG_ERROR, str(error)) from error
+        container_id = await self._create_and_start(request, config)
+        self._files.link_log(pod, container.name, container_id, config.log_path)
+        await self._run_post_start_hook(request, container_id)
+        return container_id
+
+    async def remove(self, container_id: str, *, pod_sandbox_id: str = "", keep_logs: bool = False) -> None:
+        """Remove an ended container, its logs first, so that logs without a container cannot stay behind.
+
+        With its sandbox's id, how it ended is remembered of one that was not looked at since.
+
+        Raises CRIError and OSError. A container that is gone is removed.
+        """
+        if not keep_logs:
+            status = self._seen_end(container_id) or await self._last_status(container_id, pod_sandbox_id)
+            if status is None:
+                return
+            owner = read_identity(status.labels)
+            name = status.labels.get(CONTAINER_NAME, "")
+            link = legacy_symlink_name(container_id, name, owner.name, owner.namespace)
+            await self._files.remove_logs(status.log_path, link)
+        try:
+            await self._runtime.remove_container(container_id)
+        except CRIError as error:
+            if not error.not_found:
+                raise
+
+    async def _last_status(self, container_id: str, pod_sandbox_id: str) -> v1.ContainerStatus | None:
+        """None for a container that is gone. Raises CRIError."""
+        try:
+            status = (await self._runtime.container_status(container_id)).status
+        except CRIError as error:
+            if error.not_found:
+                return None
+            raise
+        if pod_sandbox_id:
+            self._note_end(status, pod_sandbox_id)
+        return status
+
+    def _restart_count(self, request: StartRequest) -> int:
+        """One more than the last run's; after a reboot that made the runtime forget it, the logs tell."""
+        last = request.status.find_container(request.container.name)
+        if last is not None:
+            return last.restart_count + 1
+        try:
+            return self._files.restart_count(request.pod, request.container)
+        except OSError as error:
+            log.warning(
+                "cannot tell the restart count from the logs",
+                pod=request.pod.full_name,
+                container=request.container.name,
+                problem=str(error),
+            )
+            return 0
+
+    async def _config(self, request: StartRequest, image: PresentImage, restart_count: int) -> v1.ContainerConfig:
+        """Raises ContainerConfigError, SandboxConfigError and OSError."""
+        pod, container = request.pod, request.container
+        target_id = self._target_id(request)
+        extras = await self._extras(pod, container)
+        devices = container_devices(pod, container, self._mounts)
+        environment = {**extras.environment, **await self._environment(request)}
+        mounts = await container_mounts(
+            pod,
+            container,
+            environment,
+            self._mounts,
+            image_volumes=request.image_volumes,
+            recursive_read_only=request.recursive_read_only,
+        )
+        if wants_hosts_file(pod, container, request.pod_ips):
+            hosts_file = self._files.write_hosts_file(pod, request.pod_ips)
+            mounts.append(hosts_file_mount(hosts_file, selinux=self._options.machine.selinux))
+        if container.termination_message_path:
+            mounts.append(termination_file_mount(container, self._files.make_termination_file(pod, container)))
+        self._files.make_container_logs_directory(pod, container)
+        inputs = ContainerInputs(
+            restart_count=restart_count,
+            image_ref=image.reference,
+            image_user=image.user,
+            environment=environment,
+            mounts=mounts,
+            devices=devices,
+            target_id=target_id,
+            user_namespace=request.user_namespace,
+            volume_groups=self._mounts.supplemental_groups(pod),
+            extras=extras,
+        )
+        return container_config(pod, container, inputs, self._options)
+
+    async def _environment(self, request: StartRequest) -> dict[str, str]:
+        pod, container = request.pod, request.container
+        objects = await gather_objects(self._objects, pod, container)
+        files = await gather_env_files(self._files, self._mounts, pod, container)
+        return container_environment(
+            pod,
+            container,
+            addresses=Addresses(request.pod_ips, self._node.host_ips()),
+            allocatable=self._node.allocatable(),
+            objects=attrs.evolve(objects, files=files),
+        )
+
+    def _target_id(self, request: StartRequest) -> str:
+        target = getattr(request.container, "target_container_name", "")
+        if not target:
+            return ""
+        status = request.status.find_container(target)
+        if status is None:
+            raise ContainerConfigError(f"unable to find target container {target}")
+        return status.id.id
+
+    async def _create_and_start(self, request: StartRequest, config: v1.ContainerConfig) -> str:
+        pod, container = request.pod, request.container
+        try:
+            async with self._turns.take(Making.CREATE_CONTAINER):
+                container_id = await self._runtime.create_container(request.sandbox_id, config, request.sandbox_config)
+        except CRIError as error:
+            self._failed(request, error.message)
+            raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
+        self._record(request, EventType.NORMAL, "Created", "Container created")
+        try:
+            async with self._turns.take(Making.START_CONTAINER):
+                await self._runtime.start_container(container_id)
+        except CRIError as error:
+            # An id in an event's text would make each of them a new event.
+            self._failed(request, error.message.replace(container_id, container.name))
+            raise StartError(RUN_CONTAINER_ERROR, error.message) from error
+        self._record(request, EventType.NORMAL, "Started", "Container started")
+        log.info("container started", pod=pod.full_name, container=container.name, container_id=container_id)
+        return container_id
+
+    async def _run_post_start_hook(self, request: StartRequest, container_id: str) -> None:
+        """Run the hook; a container whose hook failed is ended. Raises StartError."""
+        pod, container = request.pod, request.container
+        hook = None if container.lifecycle is None else container.lifecycle.post_start
+        if hook is None or self._hooks is None:
+            return
+        try:
+            await self._hooks.run(container_id, pod, container, hook)
+        except HookError as error:
+            if error.container_ended and hook.sleep is not None:
+                return  # there is nobody left to sleep for, and its end says how it went
+            # What the hook said is not for events: it may be secret.
+            self._record(request, EventType.WARNING, "FailedPostStartHook", "PostStartHook failed")
+            log.warning("postStart hook failed", pod=pod.full_name, container=container.name, container_id=container_id)
+            await request.containers.kill_container(
+                pod,
+                container_id,
+                container.name,
+                message="FailedPostStartHook",
+                reason=KillReason.FAILED_POST_START_HOOK,
+            )
+            raise StartError(POST_START_HOOK_ERROR, error.message) from error
+
+    def _record(self, request: StartRequest, type_: EventType, reason: str, message: str) -> None:
+        self._recorder.pod_event(request.pod, type_, reason, message, container=request.container.name)
+
+    def _failed(self, request: StartRequest, problem: str, cause: BaseException | None = None) -> None:
+        """`cause`: what only the node's own log is told."""
+        self._record(request, EventType.WARNING, "Failed", f"Error: {problem}")
+        log.warning(
+            "container could not be started",
+            pod=request.pod.full_name,
+            container=request.container.name,
+            problem=problem,
+            cause=None if cause is None else str(cause),
+        )

@@ -1,0 +1,55 @@
+"""What the parts of the runtime manager share, and ask others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from trikubelet.cgroups.interface import PodCgroups
+from trikubelet.cgroups.pods import NoPodCgroups
+from trikubelet.clock import WallClock
+from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.kube_client.object_getter import NoObjects, ObjectGetter
+from trikubelet.runtime.containers.container import Extras, no_extras
+from trikubelet.runtime.containers.mounts import PodMounts
+from trikubelet.runtime.ended import Ended
+from trikubelet.runtime.images.pull_credentials import Credentials
+from trikubelet.runtime.images.pull_records.records import PullRecords
+from trikubelet.runtime.options import NodeValues, RuntimeOptions
+from trikubelet.runtime.pod_files import PodFiles
+from trikubelet.runtime.resize import Resizing
+from trikubelet.runtime.sandboxes.sandbox import NoResourceClaims, ResourceClaims
+from trikubelet.telemetry.events import EventRecorder
+
+
+@attrs.frozen(kw_only=True)
+class RuntimeContext:
+    """By default, of a node of its own that keeps nothing on the disk but pods' files."""
+
+    recorder: EventRecorder
+    clock: WallClock
+    options: RuntimeOptions
+    mounts: PodMounts
+    files: PodFiles = attrs.field(default=attrs.Factory(lambda self: PodFiles(self.options), takes_self=True))
+    """Those of pods, by default on the disk below the folders that `options` names."""
+    objects: ObjectGetter = attrs.field(factory=NoObjects)
+    """Secrets, ConfigMaps and RuntimeClasses."""
+    node: NodeValues = attrs.field(default=attrs.Factory(lambda self: self.options.fixed_node, takes_self=True))
+    """The node's addresses and what it can give, by default as `options` say."""
+    abilities: Callable[[], RuntimeAbilities] = RuntimeAbilities
+    """What the runtime last said that it can do."""
+    claims: ResourceClaims = attrs.field(factory=NoResourceClaims)
+    """What pods claim by name."""
+    credentials: Credentials | None = None
+    """For registries."""
+    pull_records: PullRecords | None = None
+    """Which pods may use which images."""
+    ended: Ended | None = None
+    """When a container has ended."""
+    cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
+    """Which cgroup a pod's sandbox belongs into."""
+    resizing: Resizing | None = None
+    """What pods that run are resized with; without it they keep what they were started with."""
+    extras: Extras = no_extras
+    """What containers get for their devices."""

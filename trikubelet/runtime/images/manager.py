@@ -1,0 +1,358 @@
+"""Getting a container's image: there already, pulled, waiting to be pulled again, or an error that says why not.
+
+The story of one request: the name is read and completed, the pull policy decides whether the runtime is asked first,
+and the pull records whether the pod may use what is there. A pull that failed lately waits (ten seconds doubling to
+five minutes, per pod and image), the others leave their intent and queue for their turn. Credentials are tried one
+after the other. Events tell each step in the kubelet's words (`image_manager.go`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import betterproto
+import trio
+from grpclib.const import Status
+
+from trikubelet.api import Container, Pod
+from trikubelet.container.messages import describe_duration, describe_error
+from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, with_default_tag
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.runtime.backoff import KeyedBackoff
+from trikubelet.runtime.containers.security import ImageUser
+from trikubelet.runtime.images.credentials.keyring import TrackedCredential
+from trikubelet.runtime.images.pull_credentials import (
+    CredentialsError,
+    NoCredentials,
+    PullCredentials,
+    auth_config,
+    image_credentials,
+)
+from trikubelet.runtime.images.pull_records.records import IntentError
+from trikubelet.runtime.metrics import RuntimeMetrics, image_size_word
+from trikubelet.runtime.results import IMAGE_PULL_BACK_OFF
+from trikubelet.telemetry.events import EventType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trikubelet.api import Secret
+    from trikubelet.rpc.cri.client import ImageClient
+    from trikubelet.runtime.images.pull_credentials import Credentials
+    from trikubelet.runtime.images.pull_rate import PullRate
+    from trikubelet.runtime.images.pull_records.records import PullRecords
+    from trikubelet.telemetry.events import EventRecorder
+
+ERR_IMAGE_PULL: Final = "ErrImagePull"
+ERR_IMAGE_NEVER_PULL: Final = "ErrImageNeverPull"
+IMAGE_INSPECT_ERROR: Final = "ImageInspectError"
+INVALID_IMAGE_NAME: Final = "InvalidImageName"
+_CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
+
+# Errors of the runtime that have a name of their own, and how the kubelet words them (cri-api: `errors`).
+_NAMED_PULL_ERRORS: Final = {
+    "RegistryUnavailable": "the registry is unavailable",
+    "SignatureValidationFailed": "the signature validation failed",
+}
+_END_UNKNOWN: Final = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
+_MAX_PULL_MESSAGES: Final = 1000
+_UNKNOWN: Final = "unknown"
+
+
+@attrs.frozen
+class ImageError(Exception):
+    """A container's image is not to be had now."""
+
+    reason: str
+    """The container's waiting reason: `ErrImagePull`, `ImagePullBackOff`, …"""
+    message: str
+    retry_at: float | None = None
+    """Trio time of the end of the backoff."""
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+
+@attrs.frozen
+class ImageRequest:
+    """An image that a pod needs."""
+
+    image: str
+    """As the pod names it."""
+    policy: str
+    """The pull policy: `Always`, `IfNotPresent` or `Never`."""
+    container: Container | None
+    """The container that runs it, which events name; None for an image that becomes a volume."""
+
+
+@attrs.frozen
+class PresentImage:
+    """An image that the runtime has."""
+
+    reference: str
+    """What to create containers with."""
+    user: ImageUser
+
+
+@attrs.frozen
+class _Wanted:
+    """A request, and what has been found out for it."""
+
+    pod: Pod
+    request: ImageRequest
+    spec: v1.ImageSpec
+    sandbox_config: v1.PodSandboxConfig
+    credentials: PullCredentials
+
+    @property
+    def image(self) -> str:
+        return self.request.image
+
+    @property
+    def backoff_key(self) -> str:
+        return f"{self.pod.metadata.uid}_{self.image}"
+
+
+@attrs.frozen
+class _Pulled:
+    """An image that came."""
+
+    reference: str
+    credential: TrackedCredential | None
+    took: float
+    """Seconds."""
+    waited: float
+    """Seconds, with the wait for its turn."""
+
+
+@attrs.frozen
+class _PullError(Exception):
+    """No credential brought the image."""
+
+    message: str
+    end_known: bool
+    """Whether the runtime said so. Else the image may have come, or come yet."""
+
+
+class ImageManager:
+    """Makes images present. One for all pods, since pulls wait for each other."""
+
+    def __init__(
+        self,
+        images: ImageClient,
+        recorder: EventRecorder,
+        *,
+        serialize: bool = True,
+        max_parallel: int | None = None,
+        rate: PullRate | None = None,
+        credentials: Credentials | None = None,
+        records: PullRecords | None = None,
+        metrics: RuntimeMetrics | None = None,
+    ) -> None:
+        """`serialize`: one pull at a time; else at most `max_parallel` (None: any number).
+
+        Without `rate` pulls begin as fast as they are asked for, without `credentials` they go without any, and
+        without `records` every pod may use every image that is present.
+        """
+        self._images = images
+        self._recorder = recorder
+        self._turns = trio.CapacityLimiter(1 if serialize else max_parallel or math.inf)
+        self._rate = rate
+        self._credentials = credentials or NoCredentials()
+        self._records = records
+        self._metrics = metrics or RuntimeMetrics()
+        self._backoff = KeyedBackoff.for_images()
+        self._messages: OrderedDict[str, str] = OrderedDict()
+
+    async def ensure(
+        self,
+        pod: Pod,
+        request: ImageRequest,
+        sandbox_config: v1.PodSandboxConfig,
+        secrets: Sequence[Secret] = (),
+    ) -> PresentImage:
+        """Make an image present, pulling it where the policy or the pull records say so.
+
+        `secrets` are the pod's pull secrets. Raises ImageError. Cancelling gives the turn back and ends the pull.
+        """
+        present = required = _UNKNOWN
+        try:
+            wanted = self._read(pod, request, sandbox_config, secrets)
+            if request.policy != "Always":
+                image = await self._inspect(wanted)
+                present = "false" if image is None else "true"
+                if image is not None:
+                    required = "true" if await self._must_pull(wanted, image.id) else "false"
+                    if required == "false":
+                        return self._there_already(wanted, image)
+                if request.policy == "Never":
+                    # In the same words for an image that the pod must not know of.
+                    message = f'Container image "{wanted.image}" is not present with pull policy of Never'
+                    self._warn(wanted, ERR_IMAGE_NEVER_PULL, message)
+                    raise ImageError(ERR_IMAGE_NEVER_PULL, message)
+            required = "true"
+            return await self._pull(wanted)
+        finally:
+            self._metrics.image_requests[request.policy.lower(), present, required] += 1
+
+    def _there_already(self, wanted: _Wanted, image: v1.Image) -> PresentImage:
+        there = f'Container image "{wanted.image}" already present on machine and can be accessed by the pod'
+        self._record(wanted, "Pulled", there)
+        return PresentImage(image.id, _image_user(image))
+
+    def _read(
+        self, pod: Pod, request: ImageRequest, sandbox_config: v1.PodSandboxConfig, secrets: Sequence[Secret]
+    ) -> _Wanted:
+        try:
+            name = with_default_tag(request.image)
+            repository = parse_image_name(name).repository
+        except InvalidImageNameError as error:
+            message = f'Failed to apply default image tag "{request.image}": {error}'
+            self._event(pod, request, EventType.WARNING, "InspectFailed", message)
+            raise ImageError(INVALID_IMAGE_NAME, message) from error
+        spec = v1.ImageSpec(image=name, annotations=dict(pod.metadata.annotations))
+        credentials = PullCredentials(self._credentials, repository, pod, secrets)
+        return _Wanted(pod, request, spec, sandbox_config, credentials)
+
+    async def _inspect(self, wanted: _Wanted) -> v1.Image | None:
+        try:
+            return await self._images.image_status(wanted.spec)
+        except CRIError as error:
+            message = f'Failed to inspect image "{wanted.image}": {describe_error(error)}'
+            self._warn(wanted, "InspectFailed", message)
+            raise ImageError(IMAGE_INSPECT_ERROR, message) from error
+
+    async def _must_pull(self, wanted: _Wanted, image_ref: str) -> bool:
+        if self._records is None:
+            return False
+        try:
+            return await self._records.must_pull(wanted.image, image_ref, wanted.credentials.of_pod)
+        except CredentialsError as error:
+            raise ImageError(ERR_IMAGE_PULL, str(error)) from error
+
+    async def _pull(self, wanted: _Wanted) -> PresentImage:
+        self._refuse_in_backoff(wanted)
+        try:
+            pulled = await self._pull_on_record(wanted, await wanted.credentials.found())
+        except CredentialsError as error:
+            raise ImageError(ERR_IMAGE_PULL, str(error)) from error
+        except IntentError as error:
+            message = f'Failed to record image pull intent for container image "{wanted.image}": {error}'
+            raise ImageError(ERR_IMAGE_PULL, message) from error
+        except _PullError as error:
+            raise self._failed(wanted, error.message) from error
+        self._backoff.collect(trio.current_time())
+        return await self._present(wanted, pulled)
+
+    async def _pull_on_record(self, wanted: _Wanted, credentials: Sequence[TrackedCredential]) -> _Pulled:
+        """Pull, with an intent before it and a record after it. Raises IntentError and _PullError."""
+        if self._records is None:
+            return await self._pull_in_turn(wanted, credentials)
+        with self._records.pulling(wanted.image) as intent:
+            try:
+                pulled = await self._pull_in_turn(wanted, credentials)
+            except _PullError as error:
+                if error.end_known:
+                    intent.failed()
+                raise
+            intent.succeeded(pulled.reference, image_credentials(pulled.credential))
+        return pulled
+
+    async def _pull_in_turn(self, wanted: _Wanted, credentials: Sequence[TrackedCredential]) -> _Pulled:
+        self._messages.pop(wanted.backoff_key, None)
+        self._record(wanted, "Pulling", f'Pulling image "{wanted.image}"')
+        asked = trio.current_time()
+        async with self._turns:
+            began = trio.current_time()
+            if self._rate is not None and not self._rate.take(began):
+                raise _PullError("pull QPS exceeded", end_known=True)
+            reference, credential = await self._try_each(wanted, credentials)
+            ended = trio.current_time()
+        return _Pulled(reference, credential, ended - began, ended - asked)
+
+    async def _try_each(
+        self, wanted: _Wanted, credentials: Sequence[TrackedCredential]
+    ) -> tuple[str, TrackedCredential | None]:
+        """Pull with one credential after the other until one does; without any when there are none."""
+        problems: list[CRIError] = []
+        for credential in credentials or (None,):
+            auth = None if credential is None else auth_config(credential)
+            try:
+                return await self._images.pull_image(wanted.spec, auth, wanted.sandbox_config), credential
+            except CRIError as error:
+                problems.append(error)
+        end_known = all(problem.status not in _END_UNKNOWN for problem in problems)
+        raise _PullError(_words_of_all(problems), end_known)
+
+    async def _present(self, wanted: _Wanted, pulled: _Pulled) -> PresentImage:
+        """Tell that the image came. What it runs as must be known, or its container could run as somebody else."""
+        image, problem = v1.Image(), None
+        try:
+            image = await self._images.image_status(wanted.spec) or image
+        except CRIError as error:
+            problem = error
+        message = (
+            f'Successfully pulled image "{wanted.image}" in {describe_duration(pulled.took)} '
+            f"({describe_duration(pulled.waited)} including waiting). Image size: {image.size} bytes."
+        )
+        self._record(wanted, "Pulled", message)
+        self._metrics.image_pulls.observe((image_size_word(image.size),), pulled.waited)
+        if problem is not None and wanted.request.container is not None:
+            raise ImageError(_CREATE_CONTAINER_CONFIG_ERROR, describe_error(problem)) from problem
+        return PresentImage(pulled.reference, _image_user(image))
+
+    def _failed(self, wanted: _Wanted, problem: str) -> ImageError:
+        self._warn(wanted, "Failed", f'Failed to pull image "{wanted.image}": {problem}')
+        now = trio.current_time()
+        self._backoff.advance(wanted.backoff_key, now, now)
+        failure = _pull_failure(wanted.image, problem)
+        self._messages[wanted.backoff_key] = str(failure)
+        if len(self._messages) > _MAX_PULL_MESSAGES:
+            self._messages.popitem(last=False)
+        return failure
+
+    def _refuse_in_backoff(self, wanted: _Wanted) -> None:
+        key = wanted.backoff_key
+        if not self._backoff.in_backoff_since_update(key, trio.current_time()):
+            return
+        message = f'Back-off pulling image "{wanted.image}"'
+        self._record(wanted, "BackOff", message)
+        if key in self._messages:
+            message = f"{message}: {self._messages[key]}"
+        raise ImageError(IMAGE_PULL_BACK_OFF, message, self._backoff.expires_at(key))
+
+    def _record(self, wanted: _Wanted, reason: str, message: str) -> None:
+        self._event(wanted.pod, wanted.request, EventType.NORMAL, reason, message)
+
+    def _warn(self, wanted: _Wanted, reason: str, message: str) -> None:
+        self._event(wanted.pod, wanted.request, EventType.WARNING, reason, message)
+
+    def _event(self, pod: Pod, request: ImageRequest, type_: EventType, reason: str, message: str) -> None:
+        container = None if request.container is None else request.container.name
+        self._recorder.pod_event(pod, type_, reason, message, container=container)
+
+
+def _image_user(image: v1.Image) -> ImageUser:
+    """A number wins over a name; an image with neither runs as root."""
+    if betterproto.serialized_on_wire(image.uid):
+        return ImageUser(image.uid.value)
+    return ImageUser(None, image.username) if image.username else ImageUser(0)
+
+
+def _words_of_all(problems: Sequence[CRIError]) -> str:
+    """Each problem once, as Go's error lists print them. Errors without a code are printed without one."""
+    words = dict.fromkeys(
+        problem.message if problem.status is Status.UNKNOWN else describe_error(problem) for problem in problems
+    )
+    return next(iter(words)) if len(words) == 1 else f"[{', '.join(words)}]"
+
+
+def _pull_failure(image: str, problem: str) -> ImageError:
+    for name, words in _NAMED_PULL_ERRORS.items():
+        if problem.startswith(name):
+            return ImageError(name, f"image pull failed for {image} because {words}{problem.removeprefix(name)}")
+    return ImageError(ERR_IMAGE_PULL, problem)

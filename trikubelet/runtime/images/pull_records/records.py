@@ -1,0 +1,211 @@
+"""The records of pulls, put together: what a pull leaves behind, and what a pod may use without one.
+
+Nothing here waits between reading a file and writing it, so there are no locks. An intent's file goes only when it is
+known how every pull of its image ended: a pull whose end nobody saw (the reply was lost, the sync was cancelled, the
+agent died) may have brought the image, and without file or record it would pass for one that was there from the start,
+open to all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, without_tag_and_digest
+from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.runtime.images.pull_records.merge import with_credentials
+from trikubelet.runtime.images.pull_records.model import ImageCredentials, PullSecret
+from trikubelet.runtime.images.pull_records.policy import PodCredentials, VerificationPolicy, key_that_fits
+from trikubelet.runtime.images.pull_records.store import BrokenRecordError, RecordStore
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterator
+    from datetime import datetime
+
+    from trikubelet.clock import WallClock
+    from trikubelet.rpc.cri import v1
+    from trikubelet.rpc.cri.client import ImageClient
+
+log = get_logger("runtime")
+
+MOST_SECRETS_NOTED: Final = 100
+"""A record with so many secrets takes no further ones from pods that only use the image."""
+
+
+@attrs.frozen
+class IntentError(Exception):
+    """The intent to pull an image could not be written down, so that the image must not be pulled."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"failed to record image pull intent: {self.problem}"
+
+
+@attrs.define
+class Pull:
+    """A pull that is going on. When neither method is called, its end is unknown."""
+
+    _records: PullRecords
+    _image: str
+    end_known: bool = attrs.field(default=False, init=False)
+
+    def succeeded(self, image_ref: str, credentials: ImageCredentials) -> None:
+        """`image_ref`: what the runtime calls the image. A record that cannot be written leaves the intent behind."""
+        self.end_known = self._records.note_pull(self._image, image_ref, credentials)
+
+    def failed(self) -> None:
+        """The image did not come, for certain."""
+        self.end_known = True
+
+
+class PullRecords:
+    """The node's records of pulls. One for all pods."""
+
+    def __init__(self, store: RecordStore, policy: VerificationPolicy, clock: WallClock) -> None:
+        self._store = store
+        self._policy = policy
+        self._clock = clock
+        self._going_on: Counter[str] = Counter()
+        self._end_unknown: set[str] = set()
+
+    @contextmanager
+    def pulling(self, image: str) -> Iterator[Pull]:
+        """The time of a pull: an intent is on the disk before it begins. `image` is the container's name for it.
+
+        Raises IntentError.
+        """
+        if not self._going_on[image] and self._has_old_intent(image):
+            self._end_unknown.add(image)
+        try:
+            self._store.write_intent(image)
+        except OSError as error:
+            raise IntentError(str(error)) from error
+        self._going_on[image] += 1
+        pull = Pull(self, image)
+        try:
+            yield pull
+        finally:
+            self._going_on[image] -= 1
+            if not pull.end_known:
+                self._end_unknown.add(image)
+            if not self._going_on[image]:
+                del self._going_on[image]
+                self._remove_intent(image)
+
+    async def must_pull(
+        self, image: str, image_ref: str, pod_credentials: Callable[[], Awaitable[PodCredentials]]
+    ) -> bool:
+        """Whether a pod may use an image that is present only after a pull of its own (`MustAttemptImagePull`).
+
+        `image` is the container's name for it, `image_ref` the runtime's. `pod_credentials` is called when the answer
+        depends on it; what it raises comes through.
+        """
+        if not self._policy.checks(image, pulled_here=True):
+            return False
+        try:
+            record = self._store.read(image_ref)
+            pulled_here = record is not None or image in self._going_on or self._store.has_intent(image)
+        except (OSError, BrokenRecordError) as error:
+            log.warning("image pull record is not readable; the image is pulled", image=image, problem=str(error))
+            return True
+        if not self._policy.checks(image, pulled_here=pulled_here):
+            return False
+        recorded = None if record is None else record.credential_mapping.get(without_tag_and_digest(image))
+        if recorded is None:
+            return True
+        if recorded.node_pods_accessible:
+            return False
+        if not recorded.kubernetes_secrets and not recorded.kubernetes_service_accounts:
+            return True
+        key = key_that_fits(recorded, await pod_credentials())
+        if key is None:
+            return True
+        if isinstance(key, PullSecret) and len(recorded.kubernetes_secrets) < MOST_SECRETS_NOTED:
+            self._note(image, image_ref, ImageCredentials(kubernetes_secrets=(key,)))
+        return False
+
+    async def adopt(self, images: ImageClient) -> None:
+        """Take up the intents that an agent before this one left. Call it before the first pull.
+
+        An image that came gets a record that opens it to nobody; where the image did not come the intent stays, since
+        the runtime may still be at it. Raises nothing: what cannot be read now counts as unknown.
+        """
+        try:
+            intents = self._store.intents()
+            present = await images.list_images() if intents else []
+        except (OSError, CRIError) as error:
+            log.warning("left-over image pull intents are not looked at", problem=str(error))
+            return
+        for intent in intents:
+            for image in present:
+                if _is_called(image, intent) and self._note(intent, image.id, None):
+                    self._remove_intent(intent)
+
+    async def prune(self, image_refs: Collection[str], until: datetime) -> None:
+        """Remove the records of images that are gone (`PruneUnknownRecords`). For image garbage collection.
+
+        `image_refs` are the ids of all images that the runtime has, asked for after `until`; younger records stay.
+        """
+        kept = frozenset(image_refs)
+        # Files have whole seconds.
+        until = until.replace(microsecond=0)
+        try:
+            listed = await trio.to_thread.run_sync(self._store.records)
+            for image_ref in {record.image_ref for record in listed} - kept:
+                record = self._store.read(image_ref)
+                if record is not None and (record.last_updated_time is None or record.last_updated_time < until):
+                    self._store.remove(image_ref)
+        except (OSError, BrokenRecordError) as error:
+            log.warning("old image pull records are not removed", problem=str(error))
+
+    def note_pull(self, image: str, image_ref: str, credentials: ImageCredentials) -> bool:
+        """For `Pull`: the image came. False when that could not be written."""
+        noted = self._note(image, image_ref, credentials)
+        if noted:
+            self._end_unknown.discard(image)
+        return noted
+
+    def _note(self, image: str, image_ref: str, credentials: ImageCredentials | None) -> bool:
+        try:
+            name = without_tag_and_digest(image)
+            try:
+                known = self._store.read(image_ref)
+            except BrokenRecordError as error:
+                log.warning("image pull record is broken; a new one is written", image=image, problem=str(error))
+                known = None
+            record = with_credentials(known, image_ref, name, credentials, self._clock.now())
+            if record is not known:
+                self._store.write(record)
+        except (OSError, InvalidImageNameError) as error:
+            log.error("image pull record is not written", image=image, image_ref=image_ref, problem=str(error))
+            return False
+        return True
+
+    def _has_old_intent(self, image: str) -> bool:
+        try:
+            return self._store.has_intent(image)
+        except (OSError, BrokenRecordError):
+            return True
+
+    def _remove_intent(self, image: str) -> None:
+        if image in self._end_unknown:
+            return
+        try:
+            self._store.remove_intent(image)
+        except OSError as error:
+            log.error("image pull intent is not removed", image=image, problem=str(error))
+
+
+def _is_called(image: v1.Image, name: str) -> bool:
+    """Runtimes list full names; a container's name may be short."""
+    names = {*image.repo_tags, *image.repo_digests}
+    try:
+        return name in names or str(parse_image_name(name)) in names
+    except InvalidImageNameError:
+        return False

@@ -1,0 +1,1 @@
+"""Containers' logs: where they lie, and how they are kept from filling the disk."""

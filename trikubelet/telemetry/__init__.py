@@ -1,0 +1,7 @@
+"""What the agent tells of itself: logs, events, and what parts count.
+
+logs.py                   structured lines, bound to a pod
+events.py                 what happened to an object, in the words that users of a kubelet know
+metrics.py               counts and histograms, as plain numbers that parts keep
+families.py text_format.py  how a page of metrics is made of them; which pages there are, `metrics` and `node_api` know
+"""
