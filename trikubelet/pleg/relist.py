@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.broadcast import Broadcast
 from trikubelet.pleg.lifecycle import ContainerStates, states_of_pod, states_of_status
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
@@ -44,18 +45,18 @@ class Relist:
         pleg: Pleg,
         runtime: RuntimeView,
         events_healthy: Callable[[], bool],
-        on_recovery: Callable[[], object] = lambda: None,
+        recovered: Broadcast[None] | None = None,
         *,
         periodic: bool = True,
     ) -> None:
-        """`on_recovery` is called when a list succeeds after one that failed.
+        """`recovered` is told when a list succeeds after one that failed.
 
         Not `periodic`: only at the start, after gaps in events, and again after a list that failed.
         """
         self._pleg = pleg
         self._runtime = runtime
         self._events_healthy = events_healthy
-        self._on_recovery = on_recovery
+        self._recovered = Broadcast() if recovered is None else recovered
         self._periodic = periodic
         self._failed = False
         self._pods: list[RunningPod] = []
@@ -135,7 +136,7 @@ class Relist:
             self._period = min(2 * self._period, LONGEST_PERIOD) if quiet else PERIOD_ALONE
             if self._failed:
                 self._failed = False
-                self._on_recovery()
+                self._recovered.send(None)
 
     async def _relist(self) -> set[str]:
         """The pods that had changed, by UID, and that nobody was about to look at."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
+    from trikubelet.broadcast import Broadcast
     from trikubelet.clock import WallClock
     from trikubelet.pleg.exits import ExitTracker
     from trikubelet.pleg.pleg import Pleg, RuntimeView
@@ -53,16 +54,17 @@ class PlegSources:
         *,
         enabled: EnabledSources,
         on_end: Callable[[ContainerStatus, str], object],
-        on_recovery: Callable[[], object],
+        recovered: Broadcast[None],
         make_pidfds: Callable[[RuntimeClient, ExitTracker], PidfdWatchers] = PidfdWatchers,
     ) -> None:
-        """`on_end` hears of ends from the runtime, with status and sandbox id; `on_recovery` that it lists again.
+        """`on_end` takes ends that the runtime tells of, with status and sandbox id; `recovered` is told that it lists
+        again.
 
         It makes all sources, so it takes what each of them needs.
         """
         self.events = CriEventSource(client, clock, ends, on_end)
         self.pidfds = make_pidfds(client, ends)
-        self.relist = Relist(pleg, runtime, self.events_healthy, on_recovery, periodic=enabled.relists)
+        self.relist = Relist(pleg, runtime, self.events_healthy, recovered, periodic=enabled.relists)
         self._pleg = pleg
         self._enabled = enabled
 

@@ -16,7 +16,6 @@ import attrs
 import trio
 
 from trikubelet.api.pod_kinds import is_static_pod
-from trikubelet.broadcast import Inbox
 from trikubelet.cgroups.orphans import OrphanCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.container.errors import GarbageCollectionError
@@ -114,7 +113,7 @@ class Housekeeping:
         self._send_gone, self._gone = trio.open_memory_channel[str](math.inf)
         self._going: set[str] = set()
         """UIDs whose folders are to be removed."""
-        self._collection_wanted: Inbox[None] = Inbox()
+        self._collection_wanted = workers.finished.subscribe(key=lambda _: None)
         self._compared: tuple[int, int] | None = None
         """What the last comparison went by, if it found nothing to do."""
         self._inspected: object = None
@@ -139,10 +138,6 @@ class Housekeeping:
     def container_died(self, uid: str, container_id: str) -> None:
         """Note that a container ended: runs of it before the last are removed, all when the pod is gone."""
         self._send_died.send_nowait((uid, container_id))
-
-    def collect_soon(self) -> None:
-        """A pod has ended for good: do not wait for the period."""
-        self._collection_wanted.put(None)
 
     async def collect(self) -> None:
         """Remove containers, sandboxes and logs of pods that are gone (kubelet: `containerGC`)."""
@@ -349,7 +344,7 @@ class Housekeeping:
             except Exception as error:  # noqa: BLE001 - garbage collection comes back to it
                 log.warning("ended containers could not be removed", uid=uid, error=str(error))
             if gone:
-                self.collect_soon()
+                self._collection_wanted.put(uid)
 
     async def _collect_periodically(self) -> None:
         while True:

@@ -13,7 +13,7 @@ while, unless a newer one comes first.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
@@ -28,17 +28,24 @@ from trikubelet.allocation.metrics import PODS_ADDED
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.backoff import Backoff
-from trikubelet.broadcast import Broadcast, Inbox
+from trikubelet.broadcast import Broadcast, Subscription
+from trikubelet.cgroups.interface import PodCgroups
+from trikubelet.clock import WallClock
+from trikubelet.kube_client.volume_objects import WatchedObjects
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
+from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.admitting import Admitting
 from trikubelet.pods.desired import DesiredPods
 from trikubelet.pods.housekeeping import Housekeeping
 from trikubelet.pods.manager import PodManager
 from trikubelet.pods.retry import FAULTS
 from trikubelet.pods.types import KillPod, SyncPodType, UpdatePod, UpdateType
-from trikubelet.pods.workers import PodWorkers
+from trikubelet.pods.workers import PodWorkers, record_fault
 from trikubelet.probes.manager import ProbeManager
+from trikubelet.runtime.containers.container import CREATE_CONTAINER_CONFIG_ERROR
+from trikubelet.runtime.manager import RuntimeManager
+from trikubelet.runtime.state import RuntimeState
 from trikubelet.sources.types import PodOperation, PodUpdate
 from trikubelet.status.conditions import readiness_differs
 from trikubelet.status.manager import StatusManager
@@ -46,7 +53,7 @@ from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection, Sequence
+    from collections.abc import Awaitable
 
     from trio_typing import TaskStatus
 
@@ -86,16 +93,17 @@ class SyncLoopParts:
     allocation: AllocationManager
     cache: PodStatusCache
     recorder: EventRecorder
-    past_deadline: Callable[[Pod], bool]
-    """Whether a pod has run for longer than it may."""
+    clock: WallClock
+    runtime: RuntimeManager
+    runtime_state: RuntimeState
+    objects: WatchedObjects
+    cgroups: PodCgroups
+    news: Sequence[Broadcast[str]]
+    """UIDs of pods: something that the pod waits for may be there."""
     sources_ready: Callable[[AbstractSet[str]], bool]
     """Whether these are all configured sources of pods."""
     features: AbstractSet[str]
     """What the node has of what updates may need."""
-    runtime_errors: Callable[[], str | None] = lambda: None
-    """Why nothing can be synced now."""
-    pods_changed: Callable[[], None] = lambda: None
-    """Told that wanted pods came, went or became others."""
 
 
 @attrs.frozen(eq=False)
@@ -122,12 +130,10 @@ class SyncLoop:
         self._faults: dict[str, _Fault] = {}
         """By UID, those that are to be handled again."""
         self._send_fault, self._new_faults = trio.open_memory_channel[_Fault](float("inf"))
-        self._healthy_perhaps: Broadcast[None] = Broadcast()
+        self._drain_began: Broadcast[None] = Broadcast()
         self._tick_wanted: Broadcast[None] = Broadcast()
-        self._round_wanted = Inbox[None]()
-        self._recovered = Inbox[None]()
-        self._resizes_possible = Inbox[None]()
-        self._to_sync = Inbox[str]()
+        self._round_wanted = parts.workers.finished.subscribe(key=lambda _: None)
+        """A pod's life is over, or a source was heard of: housekeeping shall not wait for its period."""
         self._round_at = -float("inf")
         self.settled = trio.Event()
         """Every source was heard of, and what the node held before is known to the pod workers."""
@@ -142,14 +148,18 @@ class SyncLoop:
         task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Handle events until cancelled."""
-        admitting = self._admitting
+        parts, admitting = self._parts, self._admitting
+        news = Subscription[str]()
+        for changes in parts.news:
+            news.also(changes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow, config.receive, self._handle_config)
             nursery.start_soon(self._follow, lifecycle.receive, self._handle_lifecycle)
-            nursery.start_soon(self._follow, self._parts.probes.receive, self._handle_probe)
-            nursery.start_soon(self._follow, self._to_sync.receive, self._handle_news)
-            nursery.start_soon(self._follow, self._recovered.receive, self._handle_recovery)
-            nursery.start_soon(self._follow, self._resizes_possible.receive, self._handle_resizes)
+            nursery.start_soon(self._follow, parts.probes.receive, self._handle_probe)
+            nursery.start_soon(self._follow, news.receive, self._handle_news)
+            nursery.start_soon(self._follow, parts.objects.changes.subscribe().receive, self._handle_object)
+            nursery.start_soon(self._follow, parts.runtime_state.recovered.subscribe().receive, self._handle_recovery)
+            nursery.start_soon(self._follow, parts.allocation.retry_wanted.subscribe().receive, self._handle_resizes)
             nursery.start_soon(self._follow, admitting.done.receive, self._handle_admitting)
             nursery.start_soon(admitting.run)
             nursery.start_soon(self._tick)
@@ -164,37 +174,15 @@ class SyncLoop:
         """Whether the first pods of every source have been handled."""
         return self._parts.sources_ready(self._handled_sources)
 
-    @property
-    def held(self) -> Collection[str]:
-        """UIDs of pods that nobody may start yet: whether they may run is not decided."""
-        return self._admitting.held
-
     async def until_settled(self) -> None:
-        """For who is about to end all pods: `settled`, or what is known by then."""
+        """Wait for `settled`, SETTLE_TIMEOUT at most: before all pods are ended."""
         with trio.move_on_after(SETTLE_TIMEOUT):
             await self.settled.wait()
 
     def stop_starting(self) -> None:
         """From now on lifecycle events are taken in, and nothing else: the pods are being drained."""
         self._draining = True
-        self._healthy_perhaps.send(None)
-
-    def housekeeping_soon(self) -> None:
-        """A pod's life is over: do not wait for the period."""
-        self._round_wanted.put(None)
-
-    def runtime_is_back(self) -> None:
-        """A runtime that was away answers again: pods that wait for their next attempt need not wait."""
-        self._recovered.put(None)
-        self._healthy_perhaps.send(None)
-
-    def retry_resizes_soon(self) -> None:
-        """Pods that want other resources may be granted them now."""
-        self._resizes_possible.put(None)
-
-    def sync_soon(self, uid: str) -> None:
-        """Something that the pod waits for may be there: do not wait for its next attempt."""
-        self._to_sync.put(uid)
+        self._drain_began.send(None)
 
     # --- Taking events in --------------------------------------------------------------------------------------------
 
@@ -216,14 +204,14 @@ class SyncLoop:
 
     async def _until_healthy(self) -> None:
         """Nothing is synced while the runtime cannot be relied on; but pods are drained."""
-        pause = HEALTH_CHECKS.first
-        while not self._draining and (problem := self._parts.runtime_errors()) is not None:
+        state, pause = self._parts.runtime_state, HEALTH_CHECKS.first
+        while not self._draining and (problem := state.errors()) is not None:
             kind = re.sub(r"\d+", "", problem)  # it tells for how long, too
             if kind != self._skipping:
                 log.error("skipping pod synchronization", error=problem)
                 self._skipping = kind
-            with trio.move_on_after(pause):
-                await self._healthy_perhaps.wait()
+            with state.recovered.subscribe().also(self._drain_began) as changes, trio.move_on_after(pause):
+                await changes.receive()
             pause = HEALTH_CHECKS.after(pause)
         self._skipping = ""
 
@@ -289,16 +277,11 @@ class SyncLoop:
         try:
             handle(pod)
         except Exception as error:  # noqa: BLE001 - told, and tried again
-            self._failed(pod, error)
+            record_fault(self._parts.recorder, pod, error)
             self._faults[pod.metadata.uid] = again
             self._send_fault.send_nowait(again)
         else:
             self._faults.pop(pod.metadata.uid, None)
-
-    def _failed(self, pod: Pod, error: Exception) -> None:
-        log.error("a fault of the agent in handling a pod", pod=pod.full_name, uid=pod.metadata.uid, exc_info=error)
-        text = f"The agent failed in the middle of work on the pod, and begins it again: {error!r}"
-        self._parts.recorder.pod_event(pod, EventType.WARNING, "FailedSync", text)
 
     async def _handle_faults(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -335,13 +318,13 @@ class SyncLoop:
                 assert_never(update.op)
         knew_all = self.sources_ready
         if update.op is not PodOperation.RECONCILE:
-            self._parts.pods_changed()
+            self._parts.cgroups.pods_changed()
         self._handled_sources.add(update.source)
         if self.sources_ready and not knew_all:
             self._parts.allocation.keep_only({pod.metadata.uid for pod in self._pods.pods()})
             self._parts.allocation.room_appeared(PODS_ADDED)
         if self.sources_ready and not self.settled.is_set():
-            self.housekeeping_soon()
+            self._round_wanted.put(update.source)
 
     def _add_pods(self, pods: Sequence[Pod]) -> None:
         """Oldest first; after a restart of the agent those that had begun come before all others."""
@@ -447,6 +430,13 @@ class SyncLoop:
         if pod is not None:
             self._sync_pods([pod])
 
+    def _handle_object(self, key: tuple[str, str, str]) -> None:
+        # A ConfigMap or Secret came or changed: pods whose containers' environment lacked it need not wait.
+        for uid in self._parts.objects.referring(*key):
+            reasons = self._parts.runtime.waiting_reasons(uid).values()
+            if any(reason == CREATE_CONTAINER_CONFIG_ERROR for reason, _ in reasons):
+                self._handle_news(uid)
+
     def _handle_recovery(self, _: None) -> None:
         self._ask_those_that_wait_for_the_runtime()
         self._sync_pods(self._pods.pods())
@@ -457,14 +447,19 @@ class SyncLoop:
 
     def _handle_tick(self, _: None) -> None:
         self._ask_those_that_wait_for_the_runtime()
-        self._sync_pods([pod for pod in self._pods.limited_in_time if self._parts.past_deadline(pod)])
+        self._sync_pods([pod for pod in self._pods.limited_in_time if self._is_past_deadline(pod)])
+
+    def _is_past_deadline(self, pod: Pod) -> bool:
+        reported = self._parts.statuses.get_pod_status(pod.metadata.uid)
+        start_time = None if reported is None else reported.start_time
+        return is_past_active_deadline(pod, start_time, self._parts.clock.now())
 
     def _sync_pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             try:
                 self._sync_pod(pod)
             except Exception as error:  # noqa: BLE001 - told; the pod is looked at again
-                self._failed(pod, error)
+                record_fault(self._parts.recorder, pod, error)
 
     def _sync_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid

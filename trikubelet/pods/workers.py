@@ -260,8 +260,6 @@ class PodWorkers:
                 if others is not None:
                     raise others from None
                 self._fault(life.uid, errors)
-            except Exception as error:  # noqa: BLE001 - told, and the life begins again
-                self._fault(life.uid, error)
             if self._lives.get(life.uid) is not life:
                 break  # forgotten
             self._registry.begin_again(life.uid)
@@ -275,16 +273,13 @@ class PodWorkers:
             self._wake_next_static(phase.identity.full_name)
 
     def _fault(self, uid: str, error: BaseException | None) -> None:
-        """Something went wrong with a pod that nobody thought of."""
+        """Tell of an error in a pod's life or in the machine, which is a fault of the agent."""
         phase = self._registry.states.phase(uid)
-        name = None if phase is None else phase.identity.full_name
-        log.error(
-            "a fault of the agent, the pod is taken up again", pod=name, uid=uid, error=repr(error), exc_info=error
-        )
         update = None if phase is None else _newest(phase)
         if update is not None:
-            text = f"The agent failed in the middle of work on the pod, and begins it again: {error!r}"
-            self._record(update.pod, EventType.WARNING, "FailedSync", text)
+            record_fault(self._recorder, update.pod, error)
+        else:
+            log.error("a fault of the agent in work on a pod", uid=uid, error=repr(error), exc_info=error)
 
     # --- Pieces ------------------------------------------------------------------------------------------------------
 
@@ -301,6 +296,20 @@ class PodWorkers:
     def _record(self, pod: Pod, type_: EventType, reason: str, message: str) -> None:
         if self._recorder is not None:
             self._recorder.pod_event(pod, type_, reason, message)
+
+
+def record_fault(recorder: EventRecorder | None, pod: Pod, error: BaseException | None) -> None:
+    """Tell of a fault of the agent in work on a pod, which is then begun again: in the log and by an event."""
+    log.error(
+        "a fault of the agent in work on a pod",
+        pod=pod.full_name,
+        uid=pod.metadata.uid,
+        error=repr(error),
+        exc_info=error,
+    )
+    if recorder is not None:
+        text = f"The agent failed in the middle of work on the pod, and begins it again: {error!r}"
+        recorder.pod_event(pod, EventType.WARNING, "FailedSync", text)
 
 
 def _is_of_another(life: PodLife, phase: Phase) -> bool:

@@ -14,6 +14,7 @@ import attrs
 import betterproto
 import trio
 
+from trikubelet.broadcast import Broadcast
 from trikubelet.container.abilities import HandlerAbilities, RuntimeAbilities
 from trikubelet.formats.aggregate import aggregate
 from trikubelet.telemetry.logs import get_logger
@@ -48,10 +49,10 @@ class RuntimeConditions:
 class RuntimeState:
     """Keeps the newest conditions and abilities."""
 
-    def __init__(self, client: RuntimeClient, on_recovery: Callable[[], object] = lambda: None) -> None:
-        """`on_recovery` is called when a runtime that had gone answers again: what failed meanwhile may be tried."""
+    def __init__(self, client: RuntimeClient) -> None:
         self._client = client
-        self._on_recovery = on_recovery
+        self.recovered: Broadcast[None] = Broadcast()
+        """A runtime that had gone answers again, or lists its pods again: what failed meanwhile may be tried."""
         self.conditions = RuntimeConditions()
         self.abilities = RuntimeAbilities()
         self._answered_at: float | None = None
@@ -130,7 +131,7 @@ class RuntimeState:
                 network_problem=_network_problem(problems.get(NETWORK_READY, f"no condition {NETWORK_READY}")),
             )
             if gone and self.conditions.runtime_problem is None:
-                self._on_recovery()
+                self.recovered.send(None)
         if self.conditions != before:
             log.info(
                 "runtime conditions",

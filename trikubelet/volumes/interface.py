@@ -78,15 +78,6 @@ class PodVolumes(Protocol):
         ...
 
     @property
-    def in_use_changes(self) -> Broadcast[None]:
-        """`in_use` has changed: pods wait until the API server is told."""
-        ...
-
-    def reported_in_use(self, names: tuple[str, ...]) -> None:
-        """The API server has been told of these."""
-        ...
-
-    @property
     def pod_changes(self) -> Broadcast[str]:
         """UIDs of pods: a volume that the pod waits for is there, or has failed."""
         ...

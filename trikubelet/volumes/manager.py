@@ -122,7 +122,7 @@ class VolumeManager:
         self.pod_changes: Broadcast[str] = Broadcast()
         """As `PodVolumes.pod_changes`: only of pods for which nobody waits in `prepare` any more."""
         self.in_use_changes: Broadcast[None] = Broadcast()
-        """As `PodVolumes.in_use_changes`."""
+        """`in_use` has changed: pods wait until the API server is told."""
         self._told_in_use: tuple[str, ...] = ()
         self._resolve, self._to_resolve = trio.open_memory_channel[PodRecord](math.inf)
         self._started = trio.Event()
@@ -256,7 +256,7 @@ class VolumeManager:
         return self._actual.in_use() if self._compared else None
 
     def reported_in_use(self, names: tuple[str, ...]) -> None:
-        """As `PodVolumes.reported_in_use`."""
+        """The API server has been told that the node uses these."""
         self._attaching.reported_in_use(names)
 
     async def usage(self, uid: str) -> Mapping[str, VolumeUsage]:

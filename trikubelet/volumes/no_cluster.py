@@ -13,7 +13,7 @@ from trikubelet.broadcast import Broadcast, Subscription
 from trikubelet.kube_client.object_getter import ObjectError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from trikubelet.api import (
@@ -55,6 +55,9 @@ class NoClusterObjects:
     def references(self, _uid: str) -> AbstractContextManager[NoReferences]:
         """Nothing is read."""
         return nullcontext(NoReferences())
+
+    def referring(self, _plural: str, _namespace: str, _name: str) -> Sequence[str]:
+        return ()
 
     async def config_map(self, namespace: str, name: str) -> ConfigMap:
         _refuse()
