@@ -890,8 +890,8 @@ SYNCER: Final = (
     _syncer(
         "why a pod was killed is not reported",
         "The last status of a killed pod does not say why, so an evicted pod looks like one that ended by itself.",
-        "self._report(pod, stopped, ended=True, change=kill().status_fn)",
-        "self._report(pod, stopped, ended=True)",
+        "self._reporter.report(pod, stopped, ended=True, change=kill().status_fn)",
+        "self._reporter.report(pod, stopped, ended=True)",
     ),
 )
 

@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 
+from tests.pods.factories import AsAskedFor
 from tests.status.builders import observed, pod, seen
 from trikubelet.clock import TrioClock
 from trikubelet.container.model import PodRuntimeStatus
@@ -101,6 +102,7 @@ class Stage:
             recorder=EventRecorder(clock),
             clock=clock,
             pleg=parts,
+            allocation=cast("Any", AsAskedFor()),
             network_problem=lambda: None,
             host_ips=lambda: ("10.0.0.1",),
             durables=(Held("mounts", self), Held("cgroup", self)),

@@ -24,14 +24,19 @@ def could_restart_all(pod: Pod) -> bool:
     )
 
 
+def is_restarting_all(status: PodStatus) -> bool:
+    """Whether the status says that all containers restart."""
+    return any(
+        condition.type == ALL_CONTAINERS_RESTARTING and condition.status == CONDITION_TRUE
+        for condition in status.conditions
+    )
+
+
 def restarts_all(pod: Pod, observed: PodRuntimeStatus, previous: PodStatus) -> bool:
     """Whether all containers restart now: it was reported before, or a container has ended so."""
     if not could_restart_all(pod):
         return False
-    if any(
-        condition.type == ALL_CONTAINERS_RESTARTING and condition.status == CONDITION_TRUE
-        for condition in previous.conditions
-    ):
+    if is_restarting_all(previous):
         return True
     reported = {status.name: status for status in (*previous.init_container_statuses, *previous.container_statuses)}
     for container in (*pod.spec.init_containers, *pod.spec.containers):
