@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from trikubelet.pods.housekeeping import Housekeeping
 from trikubelet.pods.retry import RetryPolicy
-from trikubelet.pods.sync_loop import SyncLoop, SyncLoopParts
+from trikubelet.pods.sync_handler import SyncParts
+from trikubelet.pods.sync_loop import SyncLoop
 from trikubelet.pods.syncer import SyncContext
 from trikubelet.pods.workers import PodWorkers
 
@@ -77,9 +78,9 @@ def housekeeping(agent: Agent) -> Housekeeping:
 
 
 def sync_loop(agent: Agent, features: Collection[str]) -> SyncLoop:
-    """`features`: see `SyncLoopParts`."""
+    """`features`: see `SyncParts`."""
     return SyncLoop(
-        SyncLoopParts(
+        SyncParts(
             pods=agent.pods,
             desired=agent.desired,
             workers=agent.workers,

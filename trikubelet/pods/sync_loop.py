@@ -1,12 +1,13 @@
-"""The sync loop: what the agent does about each thing that happens (kubelet: `syncLoopIteration`).
+"""The sync loop: where all events arrive that make the agent act on pods (kubelet: `syncLoopIteration`).
 
 Everything that can make a pod's life go on arrives here: a change of the desired pods, lifecycle events, results of
 probes, what admission waited for, a tick, the time for housekeeping. In Go this is one loop that selects over channels.
-Here each channel has a task that takes its values and handles them one after the other. A handler never waits: it
-decides what a value means, hands it to a pod's life and is done, so no two handlers ever run at the same moment.
+Here each channel has a task that takes its values and handles them one after the other. Handling an event never waits:
+it decides what a value means for which pods, and `sync_handler` hands it to their workers. So no two events are ever
+handled at the same moment.
 
-Nothing is handled while the runtime cannot be relied on, as in the kubelet. A handler that raises concerns the pod that
-it handled, and no other: that is told by the log and an event, and the same version of the pod is handled again after a
+Nothing is handled while the runtime cannot be relied on, as in the kubelet. An exception concerns the pod that was
+handled, and no other: it is told by the log and an event, and the same version of the pod is handled again after a
 while, unless a newer one comes first.
 """
 
@@ -14,42 +15,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 
 import attrs
 import trio
 
-from trikubelet.admission.declared_features import FAILED_CHECK, update_problem
-from trikubelet.admission.types import Admitted, Rejected
-from trikubelet.allocation.manager import AllocationManager
 from trikubelet.allocation.metrics import PODS_ADDED
 from trikubelet.api import Pod
-from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast, Subscription
-from trikubelet.cgroups.interface import PodCgroups
-from trikubelet.clock import WallClock
-from trikubelet.kube_client.volume_objects import WatchedObjects
-from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pods.active_deadline import is_past_active_deadline
-from trikubelet.pods.admitting import Admitting
-from trikubelet.pods.desired import DesiredPods
-from trikubelet.pods.housekeeping import Housekeeping
-from trikubelet.pods.manager import PodManager
 from trikubelet.pods.retry import FAULTS
-from trikubelet.pods.types import KillPod, SyncPodType, UpdatePod, UpdateType
-from trikubelet.pods.workers import PodWorkers, record_fault
-from trikubelet.probes.manager import ProbeManager
+from trikubelet.pods.sync_handler import SyncHandler
+from trikubelet.pods.workers import record_fault
 from trikubelet.runtime.containers.container import CREATE_CONTAINER_CONFIG_ERROR
-from trikubelet.runtime.manager import RuntimeManager
-from trikubelet.runtime.state import RuntimeState
 from trikubelet.sources.types import PodOperation, PodUpdate
-from trikubelet.status.conditions import readiness_differs
-from trikubelet.status.manager import StatusManager
-from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -57,8 +39,8 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
-    from trikubelet.admission.types import Verdict
     from trikubelet.pods.admitting import AdmittingEvent
+    from trikubelet.pods.sync_handler import SyncParts
     from trikubelet.probes.types import ProbeUpdate
 
 log = get_logger("sync-loop")
@@ -79,33 +61,6 @@ HOUSEKEEPING_PAUSE_PER_POD: Final = 50e-6
 HOUSEKEEPING_WARNING: Final = 1.0
 
 
-@attrs.frozen(kw_only=True)
-class SyncLoopParts:
-    """What the loop hands events to, and asks. It is where all of these meet."""
-
-    pods: PodManager
-    desired: DesiredPods
-    workers: PodWorkers
-    housekeeping: Housekeeping
-    admitting: Admitting
-    statuses: StatusManager
-    probes: ProbeManager
-    allocation: AllocationManager
-    cache: PodStatusCache
-    recorder: EventRecorder
-    clock: WallClock
-    runtime: RuntimeManager
-    runtime_state: RuntimeState
-    objects: WatchedObjects
-    cgroups: PodCgroups
-    news: Sequence[Broadcast[str]]
-    """UIDs of pods: something that the pod waits for may be there."""
-    sources_ready: Callable[[AbstractSet[str]], bool]
-    """Whether these are all configured sources of pods."""
-    features: AbstractSet[str]
-    """What the node has of what updates may need."""
-
-
 @attrs.frozen(eq=False)
 class _Fault:
     """A version of a pod that could not be handled."""
@@ -118,10 +73,10 @@ class _Fault:
 class SyncLoop:
     """Handles events. What removes pods waits until every source was heard of."""
 
-    def __init__(self, parts: SyncLoopParts) -> None:
+    def __init__(self, parts: SyncParts) -> None:
         self._parts = parts
+        self._handler = SyncHandler(parts)
         self._pods = parts.pods
-        self._workers = parts.workers
         self._admitting = parts.admitting
         self._handled_sources: set[str] = set()
         self._draining = False
@@ -307,11 +262,11 @@ class SyncLoop:
                 self._add_pods(update.pods)
             case PodOperation.UPDATE | PodOperation.DELETE:
                 # A deletion is an update: the pod ends gracefully, and REMOVE follows.
-                self._each(update.pods, self._update_pod)
+                self._each(update.pods, self._handler.update_pod)
             case PodOperation.REMOVE:
-                self._each(update.pods, self._remove_pod)
+                self._each(update.pods, self._handler.remove_pod)
             case PodOperation.RECONCILE:
-                self._each(update.pods, self._reconcile_pod)
+                self._each(update.pods, self._handler.reconcile_pod)
             case PodOperation.SET:
                 raise ValueError(f"expected a merged update from source {update.source!r}, got SET")
             case _:
@@ -333,102 +288,32 @@ class SyncLoop:
             begun = self._parts.cache.has_begun(pod.metadata.uid)
             return not begun, pod.metadata.creation_timestamp or _LONG_AGO
 
-        active = self._parts.desired.active()
+        add, active = self._handler.add_pod, self._parts.desired.active()
         for pod in sorted(pods, key=rank):  # one after the other: each counts those before it
-            self._take_in(pod, lambda pod: self._add_pod(pod, active), _Fault(self._add_pod, pod, FAULTS.first))
-
-    def _add_pod(self, pod: Pod, active: list[Pod] | None = None) -> None:
-        self._pods.add_pod(pod)
-        pair = self._pods.pair(pod)
-        ended = self._workers.states.is_pod_termination_requested(pod.metadata.uid) or is_terminal(pod)
-        if pair.was_mirror or ended:
-            self._dispatch(pod, SyncPodType.CREATE)
-            return
-        active = self._parts.desired.active() if active is None else active
-        verdict = self._admitting.ask(pod, active)
-        self._follow_verdict(pod, verdict)
-        if not isinstance(verdict, Rejected):
-            active.append(pod)
-
-    def _update_pod(self, pod: Pod) -> None:
-        uid, ends = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
-        old = self._pods.pod_by_uid(uid)
-        self._pods.update_pod(pod)
-        if uid in self._admitting.held:
-            if not ends:
-                self._admitting.update(pod)
-                return
-            self._admitting.forget(uid)  # its life only ends it
-        elif self._is_rejected(uid) and not ends:
-            return
-        elif old is not None and not ends:
-            # A change that asks for what this node has not is told of, and done as far as it goes, as in the kubelet.
-            if (problem := update_problem(old, pod, self._parts.features)) is not None:
-                self._parts.recorder.pod_event(pod, EventType.WARNING, FAILED_CHECK, problem)
-            self._parts.allocation.changed(old, pod)
-        self._dispatch(pod, SyncPodType.UPDATE)
-
-    def _remove_pod(self, pod: Pod) -> None:
-        self._admitting.forget(pod.metadata.uid)
-        self._pods.remove_pod(pod)
-        self._parts.allocation.removed(pod.metadata.uid)
-        pair = self._pods.pair(pod)
-        if pair.was_mirror:
-            if pair.pod is not None:
-                # The one that has gone shows nothing any more; perhaps there is another already.
-                self._update_worker(pair.pod, self._pods.mirror_pod_of(pair.pod), SyncPodType.UPDATE)
-        elif self.sources_ready:
-            # Before that it may be a source's first, incomplete view; housekeeping comes back to it.
-            self._workers.update_pod(KillPod(pod=pod, start_time=trio.current_time()))
-
-    def _reconcile_pod(self, pod: Pod) -> None:
-        self._pods.update_pod(pod)
-        pair = self._pods.pair(pod)
-        if pair.pod is not None and not pair.was_mirror and readiness_differs(pair.pod):
-            self._update_worker(pair.pod, pair.mirror_pod, SyncPodType.SYNC)
-
-    # --- Admission ---------------------------------------------------------------------------------------------------
-
-    def _handle_admitting(self, event: AdmittingEvent) -> None:
-        """What a held pod waited for has been done."""
-        if not self._draining:
-            self._follow_verdict(event.held.pod, self._admitting.again(event, self._parts.desired.active()))
-
-    def _follow_verdict(self, pod: Pod, verdict: Verdict | None) -> None:
-        """Carry out a verdict; None and those that are not final leave the pod held."""
-        if isinstance(verdict, Admitted):
-            self._parts.allocation.admitted(pod)
-            self._dispatch(pod, SyncPodType.CREATE)
-        elif isinstance(verdict, Rejected):
-            self._parts.recorder.pod_event(pod, EventType.WARNING, verdict.reason, verdict.message)
-            self._parts.statuses.reject_pod(pod, verdict.reason, verdict.message)
-
-    def _ask_those_that_wait_for_the_runtime(self) -> None:
-        for held in self._admitting.waiting_for_runtime():
-            self._follow_verdict(held.pod, self._admitting.judge(held, self._parts.desired.active()))
-
-    def _is_rejected(self, uid: str) -> bool:
-        change = self._parts.statuses.change(uid)
-        return change is not None and change.rejected
+            self._take_in(pod, lambda pod: add(pod, active), _Fault(add, pod, FAULTS.first))
 
     # --- All other events --------------------------------------------------------------------------------------------
 
     def _handle_lifecycle(self, events: list[PodLifecycleEvent]) -> None:
         worthy = {event.uid for event in events if event.type is not LifecycleEventType.CONTAINER_REMOVED}
-        self._sync_pods([pod for uid in sorted(worthy) if (pod := self._pods.pod_by_uid(uid)) is not None])
+        self._handler.sync_pods([pod for uid in sorted(worthy) if (pod := self._pods.pod_by_uid(uid)) is not None])
         for event in events:
             if event.type is LifecycleEventType.CONTAINER_DIED:
                 self._parts.housekeeping.container_died(event.uid, event.container_id)
 
+    def _handle_admitting(self, event: AdmittingEvent) -> None:
+        if not self._draining:
+            self._handler.admit_again(event)
+
     def _handle_probe(self, update: ProbeUpdate) -> None:
         pod = self._pods.pod_by_uid(update.pod_uid)
         if pod is not None and self._parts.probes.report(update):
-            self._sync_pods([pod])
+            self._handler.sync_pods([pod])
 
     def _handle_news(self, uid: str) -> None:
         pod = self._pods.pod_by_uid(uid)
         if pod is not None:
-            self._sync_pods([pod])
+            self._handler.sync_pods([pod])
 
     def _handle_object(self, key: tuple[str, str, str]) -> None:
         # A ConfigMap or Secret came or changed: pods whose containers' environment lacked it need not wait.
@@ -438,41 +323,18 @@ class SyncLoop:
                 self._handle_news(uid)
 
     def _handle_recovery(self, _: None) -> None:
-        self._ask_those_that_wait_for_the_runtime()
-        self._sync_pods(self._pods.pods())
+        self._handler.admit_what_waited_for_runtime()
+        self._handler.sync_pods(self._pods.pods())
 
     def _handle_resizes(self, _: None) -> None:
         if not self._draining:
-            self._sync_pods(self._parts.allocation.retry())
+            self._handler.sync_pods(self._parts.allocation.retry())
 
     def _handle_tick(self, _: None) -> None:
-        self._ask_those_that_wait_for_the_runtime()
-        self._sync_pods([pod for pod in self._pods.limited_in_time if self._is_past_deadline(pod)])
+        self._handler.admit_what_waited_for_runtime()
+        self._handler.sync_pods([pod for pod in self._pods.limited_in_time if self._is_past_deadline(pod)])
 
     def _is_past_deadline(self, pod: Pod) -> bool:
         reported = self._parts.statuses.get_pod_status(pod.metadata.uid)
         start_time = None if reported is None else reported.start_time
         return is_past_active_deadline(pod, start_time, self._parts.clock.now())
-
-    def _sync_pods(self, pods: Sequence[Pod]) -> None:
-        for pod in pods:
-            try:
-                self._sync_pod(pod)
-            except Exception as error:  # noqa: BLE001 - told; the pod is looked at again
-                record_fault(self._parts.recorder, pod, error)
-
-    def _sync_pod(self, pod: Pod) -> None:
-        uid = pod.metadata.uid
-        if uid not in self._admitting.held and not self._is_rejected(uid):
-            self._update_worker(pod, self._pods.mirror_pod_of(pod), SyncPodType.SYNC)
-
-    def _dispatch(self, pod: Pod, update_type: UpdateType) -> None:
-        pair = self._pods.pair(pod)
-        if pair.pod is None:
-            log.debug("mirror pod without its static pod", pod=pod.full_name)
-            return
-        self._update_worker(pair.pod, pair.mirror_pod, SyncPodType.UPDATE if pair.was_mirror else update_type)
-
-    def _update_worker(self, pod: Pod, mirror_pod: Pod | None, update_type: UpdateType) -> None:
-        now = trio.current_time()
-        self._workers.update_pod(UpdatePod(update_type=update_type, pod=pod, mirror_pod=mirror_pod, start_time=now))
