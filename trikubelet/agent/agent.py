@@ -31,7 +31,7 @@ from trikubelet.agent.pods import housekeeping, pod_workers, sync_loop
 from trikubelet.agent.registry_access import RegistryAccess
 from trikubelet.agent.resources import ResourceParts
 from trikubelet.agent.runtime import disk_garbage_collectors, runtime_manager
-from trikubelet.agent.shutdown import AgentNode, node_shutdown
+from trikubelet.agent.shutdown import AgentNode, drain, node_shutdown
 from trikubelet.agent.sources import source_mux
 from trikubelet.broadcast import Broadcast
 from trikubelet.node.observer import FactSources, NodeObserver
@@ -110,10 +110,10 @@ class Agent:
         # The machine, and the node's object made of it.
         settings = node_settings(options)
         self.runtime_options = runtime_options(options)
-        self.runtime_state = RuntimeState(runtime_client)
+        facts_changed: Broadcast[None] = Broadcast()
+        self.runtime_state = RuntimeState(runtime_client, facts_changed)
         machine = read_machine(options, settings, overrides.machine)
         self._kernel_log = overrides.machine.kernel_log
-        facts_changed: Broadcast[None] = Broadcast()
         self.devices = node_devices(options, overrides, self.desired, self.plugins, facts_changed)
         on_machine = not overrides.diskless
         self.shutdown = node_shutdown(options, self.recorder, clock, logind=overrides.logind, on_machine=on_machine)
@@ -228,9 +228,7 @@ class Agent:
         return self._garbage_collectors[0] if self._garbage_collectors else None
 
     async def drain(self) -> frozenset[str]:
-        """End every pod gracefully and remove what it left: see `agent.drain`."""
-        from trikubelet.agent.drain import drain  # at the end of some agents' lives
-
+        """End every pod gracefully and remove what it left: see `agent.shutdown`."""
         return await drain(self)
 
     async def _connect(self) -> None:

@@ -1,7 +1,7 @@
 """The parts of an agent that belong to a cluster. An agent without one has none of them.
 
 Nothing here is waited for: an agent whose API server does not answer starts, runs its static pods, keeps those that
-ran before, and reports when it can. Writers take what the rest of the agent decides; nobody here decides about pods.
+ran before, and reports when it can. Writers take what the rest of the agent decides; nothing here decides about pods.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ClusterParts:
 
 
 class PodReporters:
-    """Those who tell the API server of pods: the writer of statuses, and the mirror pods of static ones."""
+    """What reports pods to the API server: the writer of statuses, and the mirror pods of static ones."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ class NodeDevices:
         self.manager = manager
         self._tells_health = tells_health
         self.health_changed: Broadcast[str] = Broadcast()
-        """UIDs of pods whose `health` is another one."""
+        """UIDs of pods whose `health` has changed."""
         if manager is not None and tells_health:
             self.health_changed = manager.health_changed
 
@@ -113,7 +113,7 @@ class NodeDevices:
 def node_devices(
     options: AgentOptions, overrides: Overrides, pods: DesiredPods, plugins: AgentPlugins, changed: Broadcast[None]
 ) -> NodeDevices:
-    """The devices of an agent's node. `changed` is told when they are others."""
+    """The devices of an agent's node. `changed` is sent to when they change."""
     if overrides.diskless and overrides.connect_plugins is None:
         return NodeDevices(None)
     from trikubelet.node.devices.manager import DeviceManager

@@ -1,4 +1,4 @@
-"""What the command line and the configuration file say, and what the runtime manager is told of it."""
+"""What the command line and the configuration file say, and the runtime manager's options that follow from it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class AgentOptions:
 
 
 def runtime_options(options: AgentOptions) -> RuntimeOptions:
-    """What the runtime manager is told. Reads facts of the machine; raises OSError where there is no /proc."""
+    """The runtime manager's options. Reads facts of the machine; raises OSError where there is no /proc."""
     configuration = options.configuration
     pod_logs_dir = Path(configuration.pod_logs_dir)
     machine = MachineFacts.read()

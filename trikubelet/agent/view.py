@@ -187,7 +187,7 @@ class LocalView:
 
 
 def _ending(phase: Phase, *, wanted: bool) -> Ending | None:
-    """How a pod ends that nobody wants any more; None also for one that ended by itself and stays."""
+    """How a pod ends that is deleted or not desired any more; None also for one that ended by itself and stays."""
     match phase:
         case TerminationRequested() | Terminating() | Terminated():
             return phase.ending if phase.ending.deleted or not wanted else None

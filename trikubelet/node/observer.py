@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -96,7 +95,6 @@ class NodeObserver:
         self._images: tuple[ContainerImage, ...] = ()
         self.changed = sources.changed
         """Some fact is another one, perhaps one that is known elsewhere too."""
-        state.on_change(partial(self.changed.send, None))
 
     @property
     def boot_id(self) -> str:

@@ -23,7 +23,7 @@ from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
 from trikubelet.pods.types import KillPod, KillRuntimePod, SyncPodType, UpdatePod
 
 ORPHAN_GRACE_PERIOD: Final = 1
-"""Seconds for a running pod that nobody knows."""
+"""Seconds for an orphan: a running pod that is neither desired nor known to the pod workers."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +31,7 @@ class CleanupFacts:
     """What housekeeping sees."""
 
     sources_ready: bool
-    """Whether every source of pods has spoken. Before, nothing may be called unwanted."""
+    """Whether every source has sent its first pods. Before, no pod may be taken for undesired."""
     desired: AllPods
     workers: Mapping[str, WorkerSummary]
     """The answer of `sync_known_pods` for the desired pods."""
@@ -84,7 +84,7 @@ class FinishRejectedPod:
 
 @attrs.frozen
 class KillOrphan:
-    """Runs, and nobody knows it."""
+    """Runs, and is neither desired nor known to the pod workers."""
 
     running_pod: RunningPod
 
@@ -128,7 +128,7 @@ CleanupAction: TypeAlias = (
 
 @attrs.frozen
 class CleanupPlan:
-    """What to do, in this order: actions; then whoever keeps something per pod drops the rest."""
+    """What to do, in this order: the actions, then to forget the statuses of all other pods."""
 
     actions: tuple[CleanupAction, ...] = ()
     statuses_to_keep: frozenset[str] = frozenset()

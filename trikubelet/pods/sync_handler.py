@@ -106,7 +106,7 @@ class SyncHandler:
         elif self._is_rejected(uid) and not ends:
             return
         elif old is not None and not ends:
-            # A change that asks for what this node has not is told of, and done as far as it goes, as in the kubelet.
+            # A change that needs what the node lacks gets an event, and is done as far as it goes, as in the kubelet.
             if (problem := update_problem(old, pod, self._parts.features)) is not None:
                 self._parts.recorder.pod_event(pod, EventType.WARNING, FAILED_CHECK, problem)
             self._parts.allocation.changed(old, pod)
@@ -120,10 +120,10 @@ class SyncHandler:
         pair = self._pods.pair(pod)
         if pair.was_mirror:
             if pair.pod is not None:
-                # The one that has gone shows nothing any more; perhaps there is another already.
+                # There may be another mirror pod already.
                 self._update_worker(pair.pod, self._pods.mirror_pod_of(pair.pod), SyncPodType.UPDATE)
         elif self._parts.desired.sources_ready():
-            # Before that it may be a source's first, incomplete view; housekeeping comes back to it.
+            # Before that the source's view may be incomplete; housekeeping comes back to it.
             self._workers.update_pod(KillPod(pod=pod, start_time=trio.current_time()))
 
     def reconcile_pod(self, pod: Pod) -> None:
@@ -138,7 +138,7 @@ class SyncHandler:
         for pod in pods:
             try:
                 self._sync_pod(pod)
-            except Exception as error:  # noqa: BLE001 - told; the pod is looked at again
+            except Exception as error:  # noqa: BLE001 - recorded; the pod is looked at again
                 record_fault(self._parts.recorder, pod, error)
 
     def admit_again(self, event: AdmittingEvent) -> None:

@@ -7,7 +7,7 @@ it decides what a value means for which pods, and `sync_handler` hands it to the
 handled at the same moment.
 
 Nothing is handled while the runtime cannot be relied on, as in the kubelet. An exception concerns the pod that was
-handled, and no other: it is told by the log and an event, and the same version of the pod is handled again after a
+handled, and no other: it is logged and recorded as an event, and the same version of the pod is handled again after a
 while, unless a newer one comes first.
 """
 
@@ -71,7 +71,7 @@ class _Fault:
 
 
 class SyncLoop:
-    """Handles events. What removes pods waits until every source was heard of."""
+    """Handles events. Nothing that removes pods is done before every source has sent its first pods."""
 
     def __init__(self, parts: SyncParts) -> None:
         self._parts = parts
@@ -88,10 +88,10 @@ class SyncLoop:
         self._drain_began: Broadcast[None] = Broadcast()
         self._tick_wanted: Broadcast[None] = Broadcast()
         self._round_wanted = parts.workers.finished.subscribe(key=lambda _: None)
-        """A pod's life is over, or a source was heard of: housekeeping shall not wait for its period."""
+        """A pod's life is over, or a source has sent pods: housekeeping shall not wait for its period."""
         self._round_at = -float("inf")
         self.settled = trio.Event()
-        """Every source was heard of, and what the node held before is known to the pod workers."""
+        """Every source has sent its first pods, and the pod workers know what ran on the node before."""
         self.entered_at = -float("inf")
         """Trio time at which the loop last began to handle an event: the health check wants it recent."""
 
@@ -122,7 +122,7 @@ class SyncLoop:
             nursery.start_soon(self._handle_faults)
             task_status.started()
 
-    # --- What others may ask and say ---------------------------------------------------------------------------------
+    # --- For other parts ---------------------------------------------------------------------------------------------
 
     @property
     def sources_ready(self) -> bool:
@@ -161,7 +161,7 @@ class SyncLoop:
         """Nothing is synced while the runtime cannot be relied on; but pods are drained."""
         state, pause = self._parts.runtime_state, HEALTH_CHECKS.first
         while not self._draining and (problem := state.errors()) is not None:
-            kind = re.sub(r"\d+", "", problem)  # it tells for how long, too
+            kind = re.sub(r"\d+", "", problem)  # it also says for how long
             if kind != self._skipping:
                 log.error("skipping pod synchronization", error=problem)
                 self._skipping = kind
@@ -172,7 +172,7 @@ class SyncLoop:
 
     @property
     def _needs_ticks(self) -> bool:
-        """Whether some pod waits for a time that only ticks tell of."""
+        """Whether some pod waits for a time at which no event comes."""
         return bool(self._pods.limited_in_time or self._admitting.held)
 
     async def _tick(self) -> None:
@@ -224,14 +224,14 @@ class SyncLoop:
     # --- Faults ------------------------------------------------------------------------------------------------------
 
     def _each(self, pods: Sequence[Pod], handle: Callable[[Pod], None]) -> None:
-        """Take in a version of each pod of a batch; what goes wrong with one concerns no other."""
+        """Handle a version of each pod of a batch; an exception concerns that pod only."""
         for pod in pods:
             self._take_in(pod, handle, _Fault(handle, pod, FAULTS.first))
 
     def _take_in(self, pod: Pod, handle: Callable[[Pod], None], again: _Fault) -> None:
         try:
             handle(pod)
-        except Exception as error:  # noqa: BLE001 - told, and tried again
+        except Exception as error:  # noqa: BLE001 - recorded, and tried again
             record_fault(self._parts.recorder, pod, error)
             self._faults[pod.metadata.uid] = again
             self._send_fault.send_nowait(again)

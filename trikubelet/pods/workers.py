@@ -1,13 +1,12 @@
 """Pod workers: the lives of all pods, and what others may ask of them.
 
 The story of a request: `update_pod` files it in the pure machine (`registry`), which merges it with what is known
-of the pod, and tells the pod's life that there is news. The first request of a pod begins its life (`life`), in the
-workers' nursery; when that is over the phase stays behind as history. Whoever wants to know when a pod has ended awaits
-its life.
+of the pod, and notifies the pod's life. The first request of a pod begins its life (`life`), in the workers' nursery;
+when that is over the phase stays behind as history. `until_ended` waits for the end of a pod's containers.
 
 The machine is only touched between two awaits, so no lock is needed. Errors of a sync are outcomes like any other and
-end in a retry. An exception in a life, or an illegal transition, is a fault of that pod alone: it is told by the log
-and an event, and the life begins again, after a while, from what is observed then.
+end in a retry. An exception in a life, or an illegal transition, is a fault of that pod alone: it is logged and
+recorded as an event, and the life begins again, after a while, from what is observed then.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ class KillTimeoutError(Exception):
 class PodWorkers:
     """The life of every pod from its first request to its end (kubelet: `podWorkers`).
 
-    `open_pod` makes what acts on a pod, `cache` tells what the runtime was seen to hold. `desired` gives the newest
+    `open_pod` makes what acts on a pod, `cache` has what was observed of the runtime. `desired` gives the newest
     version of a pod when it is looked at again; without it the last one is used again. `rng` is for jitter. `registry`
-    is the machine to drive, empty, for whoever wants to look on.
+    is the machine to drive, empty; tests and the simulation watch it.
 
     What is known of each pod may be asked of `states`.
     """
@@ -123,7 +122,7 @@ class PodWorkers:
         try:
             status = self._observed(pod) if unknown and pod is not None else None
             self._registry.update_pod(request, trio.current_time(), status)
-        except Exception as error:  # noqa: BLE001 - told; the pod stays as it was
+        except Exception as error:  # noqa: BLE001 - recorded; the pod stays as it was
             self._fault(uid, error)
             if uid in self._lives:
                 self._lives[uid].look_again(FAULTS.first)
@@ -132,7 +131,7 @@ class PodWorkers:
     def sync_known_pods(self, desired: Iterable[Pod]) -> dict[str, WorkerSummary]:
         """Compare the lives with all desired pods (kubelet: `SyncKnownPods`). Never waits.
 
-        Finished pods that nobody wants are forgotten, pods that nobody wants any more are ended. Returns the workers
+        Of pods that are not desired, finished ones are forgotten and the others are ended. Returns the workers
         that remain; desired pods that are not among them shall be sent again as CREATE.
         """
         uids = {pod.metadata.uid for pod in desired}
@@ -211,7 +210,7 @@ class PodWorkers:
 
     @property
     def states(self) -> PodStates:
-        """What is known of each pod, for everybody to ask."""
+        """What is known of each pod."""
         return self._registry.states
 
     @property
@@ -228,7 +227,7 @@ class PodWorkers:
     # --- Lives -------------------------------------------------------------------------------------------------------
 
     def _notify(self, uid: str) -> None:
-        """The registry has news of a pod: begin its life, or tell it, or let it go."""
+        """The registry has news of a pod: begin its life, notify it, or let it go."""
         phase, life = self._registry.states.phase(uid), self._lives.get(uid)
         if life is not None and (phase is None or _is_of_another(life, phase)):
             del self._lives[uid]
