@@ -27,18 +27,16 @@ from trikubelet.agent.node import local_view, look_at_node, node_settings, read_
 from trikubelet.agent.options import AgentOptions, runtime_options
 from trikubelet.agent.overrides import Overrides
 from trikubelet.agent.plugins import AgentPlugins
-from trikubelet.agent.pods import housekeeping, pod_workers, sync_loop
+from trikubelet.agent.pods import admitting, housekeeping, pod_workers, sync_loop
 from trikubelet.agent.registry_access import RegistryAccess
 from trikubelet.agent.resources import ResourceParts
-from trikubelet.agent.runtime import disk_garbage_collectors, runtime_manager
+from trikubelet.agent.runtime import disk_garbage_collectors, pleg_sources, runtime_manager
 from trikubelet.agent.shutdown import AgentNode, drain, node_shutdown
 from trikubelet.agent.sources import source_mux
 from trikubelet.broadcast import Broadcast
 from trikubelet.node.observer import FactSources, NodeObserver
 from trikubelet.pleg.exits import ExitTracker
 from trikubelet.pleg.pleg import Pleg
-from trikubelet.pleg.sources import PlegSources
-from trikubelet.pods.admitting import Admitting
 from trikubelet.pods.desired import DesiredPods
 from trikubelet.pods.manager import PodManager
 from trikubelet.pods.preempting import Preempting
@@ -127,7 +125,7 @@ class Agent:
         # What pods are made of, and what is seen of them.
         cluster = None if self.cluster is None else self.cluster.cluster
         self.objects = NoClusterObjects() if cluster is None else cluster.watched
-        self.volume_parts, self.volumes = self._make_volumes(overrides.volumes, registry.states, rng)
+        self.volume_parts, self.volumes = self._make_volumes(overrides.volumes, states := registry.states, rng)
         self.pod_files = overrides.pod_files or PodFiles(self.runtime_options)
         self.ends = ExitTracker(runtime_client)
         objects = None if cluster is None else cluster.objects
@@ -136,35 +134,17 @@ class Agent:
         self._garbage_collectors = () if access is None else disk_garbage_collectors(self, access)
         self.pleg = Pleg(self.runtime)
         runtime_client.on_removed = self.pleg.removed_by_agent
-        self.pleg_sources = PlegSources(
-            self.pleg,
-            self.runtime,
-            runtime_client,
-            clock,
-            self.ends,
-            enabled=options.pleg_sources,
-            on_end=self.runtime.note_end,
-            recovered=self.runtime_state.recovered,
-            make_pidfds=overrides.make_pidfds,
-        )
+        self.pleg_sources = pleg_sources(self, overrides.make_pidfds)
         self.runtime_state.add_health_check("PLEG", self.pleg_sources.relist.unhealthy_reason)
         prober = Prober(overrides.asker or NetworkAndExec(runtime_client), self.recorder)
         self.probes = ProbeManager(prober, self.statuses, clock=clock, rng=rng, newest=self.pods.pod_by_uid)
         # What decides about pods, and what works on them.
         admission = node_admission(self)
         self.allocation = allocation_manager(self, admission, overrides.open_allocations)
-        self.reporters = (
-            None if self.cluster is None else self.cluster.reporters(self.pods, self.statuses, registry.states)
-        )
+        self.reporters = None if self.cluster is None else self.cluster.reporters(self.pods, self.statuses, states)
         self.workers = pod_workers(self, registry, rng)
         self.preempting = Preempting(self.workers, self.recorder)
-        self.admitting = Admitting(
-            overrides.admission or admission,
-            self.node,
-            self.preempting,
-            allocated=self.allocation.allocated,
-            devices=self.devices,
-        )
+        self.admitting = admitting(self, overrides.admission or admission)
         self.housekeeping = housekeeping(self)
         self.sources = source_mux(options, clock, self.recorder, given=overrides.sources, cluster=self.cluster)
         self.sync_loop = sync_loop(self, admission.features)

@@ -1,10 +1,11 @@
-"""What works on an agent's pods: the pod workers, housekeeping and the sync loop, made of the agent's other parts."""
+"""What works on an agent's pods, made of its other parts: admitting, pod workers, housekeeping and the sync loop."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+from trikubelet.pods.admitting import Admitting
 from trikubelet.pods.housekeeping import Housekeeping
 from trikubelet.pods.retry import RetryPolicy
 from trikubelet.pods.sync_handler import SyncParts
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from random import Random
 
+    from trikubelet.admission.types import Admission
     from trikubelet.agent.agent import Agent
     from trikubelet.pods.registry import PodWorkerRegistry
 
@@ -51,6 +53,13 @@ def _sync_context(agent: Agent) -> SyncContext:
         cgroups=agent.resources.cgroups,
         mirrors=(lambda pod, mirror: None) if agent.reporters is None else agent.reporters.mirrors.ensure,
         durables=(agent.allocation, agent.volumes, agent.resources.cgroups, agent.runtime),
+    )
+
+
+def admitting(agent: Agent, admission: Admission) -> Admitting:
+    """Judges pods by `admission`."""
+    return Admitting(
+        admission, agent.node, agent.preempting, allocated=agent.allocation.allocated, devices=agent.devices
     )
 
 

@@ -1,4 +1,4 @@
-"""What deals with an agent's runtime: its manager, and what keeps images and logs from filling the node's disk."""
+"""What deals with an agent's runtime: its manager, the sources of PLEG, and the collectors of images and logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from trikubelet.agent.allocation import resize_gates
 from trikubelet.agent.options import image_gc_policy, log_rotation_policy
 from trikubelet.allocation.store import ACTUATED_FILE
 from trikubelet.kube_client.object_getter import NoObjects
+from trikubelet.pleg.sources import PlegSources
 from trikubelet.runtime.actuated import ActuatedResources
 from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.images.gc import ImageCollector
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from trikubelet.agent.agent import Agent
     from trikubelet.agent.registry_access import RegistryAccess
     from trikubelet.allocation.store import AllocationStore
+    from trikubelet.pleg.exits import ExitTracker
+    from trikubelet.pleg.pidfd import PidfdWatchers
+    from trikubelet.rpc.cri.client import RuntimeClient
 
 
 def runtime_manager(
@@ -55,7 +59,22 @@ def runtime_manager(
     )
 
 
+def pleg_sources(agent: Agent, make_pidfds: Callable[[RuntimeClient, ExitTracker], PidfdWatchers]) -> PlegSources:
+    return PlegSources(
+        agent.pleg,
+        agent.runtime,
+        agent.runtime_client,
+        agent.clock,
+        agent.ends,
+        enabled=agent.options.pleg_sources,
+        on_end=agent.runtime.note_end,
+        recovered=agent.runtime_state.recovered,
+        make_pidfds=make_pidfds,
+    )
+
+
 def disk_garbage_collectors(agent: Agent, access: RegistryAccess) -> tuple[ImageCollector, LogRotator]:
+    """What keeps images and logs from filling the node's disk."""
     configuration = agent.options.configuration
     images = ImageCollector(
         agent.image_client,
