@@ -39,7 +39,7 @@ from trikubelet.pods.retry import FAULTS
 from trikubelet.pods.types import KillPod, SyncPodType, UpdatePod, UpdateType
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.probes.manager import ProbeManager
-from trikubelet.sources.types import PodOperation, PodUpdate
+from trikubelet.sources.mux import PodOperation, PodUpdate
 from trikubelet.status.conditions import readiness_differs
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder, EventType
