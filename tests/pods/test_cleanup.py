@@ -23,9 +23,9 @@ from trikubelet.pods.cleanup import (
     plan_cleanup,
 )
 from trikubelet.pods.manager import PodManager
+from trikubelet.pods.phases import Failed
 from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
 from trikubelet.pods.types import KillRuntimePod
-from trikubelet.pods.work import Failed
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod

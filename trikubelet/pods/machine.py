@@ -41,37 +41,38 @@ import attrs
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.pods.phases import (
-    Ending,
-    Finished,
-    Identity,
-    Phase,
-    Syncing,
-    Terminated,
-    Terminating,
-    TerminationRequested,
-    WaitingToStart,
-)
-from trikubelet.pods.termination import asks_to_end, first_kill, further_ending, further_kill
-from trikubelet.pods.types import KillRuntimePod, SyncPodType, UpdatePod
-from trikubelet.pods.work import (
     Cancelled,
     CleanUpPod,
     Completed,
     ConfigUpdate,
+    Ending,
     Failed,
+    Finished,
+    Identity,
     Outcome,
+    Phase,
     Retry,
     RetryReason,
     RuntimeUpdate,
+    Syncing,
     SyncPod,
+    Terminated,
     TerminatePod,
     TerminateRuntimePod,
+    Terminating,
+    TerminationRequested,
     Update,
+    WaitingToStart,
     Work,
+    asks_to_end,
     coalesce,
+    first_kill,
+    further_ending,
+    further_kill,
     new_update,
     remember,
 )
+from trikubelet.pods.types import KillRuntimePod, SyncPodType, UpdatePod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,19 +20,23 @@ from trikubelet.container.model import nothing_runs
 from trikubelet.pods import machine
 from trikubelet.pods.machine import Event, IllegalTransitionError
 from trikubelet.pods.phases import (
+    Completed,
+    ConfigUpdate,
     Finished,
     Identity,
+    Outcome,
     Phase,
+    Retry,
     Syncing,
     Terminated,
     Terminating,
     TerminationRequested,
     WaitingToStart,
+    Work,
+    asks_to_end,
 )
 from trikubelet.pods.states import PodStates
-from trikubelet.pods.termination import asks_to_end
 from trikubelet.pods.types import KillRuntimePod, Request
-from trikubelet.pods.work import Completed, ConfigUpdate, Outcome, Retry, Work
 
 if TYPE_CHECKING:
     from collections.abc import Collection
