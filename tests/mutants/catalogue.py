@@ -79,7 +79,6 @@ def _mutant(file: str, name: str, promise: Promise | None, without: str, old: st
 _state = functools.partial(_mutant, "pods/machine.py")
 _registry = functools.partial(_mutant, "pods/registry.py")
 _phases = functools.partial(_mutant, "pods/phases.py")
-_queries = functools.partial(_mutant, "pods/states.py")
 
 
 def _fact(file: str, name: str, without: str, old: str, new: str) -> Mutant:
@@ -474,7 +473,7 @@ FAULTS: Final = (
 )
 
 STATIC_PODS: Final = (
-    _queries(
+    _registry(
         "static pods run together",
         Promise.ONE_STATIC_POD_OF_A_NAME,
         "A started static pod does not keep the next one of its name from starting.",
@@ -657,7 +656,7 @@ UPDATES: Final = (
         "taken.mirror_pod or (active.mirror_pod if isinstance(active, ConfigUpdate) else None)",
         "taken.mirror_pod",
     ),
-    _queries(
+    _registry(
         "containers may start while the queries say no",
         Promise.NO_START_AFTER_THE_END_WAS_ASKED,
         "Others stop setting up for containers while a sync may still start some.",
@@ -665,21 +664,21 @@ UPDATES: Final = (
         "return self.synced if state is None else isinstance("
         "state, TerminationRequested | Terminating | Terminated | Finished)",
     ),
-    _queries(
+    _registry(
         "volumes go while containers run",
         Promise.TERMINATED_MEANS_NOTHING_RUNS,
         "What containers need is taken away while they are still ending.",
         "return self.synced if state is None else isinstance(state, Terminated | Finished)",
         "return self.synced if state is None else isinstance(state, Terminating | Terminated | Finished)",
     ),
-    _queries(
+    _registry(
         "deleted pod's content goes early",
         None,
         "The content of a deleted pod goes while its containers still run.",
         "                return ending.evicted\n",
         "                return ending.evicted or ending.deleted\n",
     ),
-    _queries(
+    _registry(
         "unknown pods do not run",
         None,
         "Before the whole config was seen, a pod that is not known yet is said to have no running container.",

@@ -14,9 +14,8 @@ from trikubelet.pods import life as pod_life
 from trikubelet.pods import machine, phases
 from trikubelet.pods.housekeeping import Housekeeping
 from trikubelet.pods.phases import ConfigUpdate, Finished, Phase, WaitingToStart, new_update
-from trikubelet.pods.registry import PodWorkerRegistry
+from trikubelet.pods.registry import PodStates, PodWorkerRegistry
 from trikubelet.pods.retry import RetryPolicy
-from trikubelet.pods.states import PodStates
 from trikubelet.pods.syncer import AgentPodSyncer
 from trikubelet.pods.types import KillRuntimePod, PodSyncReport
 from trikubelet.pods.workers import PodWorkers

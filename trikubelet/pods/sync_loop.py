@@ -32,9 +32,8 @@ from trikubelet.broadcast import Broadcast, Inbox
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pods.admitting import Admitting
-from trikubelet.pods.desired import DesiredPods
 from trikubelet.pods.housekeeping import Housekeeping
-from trikubelet.pods.manager import PodManager
+from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.retry import FAULTS
 from trikubelet.pods.types import KillPod, SyncPodType, UpdatePod, UpdateType
 from trikubelet.pods.workers import PodWorkers

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
-    from trikubelet.pods.states import PodStates
+    from trikubelet.pods.registry import PodStates
     from trikubelet.pods.statistics import PodWorkersStatistics, WorkerCounts
     from trikubelet.pods.types import PodCache
 
