@@ -40,6 +40,7 @@ from trikubelet.sources.manifests import (
     ManifestProblem,
     Signature,
     display_path,
+    list_fields,
     read_manifest,
     unread_manifest,
 )
@@ -54,8 +55,6 @@ SETTLE_SECONDS: Final = 1.0
 """How long a file must stay broken before it is reported."""
 MISSING_RETRY_SECONDS: Final = 1.0
 READ_TIMEOUT_SECONDS: Final = 60.0
-WARNED_FIELDS: Final = 10
-"""Unknown fields that one warning names."""
 QUIET_SECONDS: Final = 1.0
 """A writer that has not written for so long counts as done."""
 LONGEST_WRITE_SECONDS: Final = 10.0
@@ -265,12 +264,9 @@ def _absolute(path: Path) -> Path:
 
 
 def _warn_of_fields(path: Path, warnings: tuple[ManifestProblem, ...]) -> None:
-    if not warnings:
-        return
-    fields = [f"{warning.path} (line {warning.line})" for warning in warnings[:WARNED_FIELDS]]
-    if len(warnings) > WARNED_FIELDS:
-        fields.append(f"and {len(warnings) - WARNED_FIELDS} more")
-    log.warning("unknown fields have no effect", file=display_path(path), fields=", ".join(fields))
+    if warnings:
+        fields = list_fields([f"{warning.path} (line {warning.line})" for warning in warnings])
+        log.warning("unknown fields have no effect", file=display_path(path), fields=fields)
 
 
 def _list(path: Path, node_name: str, known: Mapping[Path, Signature | None], busy: frozenset[str]) -> _Listing:

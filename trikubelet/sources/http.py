@@ -21,7 +21,7 @@ import trio
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import HTTP_SOURCE
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
-from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, read_static_pod
+from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, list_fields, read_static_pod
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ LOUD_FAILURES: Final = 3
 SMALL_BODY: Final = 32 * 2**10
 """Bytes that are parsed within some milliseconds."""
 SHOWN_BODY: Final = 200
-WARNED_FIELDS: Final = 10
 
 _PASSWORD: Final = re.compile(r"(//[^/@:]*):[^/@]*@")
 
@@ -140,7 +139,9 @@ class HttpSource:
         self._recover()
         if found is not None:
             self._body = body
-            _warn_of_fields(self._shown_url, found.unknown_fields)
+            if found.unknown_fields:
+                fields = list_fields(found.unknown_fields)
+                log.warning("unknown fields have no effect", url=self._shown_url, fields=fields)
             await send(found.pods)
 
     async def _fetch(self, client: httpx.AsyncClient) -> bytes:
@@ -199,14 +200,6 @@ class HttpSource:
 def without_password(url: str) -> str:
     """A URL for logs and errors."""
     return _PASSWORD.sub(r"\1:xxxxx@", url)
-
-
-def _warn_of_fields(url: str, fields: tuple[str, ...]) -> None:
-    if fields:
-        shown = list(fields[:WARNED_FIELDS])
-        if len(fields) > WARNED_FIELDS:
-            shown.append(f"and {len(fields) - WARNED_FIELDS} more")
-        log.warning("unknown fields have no effect", url=url, fields=", ".join(shown))
 
 
 def parse_pods(body: bytes, url: str, node_name: str) -> HttpPods:

@@ -49,10 +49,12 @@ from trikubelet.api.schema import APIObject
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 MAX_MANIFEST_SIZE: Final = 10 * 2**20
 """The kubelet's limit (`maxConfigLength`)."""
+WARNED_FIELDS: Final = 10
+"""Unknown fields that one warning names."""
 DEFAULT_NAMESPACE: Final = "default"
 
 _NAMES_A_FOLDER: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
@@ -123,6 +125,12 @@ def display_path(path: Path) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def list_fields(fields: Sequence[str]) -> str:
+    """Unknown fields as the text of one warning."""
+    more = len(fields) - WARNED_FIELDS
+    return ", ".join([*fields[:WARNED_FIELDS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def read_manifest(path: Path, node_name: str) -> Manifest:
