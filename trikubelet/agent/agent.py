@@ -45,9 +45,8 @@ from trikubelet.pleg.pleg import Pleg
 from trikubelet.pleg.sources import PlegSources
 from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.admitting import Admitting
-from trikubelet.pods.desired import DesiredPods
 from trikubelet.pods.housekeeping import Housekeeping
-from trikubelet.pods.manager import PodManager
+from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.preempting import Preempting
 from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.pods.retry import RetryPolicy
@@ -86,7 +85,7 @@ if TYPE_CHECKING:
     from trikubelet.linux.machine import Machine
     from trikubelet.node.facts import NodeSettings
     from trikubelet.node.stats.provider import StatsProvider
-    from trikubelet.pods.states import PodStates
+    from trikubelet.pods.registry import PodStates
     from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
     from trikubelet.rpc.cri.v1 import VersionResponse
     from trikubelet.runtime.images.gc import ImageCollector

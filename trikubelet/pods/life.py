@@ -26,21 +26,30 @@ import attrs
 import trio
 
 from trikubelet.pods.machine import is_in_the_way
-from trikubelet.pods.phases import Finished, Terminating, TerminationRequested
+from trikubelet.pods.phases import (
+    Cancelled,
+    CleanUpPod,
+    Completed,
+    Failed,
+    Finished,
+    SyncPod,
+    TerminatePod,
+    TerminateRuntimePod,
+    Terminating,
+    TerminationRequested,
+)
 from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.pods.retry import RetryPolicy, failure
 from trikubelet.pods.statistics import WorkerCounts
 from trikubelet.pods.types import STATUS_TIMEOUT, OpenPod, PodCache, PodSyncReport, SyncPodType, UpdatePod
-from trikubelet.pods.work import Cancelled, CleanUpPod, Completed, Failed, SyncPod, TerminatePod, TerminateRuntimePod
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
-    from trikubelet.pods.phases import Kill
-    from trikubelet.pods.types import PodSyncer
-    from trikubelet.pods.work import Outcome, Work
+    from trikubelet.pods.phases import Outcome, Work
+    from trikubelet.pods.types import Kill, PodSyncer
 
 log = get_logger("pod-workers")
 

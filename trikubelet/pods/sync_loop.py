@@ -32,14 +32,13 @@ from trikubelet.broadcast import Broadcast, Inbox
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pods.admitting import Admitting
-from trikubelet.pods.desired import DesiredPods
 from trikubelet.pods.housekeeping import Housekeeping
-from trikubelet.pods.manager import PodManager
+from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.retry import FAULTS
 from trikubelet.pods.types import KillPod, SyncPodType, UpdatePod, UpdateType
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.probes.manager import ProbeManager
-from trikubelet.sources.types import PodOperation, PodUpdate
+from trikubelet.sources.mux import PodOperation, PodUpdate
 from trikubelet.status.conditions import readiness_differs
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder, EventType

@@ -65,8 +65,7 @@ if TYPE_CHECKING:
     from trikubelet.container.model import RunningPod
     from trikubelet.container.probe_results import ProbeResults
     from trikubelet.kube_client.volume_objects import References
-    from trikubelet.pods.phases import Kill
-    from trikubelet.pods.types import PodStatusFn, SyncPodType
+    from trikubelet.pods.types import Kill, PodStatusFn, SyncPodType
     from trikubelet.probes.manager import PodProbes
     from trikubelet.runtime.containers.life import PodContainers
     from trikubelet.runtime.results import PodSyncResult

@@ -20,7 +20,7 @@ import trio
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.broadcast import Broadcast
-from trikubelet.pods import work as messages
+from trikubelet.pods import phases as messages
 from trikubelet.pods.life import DesiredPod, LifeContext, PodLife
 from trikubelet.pods.phases import Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
-    from trikubelet.pods.states import PodStates
+    from trikubelet.pods.registry import PodStates
     from trikubelet.pods.statistics import PodWorkersStatistics, WorkerCounts
     from trikubelet.pods.types import PodCache
 

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from trikubelet.pods.phases import (
+    ConfigUpdate,
     Finished,
     Phase,
     Syncing,
@@ -28,7 +29,6 @@ from trikubelet.pods.phases import (
 )
 from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.pods.types import KillRuntimePod, SyncPodType, UpdatePod
-from trikubelet.pods.work import ConfigUpdate
 from trikubelet.rpc.cri import v1
 from trikubelet.sim.crash_loops import CrashLoops
 from trikubelet.sim.holdings import Holdings
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
     from trikubelet.pods.machine import Event
+    from trikubelet.pods.phases import Work
     from trikubelet.pods.types import Request
-    from trikubelet.pods.work import Work
     from trikubelet.sim.machine import Machine
 
 NO_START_AFTER_END: Final = "no container of a pod is started after termination was asked"
