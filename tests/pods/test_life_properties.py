@@ -350,7 +350,8 @@ class LivesMachine(RuleBasedStateMachine):
                 pure.done(uid, Cancelled())
             for uid in ready:
                 pure.now = now - 1
-                pure.begin(uid)
+                if pure.begin(uid) is not None:
+                    self.due.pop(uid, None)
             if not called_off and not ready:
                 break
 
