@@ -290,7 +290,10 @@ async def test_a_serving_certificate_is_asked_for_and_shown_as_soon_as_it_is_the
             (tmp_path / "admin.pem").write_bytes(master.cert_pem + master.key_pem)
             trusting.load_cert_chain(tmp_path / "admin.pem")
             assert (await agent.ask("port", "/pods", trusting)).status == 200
-            node = api.admin.get("nodes", NODE)
+            with trio.fail_after(PATIENCE):
+                while not (nodes := api.admin.list("nodes")):  # it registers beside all this
+                    await trio.sleep(0.05)
+            (node,) = nodes
             assert node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == agent.ports["port"]
             assert "ExtendWebSocketsToKubelet" in node["status"]["declaredFeatures"]
             assert await agent.end() == 0

@@ -16,8 +16,8 @@ from trikubelet.clock import TrioClock
 from trikubelet.container.model import PodRuntimeStatus
 from trikubelet.pleg.pleg import Action
 from trikubelet.pods.manager import PodManager
-from trikubelet.pods.phases import Kill
 from trikubelet.pods.syncer import AgentPodSyncer, StillRunningError, SyncContext
+from trikubelet.pods.types import Kill
 from trikubelet.probes.results import NO_RESULTS
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder

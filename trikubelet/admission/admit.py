@@ -5,7 +5,7 @@ held, and asked about again from the beginning. Ending other pods comes last of 
 asked, so that nobody is ended for a pod that is refused in the end.
 
 Devices are asked about where the kubelet gives them out. They are given out later, to pods that nothing else speaks
-against (`pods.allocating`): so no plugin is asked for a pod that is refused for something else.
+against (`pods.admitting`): so no plugin is asked for a pod that is refused for something else.
 """
 
 from __future__ import annotations

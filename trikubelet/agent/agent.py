@@ -37,8 +37,7 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.node.observer import FactSources, NodeObserver
 from trikubelet.pleg.exits import ExitTracker
 from trikubelet.pleg.pleg import Pleg
-from trikubelet.pods.desired import DesiredPods
-from trikubelet.pods.manager import PodManager
+from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.preempting import Preempting
 from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.probes.asking import NetworkAndExec
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
     from trikubelet.linux.machine import Machine
     from trikubelet.node.facts import NodeSettings
     from trikubelet.node.stats.provider import StatsProvider
-    from trikubelet.pods.states import PodStates
+    from trikubelet.pods.registry import PodStates
     from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
     from trikubelet.rpc.cri.v1 import VersionResponse
     from trikubelet.runtime.images.gc import ImageCollector

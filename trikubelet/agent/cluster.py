@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trikubelet.node.facts import NodeSettings
     from trikubelet.node.observer import NodeObserver
     from trikubelet.pods.manager import PodManager
-    from trikubelet.pods.states import PodStates
+    from trikubelet.pods.registry import PodStates
     from trikubelet.rpc.cri.client import RuntimeClient
     from trikubelet.status.manager import StatusManager
     from trikubelet.telemetry.events import EventRecorder

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Container, Pod, Quantity
     from trikubelet.node.devices.manager import DeviceManager
     from trikubelet.pleg.cache import PodStatusCache
-    from trikubelet.pods.desired import DesiredPods
+    from trikubelet.pods.manager import DesiredPods
     from trikubelet.runtime.containers.config import ContainerExtras
     from trikubelet.status.container_statuses import ResourceHealthOf
 

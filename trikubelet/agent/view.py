@@ -17,8 +17,7 @@ from trikubelet.embedded.images.errors import ImageError
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
-from trikubelet.pods.phases import Finished, Terminated, Terminating, TerminationRequested
-from trikubelet.pods.work import ConfigUpdate
+from trikubelet.pods.phases import ConfigUpdate, Finished, Terminated, Terminating, TerminationRequested
 from trikubelet.rpc.cri.errors import CRIError
 
 if TYPE_CHECKING:

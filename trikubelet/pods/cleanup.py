@@ -16,10 +16,10 @@ from typing import Final, TypeAlias
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.api.pod_kinds import TERMINAL_PHASES, is_mirror_pod, is_terminal
+from trikubelet.api.pod_kinds import is_mirror_pod, is_terminal
 from trikubelet.container.model import RunningPod
-from trikubelet.pods.manager import AllPods
-from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
+from trikubelet.pods.manager import AllPods, is_inactive
+from trikubelet.pods.registry import WorkerSummary
 from trikubelet.pods.types import KillPod, KillRuntimePod, SyncPodType, UpdatePod
 
 ORPHAN_GRACE_PERIOD: Final = 1
@@ -128,7 +128,7 @@ CleanupAction: TypeAlias = (
 
 @attrs.frozen
 class CleanupPlan:
-    """What to do, in this order: the actions, then to forget the statuses of all other pods."""
+    """The actions in their order. After them, what is kept for other pods (statuses, user ids) is dropped."""
 
     actions: tuple[CleanupAction, ...] = ()
     statuses_to_keep: frozenset[str] = frozenset()
@@ -162,17 +162,6 @@ def plan_cleanup(facts: CleanupFacts) -> CleanupPlan | None:
         actions=tuple(actions),
         statuses_to_keep=frozenset(pod.metadata.uid for pod in (*facts.desired.pods, *facts.desired.mirror_pods)),
     )
-
-
-def is_inactive(pod: Pod, worker: WorkerSummary | None, reported_phase: str | None) -> bool:
-    """Whether a desired pod shall not run any more (kubelet: `isPodInactive`).
-
-    That is so for one known to have ended, and for a terminal one, unless it is just being ended.
-    """
-    if worker is not None and worker.lifecycle is WorkerLifecycle.TERMINATED:
-        return True
-    terminal = is_terminal(pod) or reported_phase in TERMINAL_PHASES
-    return terminal and (worker is None or worker.lifecycle is not WorkerLifecycle.TERMINATING)
 
 
 def _restarts(facts: CleanupFacts) -> list[RestartPod]:

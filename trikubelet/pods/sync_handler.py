@@ -22,9 +22,8 @@ from trikubelet.clock import WallClock
 from trikubelet.kube_client.volume_objects import WatchedObjects
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pods.admitting import Admitting
-from trikubelet.pods.desired import DesiredPods
 from trikubelet.pods.housekeeping import Housekeeping
-from trikubelet.pods.manager import PodManager
+from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.types import KillPod, SyncPodType, UpdatePod, UpdateType
 from trikubelet.pods.workers import PodWorkers, record_fault
 from trikubelet.probes.manager import ProbeManager

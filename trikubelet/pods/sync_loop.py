@@ -31,7 +31,7 @@ from trikubelet.pods.retry import FAULTS
 from trikubelet.pods.sync_handler import SyncHandler
 from trikubelet.pods.workers import record_fault
 from trikubelet.runtime.containers.container import CREATE_CONTAINER_CONFIG_ERROR
-from trikubelet.sources.types import PodOperation, PodUpdate
+from trikubelet.sources.mux import PodOperation, PodUpdate
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from trikubelet.container.model import PodRuntimeStatus, RunningPod
     from trikubelet.container.probe_results import ProbeResults
     from trikubelet.kube_client.volume_objects import References
-    from trikubelet.pods.phases import Kill
-    from trikubelet.pods.types import SyncPodType
+    from trikubelet.pods.types import Kill, SyncPodType
     from trikubelet.probes.manager import PodProbes
     from trikubelet.runtime.containers.life import PodContainers
     from trikubelet.runtime.results import PodSyncResult

@@ -19,9 +19,8 @@ import trio
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.broadcast import Broadcast
-from trikubelet.pods import work as messages
 from trikubelet.pods.life import DesiredPod, LifeContext, PodLife
-from trikubelet.pods.phases import Finished, Phase, Terminated, WaitingToStart
+from trikubelet.pods.phases import ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
 from trikubelet.pods.retry import FAULTS, RetryPolicy
 from trikubelet.pods.types import KillPod, KillRuntimePod, OpenPod, PodStatusFn, Request
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
-    from trikubelet.pods.states import PodStates
+    from trikubelet.pods.registry import PodStates
     from trikubelet.pods.statistics import PodWorkersStatistics, WorkerCounts
     from trikubelet.pods.types import PodCache
 
@@ -316,9 +315,9 @@ def _is_of_another(life: PodLife, phase: Phase) -> bool:
     return life.containers_ended.is_set() and not isinstance(phase, Terminated | Finished)
 
 
-def _newest(state: Phase) -> messages.ConfigUpdate | None:
+def _newest(state: Phase) -> ConfigUpdate | None:
     """The newest config of a pod whose worker still runs."""
     if isinstance(state, Finished):
         return None
     active = None if isinstance(state, WaitingToStart) else state.active
-    return next((each for each in (state.pending, active) if isinstance(each, messages.ConfigUpdate)), None)
+    return next((each for each in (state.pending, active) if isinstance(each, ConfigUpdate)), None)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
+import trio.testing
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.pods.workers import KillTimeoutError
@@ -193,6 +194,8 @@ class ProgrammedLife:
     async def _sweep(self, began: float) -> None:
         while True:
             await trio.sleep(SWEEP_PERIOD)
+            if not self.watch.tasks_match():
+                await trio.testing.wait_all_tasks_blocked()
             self.watch.sweep()
             if self._progress is not None:
                 self._progress(trio.current_time() - began)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from trikubelet.pleg.exits import ExitTracker
     from trikubelet.pods.registry import PodWorkerRegistry
     from trikubelet.rpc.grpc import Channel
+    from trikubelet.sources.mux import SendPods
 
 
 async def _no_name_server(_name: str) -> None:
@@ -95,17 +96,12 @@ class ScriptedSource:
         """The pods that are wanted, by UID."""
         return self._pods
 
-    async def run(
-        self,
-        send: trio.MemorySendChannel[tuple[Pod, ...]],
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+    async def run(self, send: SendPods, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send all pods at first, and after every change."""
         task_status.started()
         with self._changed.subscribe() as changes:
             while True:
-                await send.send(tuple(self._pods.values()))
+                await send(tuple(self._pods.values()))
                 await changes.receive()
 
     def put(self, *pods: Pod) -> None:

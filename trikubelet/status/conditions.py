@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from trikubelet.api import (
     ALL_CONTAINERS_RESTARTING,
     CONDITION_FALSE,
@@ -56,6 +58,7 @@ _FAILED: Final = "PodFailed"
 _NOT_READY: Final = "ContainersNotReady"
 _NOT_INITIALIZED: Final = "ContainersNotInitialized"
 _GATES_NOT_READY: Final = "ReadinessGatesNotReady"
+_TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
 _RESTART_STARTED: Final = "RestartAllContainersStarted"
 
 
@@ -168,6 +171,22 @@ def restarting_condition(pod: Pod, observed: PodRuntimeStatus, previous: PodStat
 def terminal_condition(pod: Pod, type_: str, phase: str) -> PodCondition:
     """Ready and ContainersReady of a pod that has ended."""
     return _condition(pod, type_, CONDITION_FALSE, _FAILED if phase == POD_FAILED else _COMPLETED)
+
+
+def as_disrupted(status: PodStatus, message: str, generation: int) -> PodStatus:
+    """The status of a pod that the node ends for its own sake, with the condition that says so.
+
+    `generation`: of the pod's spec.
+    """
+    disrupted = PodCondition(
+        type=DISRUPTION_TARGET,
+        status=CONDITION_TRUE,
+        observed_generation=generation,
+        reason=_TERMINATION_BY_KUBELET,
+        message=message,
+    )
+    others = (condition for condition in status.conditions if condition.type != DISRUPTION_TARGET)
+    return attrs.evolve(status, conditions=(*others, disrupted))
 
 
 def _is_initialized(container: Container, status: ContainerStatus) -> bool:

@@ -11,7 +11,7 @@ import attrs
 
 from trikubelet.api import POD_FAILED, Quantity
 from trikubelet.config.eviction_values import INODES, MEMORY, PIDS, STORAGE
-from trikubelet.pods.disruption import as_disrupted
+from trikubelet.status.conditions import as_disrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
