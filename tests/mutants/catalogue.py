@@ -745,8 +745,8 @@ LIFE: Final = (
     _life(
         "time to look again is not noted",
         "What the machine says of the next look is dropped, so what failed is not tried again.",
-        "        if retry is not None:\n            self._look_again_at",
-        "        if False:\n            self._look_again_at",
+        "        if retry is not None:\n            delay",
+        "        if False:\n            delay",
     ),
     _life(
         "look again at the old version",
