@@ -59,7 +59,7 @@ from trikubelet.probes.manager import ProbeManager
 from trikubelet.probes.prober import Prober
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.containers.container import CREATE_CONTAINER_CONFIG_ERROR
-from trikubelet.runtime.containers.swap import may_swap
+from trikubelet.runtime.containers.resources import may_swap
 from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.pod_files import PodFiles

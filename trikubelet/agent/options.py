@@ -19,7 +19,7 @@ from trikubelet.runtime.gc.choice import ContainerGCPolicy
 from trikubelet.runtime.images.gc_choice import ImageGCPolicy
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
 from trikubelet.runtime.options import IDRange, RuntimeOptions
-from trikubelet.runtime.sandboxes.dns import cluster_servers
+from trikubelet.runtime.sandboxes.name_resolution import cluster_servers
 
 EMBEDDED: Final = "embedded"
 LOG_SYMLINKS: Final = Path("/var/log/containers")

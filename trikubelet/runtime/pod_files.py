@@ -28,8 +28,14 @@ from trikubelet.runtime.logs.paths import (
     pod_logs_directory,
     restart_count_from_log_names,
 )
-from trikubelet.runtime.sandboxes.dns import MAX_RESOLV_CONF, DNSSettings, parse_resolv_conf
-from trikubelet.runtime.sandboxes.hostname import host_network_hosts_file, managed_hosts_file, pod_hostname_and_domain
+from trikubelet.runtime.sandboxes.name_resolution import (
+    MAX_RESOLV_CONF,
+    DNSSettings,
+    host_network_hosts_file,
+    managed_hosts_file,
+    parse_resolv_conf,
+    pod_hostname_and_domain,
+)
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
