@@ -7,10 +7,9 @@ import pytest
 
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, Probe
 from trikubelet.runtime.backoff import KeyedBackoff
-from trikubelet.runtime.grace import termination_grace_period
+from trikubelet.runtime.kill import termination_grace_period
 from trikubelet.runtime.plan import KillReason
-from trikubelet.runtime.results import SyncAction, SyncResult
-from trikubelet.runtime.waiting import MAX_ENTRIES, WaitingReasons
+from trikubelet.runtime.results import MAX_ENTRIES, SyncAction, SyncResult, WaitingReasons
 
 
 def test_waits_double_from_ten_seconds_to_five_minutes() -> None:

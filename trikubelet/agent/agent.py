@@ -58,11 +58,11 @@ from trikubelet.probes.asking import NetworkAndExec
 from trikubelet.probes.manager import ProbeManager
 from trikubelet.probes.prober import Prober
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.containers.container import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.runtime.containers.resources import may_swap
 from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.pod_files import PodFiles
+from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.runtime.state import RuntimeState
 from trikubelet.sources.mux import PodSource, SourceMux
 from trikubelet.status.manager import StatusManager

@@ -13,7 +13,7 @@ from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.kube_client.object_getter import NoObjects, ObjectGetter
 from trikubelet.runtime.containers.container import Extras, no_extras
 from trikubelet.runtime.containers.mounts import PodMounts
-from trikubelet.runtime.ended import Ended
+from trikubelet.runtime.hooks import Ended
 from trikubelet.runtime.images.pull_credentials import Credentials
 from trikubelet.runtime.images.pull_records.records import PullRecords
 from trikubelet.runtime.options import NodeValues, RuntimeOptions

@@ -21,9 +21,8 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.container.labels import CONTAINER_NAME, read_container_record, read_identity
 from trikubelet.container.messages import describe_error
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.ended import Ended, until_ended
-from trikubelet.runtime.grace import MINIMUM_GRACE_PERIOD
-from trikubelet.runtime.hooks import HookError
+from trikubelet.runtime.hooks import Ended, HookError, until_ended
+from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
@@ -45,6 +44,8 @@ STOP_TIMEOUT: Final = 0.5
 """Seconds from the news that a container has ended until it counts though its StopContainer does not return."""
 STOP_RETRY_PAUSE: Final = 1.0
 """Seconds between two requests to stop a container, when the runtime cannot be reached."""
+MINIMUM_GRACE_PERIOD: Final = 2
+"""Seconds that every container gets, however little is left of its pod's grace period."""
 
 
 class Grace:
@@ -302,3 +303,23 @@ def find_container(pod: Pod, name: str) -> Container | None:
         *pod.spec.ephemeral_containers,
     )
     return next((container for container in containers if container.name == name), None)
+
+
+def termination_grace_period(pod: Pod, container: Container, reason: KillReason) -> int:
+    """Seconds of grace for a container that is killed (kubelet: `setTerminationGracePeriod`).
+
+    A pod that is being deleted has its own; else a failed probe's, else the pod's.
+    """
+    if pod.metadata.deletion_grace_period_seconds is not None:
+        return pod.metadata.deletion_grace_period_seconds
+    of_pod = pod.spec.termination_grace_period_seconds
+    if of_pod is None:
+        return MINIMUM_GRACE_PERIOD
+    probe = None
+    if reason is KillReason.STARTUP_PROBE:
+        probe = container.startup_probe
+    elif reason is KillReason.LIVENESS_PROBE:
+        probe = container.liveness_probe
+    if probe is not None and probe.termination_grace_period_seconds is not None:
+        return probe.termination_grace_period_seconds
+    return of_pod

@@ -7,7 +7,7 @@ remembered between syncs but the waits, the reasons of the last failed starts, p
 resources containers run: what the runtime holds is read from it, by labels and annotations, so an agent that was killed
 takes up its pods where they are.
 
-This module is the door: it builds the parts and says what others may ask of them.
+This module builds the parts, and is what other packages call.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import trio
 
 from trikubelet.container.errors import KillPodError
 from trikubelet.container.probe_results import ProbeResults
+from trikubelet.runtime.backoff import CrashLoops
 from trikubelet.runtime.containers.container import ContainerStarter
 from trikubelet.runtime.containers.life import PodContainers, containers_without_pod
-from trikubelet.runtime.gc.choice import ContainerGCPolicy, dead_containers_beyond
-from trikubelet.runtime.gc.collector import ContainerCollector
+from trikubelet.runtime.gc import ContainerCollector
+from trikubelet.runtime.gc_choice import ContainerGCPolicy, dead_containers_beyond
 from trikubelet.runtime.hooks import HookRunner
-from trikubelet.runtime.images.holds import ImageHolds
-from trikubelet.runtime.images.manager import ImageManager
+from trikubelet.runtime.images.gc import ImageHolds
+from trikubelet.runtime.images.manager import ImageManager, version_problem
 from trikubelet.runtime.images.pull_rate import PullRate
-from trikubelet.runtime.images.volumes import version_problem
 from trikubelet.runtime.kill import Killer
 from trikubelet.runtime.metrics import RuntimeMetrics
 from trikubelet.runtime.observe import Observer
 from trikubelet.runtime.plan import compute_pod_actions
 from trikubelet.runtime.resize import PodResizer
 from trikubelet.runtime.resize_plan import is_resize_in_progress
+from trikubelet.runtime.results import WaitingReasons
 from trikubelet.runtime.sandboxes.sandbox import SandboxMaker
 from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaces
 from trikubelet.runtime.sync import PodSync, SyncParts, remove_container
 from trikubelet.runtime.turns import Turns
-from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.linux.safe_path import walk
-from trikubelet.runtime.logs.locks import LogLocks
 from trikubelet.runtime.logs.paths import (
     container_logs_directory,
     legacy_symlink_name,
     pod_logs_directory,
     restart_count_from_log_names,
 )
+from trikubelet.runtime.logs.rotation import LogLocks
 from trikubelet.runtime.sandboxes.name_resolution import (
     MAX_RESOLV_CONF,
     DNSSettings,

@@ -31,23 +31,27 @@ from trikubelet.kube_client.object_getter import ObjectGetter
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.actuated import ActuatedResources
+from trikubelet.runtime.backoff import CrashLoops
 from trikubelet.runtime.containers.container import (
-    CREATE_CONTAINER_CONFIG_ERROR,
     ContainerStarter,
     StartError,
     StartRequest,
 )
-from trikubelet.runtime.images.credentials.pull_secrets import fetch_pull_secrets
-from trikubelet.runtime.images.holds import ImageHolds
-from trikubelet.runtime.images.manager import ImageManager
-from trikubelet.runtime.images.volumes import ImageVolumes, mounted_images, pull_image_volumes
+from trikubelet.runtime.images.credentials.lookup import fetch_pull_secrets
+from trikubelet.runtime.images.gc import ImageHolds
+from trikubelet.runtime.images.manager import ImageManager, ImageVolumes, mounted_images, pull_image_volumes
 from trikubelet.runtime.metrics import RuntimeMetrics, container_kind
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.resize import PodResizer
-from trikubelet.runtime.results import PodSyncResult, SyncAction, SyncResult
+from trikubelet.runtime.results import (
+    CREATE_CONTAINER_CONFIG_ERROR,
+    PodSyncResult,
+    SyncAction,
+    SyncResult,
+    WaitingReasons,
+)
 from trikubelet.runtime.sandboxes.sandbox import Sandbox, SandboxError, SandboxMaker
-from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 

@@ -40,7 +40,7 @@ from trikubelet.runtime.hooks import HookError
 from trikubelet.runtime.images.manager import ImageError, ImageRequest, PresentImage
 from trikubelet.runtime.logs.paths import container_log_path, legacy_symlink_name
 from trikubelet.runtime.plan import KillReason
-from trikubelet.runtime.results import POST_START_HOOK_ERROR
+from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, POST_START_HOOK_ERROR
 from trikubelet.runtime.turns import Making, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
@@ -58,7 +58,6 @@ log = get_logger("runtime")
 Extras = Callable[["Pod", "Container"], "Awaitable[ContainerExtras]"]
 """What a container gets besides what its pod says, asked each time that it starts. Raises ContainerConfigError."""
 
-CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
 CREATE_CONTAINER_ERROR: Final = "CreateContainerError"
 RUN_CONTAINER_ERROR: Final = "RunContainerError"
 

@@ -23,8 +23,7 @@ from trikubelet.api import Container, Pod, is_sidecar
 from trikubelet.container.messages import describe_error
 from trikubelet.container.model import ContainerState
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.grace import termination_grace_period
-from trikubelet.runtime.kill import KILL_CONTAINER_ERROR, Grace, TerminationOrder
+from trikubelet.runtime.kill import KILL_CONTAINER_ERROR, Grace, TerminationOrder, termination_grace_period
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.telemetry.logs import get_logger

@@ -11,7 +11,7 @@ import attrs
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.runtime.images.credentials.keyring import Source
 from trikubelet.runtime.images.credentials.plugin_config import CACHE_BY_TOKEN
-from trikubelet.runtime.images.credentials.plugin_errors import PluginError
+from trikubelet.runtime.images.credentials.plugin_protocol import PluginError
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

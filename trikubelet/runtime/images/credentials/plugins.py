@@ -18,9 +18,13 @@ from trikubelet.runtime.images.credentials.accounts import NODE, account_access
 from trikubelet.runtime.images.credentials.keyring import Auth, Keyring
 from trikubelet.runtime.images.credentials.locations import location_matches
 from trikubelet.runtime.images.credentials.plugin_config import CACHE_BY_TOKEN
-from trikubelet.runtime.images.credentials.plugin_errors import PluginError
-from trikubelet.runtime.images.credentials.plugin_process import run_plugin
-from trikubelet.runtime.images.credentials.plugin_protocol import PluginResponse, decode_response, encode_request
+from trikubelet.runtime.images.credentials.plugin_protocol import (
+    PluginError,
+    PluginResponse,
+    decode_response,
+    encode_request,
+    run_plugin,
+)
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
