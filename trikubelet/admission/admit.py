@@ -17,7 +17,7 @@ import attrs
 
 from trikubelet.admission import handlers
 from trikubelet.admission.declared_features import DECLARED
-from trikubelet.admission.node_checks import wants_strict_groups
+from trikubelet.admission.handlers import wants_strict_groups
 from trikubelet.admission.predicates import NODE_AFFINITY, Misfit, Mismatch, misfits
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
 from trikubelet.admission.resources import Demand, Insufficient

@@ -29,10 +29,10 @@ from trikubelet.status.conditions import (
     OWNED_CONDITIONS,
     RESIZE_CONDITIONS,
     SHARED_CONDITIONS,
+    could_restart_all,
     find_condition,
     terminal_condition,
 )
-from trikubelet.status.restart_rules import could_restart_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
