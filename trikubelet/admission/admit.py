@@ -2,7 +2,7 @@
 
 The first refusal is what the pod gets; it is final. A question that cannot be answered yet stops the asking: the pod is
 held, and asked about again from the beginning. Ending other pods comes last of all, after everything else has been
-asked, so that nobody is ended for a pod that is refused in the end.
+asked, so that no pod is ended for one that is refused in the end.
 
 Devices are asked about where the kubelet gives them out. They are given out later, to pods that nothing else speaks
 against (`pods.allocating`): so no plugin is asked for a pod that is refused for something else.

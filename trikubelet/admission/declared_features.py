@@ -2,7 +2,7 @@
 
 A node names features in `status.declaredFeatures`. A pod needs some of them for what it asks, and some changes of a pod
 need others. The scheduler and the API server compare; the node compares once more, for pods that came another way.
-One list says of each feature who needs it, so that what is declared and what is asked for have the same names.
+One list says of each feature which pods need it, so that what is declared and what is asked for have the same names.
 """
 
 from __future__ import annotations

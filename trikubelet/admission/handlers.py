@@ -85,7 +85,7 @@ def without_devices(problem: str | None) -> Rejected | None:
 
 
 def unenforceable_apparmor(pod: Pod, machine: MachineFacts) -> Rejected | None:
-    """A profile that nobody would enforce. A pod that has started is not asked again."""
+    """A profile that would not be enforced. A pod that has started is not asked again."""
     if pod.status.phase not in ("", POD_PENDING):
         return None
     problem = apparmor_problem(pod, machine)

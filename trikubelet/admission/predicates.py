@@ -79,7 +79,7 @@ def misfits(pod: Pod, held: Sequence[Demand], node: Node) -> list[Misfit]:
         found.append(NODE_NAME)
     if wanted.ports and any_conflict(wanted.ports, (port for demand in held for port in demand.ports)):
         found.append(NODE_PORTS)
-    # The other effects are for those who choose a node, and nobody chose one for a static pod.
+    # The other effects are for schedulers, and no scheduler chose the node of a static pod.
     if not is_static_pod(pod) and untolerated(node.spec.taints, pod.spec.tolerations, NO_EXECUTE) is not None:
         found.append(TAINT_TOLERATION)
     return found

@@ -2,7 +2,7 @@
 
 A critical pod is not refused for want of resources: others make room. Pods that asked for guarantees are spared as far
 as possible, then those that asked for anything, and of each kind as few as possible go. What the pods together cannot
-give is not taken at all: then nobody is ended, and the critical pod is refused.
+give is not taken at all: then no pod is ended, and the critical pod is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The answers to whether a pod may run here, and who gives them (kubelet: `lifecycle.PodAdmitHandler`).
+"""The answers to whether a pod may run here, and the interface that gives them (kubelet: `lifecycle.PodAdmitHandler`).
 
 The kubelet's handlers answer yes or no, and end other pods or ask the API server themselves while the sync loop waits.
 Here that is an answer too: the loop does it beside its other work, then asks again.

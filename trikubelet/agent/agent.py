@@ -380,7 +380,7 @@ class Agent:
             self.clock,
             self.ends,
             enabled=self.options.pleg_sources,
-            on_end=self.runtime.note_end,
+            on_end=self.runtime.remember_end,
             on_recovery=self.sync_loop.runtime_is_back,
             make_pidfds=overrides.make_pidfds,
         )

@@ -1,4 +1,4 @@
-"""What the parts of the runtime manager share, and ask others."""
+"""What the parts of the runtime manager share, and need from other packages."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Grace:
 
 
 class TerminationOrder:
-    """Who waits for whom when a pod with sidecars ends (kubelet: `terminationOrdering`)."""
+    """The order in which the containers of a pod with sidecars end (kubelet: `terminationOrdering`)."""
 
     def __init__(self, pod: Pod, running: Iterable[str]) -> None:
         alive = set(running)
@@ -131,7 +131,7 @@ class Killer:
         self._hooks = hooks
         self._hooks_begun: set[str] = set()
         """Ids of containers whose hook was begun and that are not known to have ended. Garbage collection forgets those
-        whose end nobody awaited."""
+        that ended unseen."""
         self.stopped_sandboxes: set[str] = set()
         """Ids of sandboxes that the runtime said it has stopped. Garbage collection forgets those that are gone."""
 
@@ -242,7 +242,7 @@ class Killer:
                 return None
 
     async def mark_when_ended(self, order: TerminationOrder, pod_uid: str, container: RuntimeContainer) -> None:
-        """Even a container whose stop failed may end, and then nobody needs to wait for it."""
+        """Even a container whose stop failed may end, and then the others need not wait for it."""
         if self._ended is not None:
             await self._ended(pod_uid, container.id.id, delay=STOP_TIMEOUT)
             order.mark_ended(container.name)

@@ -94,7 +94,7 @@ class RuntimeManager:
             context,
             hooks=hooks,
             seen_end=self._observer.seen_end,
-            note_end=self.note_end,
+            remember_end=self.remember_end,
             actuated=self._actuated,
         )
         self._collector = ContainerCollector(runtime, self._starter, self._killer, context.files, context.clock)
@@ -152,9 +152,9 @@ class RuntimeManager:
         """Everything about one pod; a pod that the runtime does not know has an empty status. Raises CRIError."""
         return await self._observer.pod_status(self.runtime_name, uid, name, namespace)
 
-    def note_end(self, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
+    def remember_end(self, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
         """The runtime told by itself that a container has ended: it may be gone before it can be asked."""
-        self._observer.note_end(self.runtime_name, status, pod_sandbox_id)
+        self._observer.remember_end(self.runtime_name, status, pod_sandbox_id)
 
     def seen_end(self, container_id: str) -> ContainerStatus | None:
         """The last status of a container that ended not long ago, also when it is gone."""

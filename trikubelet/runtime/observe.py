@@ -110,7 +110,7 @@ class Observer:
         """The last status of a container, if it was seen to have ended and is remembered."""
         return self._ended.get(container_id)
 
-    def note_end(self, runtime_name: str, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
+    def remember_end(self, runtime_name: str, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
         """What an event tells of a container that has ended is remembered as if it had been looked at."""
         if status.state == v1.ContainerState.CONTAINER_EXITED:
             self._seen_container(runtime_name, status, pod_sandbox_id)

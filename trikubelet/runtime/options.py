@@ -62,7 +62,7 @@ class RuntimeOptions:
     """Where log collectors look for containers' logs, /var/log/containers. None: make no links."""
     node_name: str = ""
     host_ips: tuple[str, ...] = ()
-    """The node's addresses, the primary one first; of a node that nobody else tells more of."""
+    """The node's addresses, the primary one first; for a node without a cluster."""
     allocatable: Mapping[str, Quantity] = attrs.field(factory=dict)
     """Likewise, what the node can give to pods."""
     cluster_domain: str = ""

@@ -39,7 +39,7 @@ _NO_RESULTS: Final = ProbeResults()
 
 
 class KillReason(enum.Enum):
-    """Why a container is killed; decides whose grace period counts."""
+    """Why a container is killed; decides which grace period counts."""
 
     STARTUP_PROBE = "StartupProbe"
     LIVENESS_PROBE = "LivenessProbe"
@@ -244,7 +244,7 @@ def _kill_to_resize(container: Container) -> ContainerToKill:
 
 
 def _kill_unknown(kind: str, observed: ContainerStatus) -> ContainerToKill:
-    """Nobody knows whether it runs: kill it, so that there are never two."""
+    """It may run: kill it, so that there are never two."""
     message = f'{kind} is in "{observed.state.value}" state, try killing it before restart'
     return ContainerToKill(observed.name, message, KillReason.UNKNOWN)
 
@@ -385,7 +385,10 @@ class ContainerToReset:
 
 
 def containers_to_reset(pod: Pod, status: PodRuntimeStatus) -> tuple[ContainerToReset, ...]:
-    """All containers in the order of their removal; the one that asked for it goes last, so that it can ask again."""
+    """All containers in the order of their removal, when all restart (RestartAllContainers).
+
+    The one that asked for it goes last, so that it can ask again.
+    """
     init_sources, init_targets = _sources_and_targets(pod.spec.init_containers, status)
     sources, targets = _sources_and_targets(pod.spec.containers, status)
     return (*targets, *init_targets, *sources, *init_sources)

@@ -3,8 +3,8 @@
 What is made and read here is tiny and on local disk, so it is done at once: a trip to a worker thread costs more than
 the work, and would let a mock clock jump while the thread runs. Removing can take long and goes to a thread.
 
-Other agents on the machine may keep their pods' logs in the same place, and nobody but them knows which of their pods
-are gone. So each pod's log directory says in a hidden file whose it is: the agent's root directory. What has another
+Other agents on the machine may keep their pods' logs in the same place, and only they know which of their pods are
+gone. So a hidden file in each pod's log directory names its owner: the agent's root directory. What has another
 mark, or none (a Go kubelet's), is never removed.
 """
 
@@ -61,7 +61,7 @@ class PodFiles:
         self._limiter = trio.CapacityLimiter(_THREADS)
         self._volume_limiter = trio.CapacityLimiter(_THREADS)
         self.log_locks = LogLocks()
-        """For whoever rotates logs."""
+        """Shared with the rotation of logs."""
 
     def make_pod_logs_directory(self, pod: Pod) -> None:
         directory = pod_logs_directory(self._options.pod_logs_dir, pod)

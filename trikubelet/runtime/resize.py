@@ -66,7 +66,7 @@ UsageOf: TypeAlias = "Callable[[Pod, PodRuntimeStatus], Awaitable[MemoryUse]]"
 
 @attrs.frozen
 class MeasuredByRuntime:
-    """What the runtime says of containers, and the pod's cgroup of the pod: a `UsageOf` that needs nobody else."""
+    """What the runtime says of containers, and the pod's cgroup of the pod: a `UsageOf`."""
 
     runtime: RuntimeClient
     cgroups: PodCgroups

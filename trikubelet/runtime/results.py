@@ -108,7 +108,7 @@ class WaitingReasons:
 
     _reasons: OrderedDict[tuple[str, str], tuple[str, str]] = attrs.field(factory=OrderedDict, init=False)
 
-    def note(self, uid: str, result: SyncResult) -> None:
+    def record(self, uid: str, result: SyncResult) -> None:
         """An attempt to start one of the pod's containers went like this."""
         key = (uid, result.target)
         if not result.failed:

@@ -3,7 +3,7 @@
     end what is not wanted      the whole pod, or single containers; all are removed when all restart
     prune init containers       those of earlier runs
     sandbox                     claims, handler, user ids and configuration; made when there is none to use
-    tell that it is ready       before any image is pulled, so that whoever watches need not wait for that
+    tell that it is ready       before any image is pulled
     pull secrets, image volumes
     ephemeral containers
     init containers             one that fails ends the sync, a sidecar that fails does not
@@ -285,7 +285,7 @@ class PodSync:
                     result, reason=error.reason, message=error.message, retry_at=error.retry_at or _retry_at(error)
                 )
         self._results.append(result)
-        self._parts.waiting.note(self._pod.metadata.uid, result)
+        self._parts.waiting.record(self._pod.metadata.uid, result)
         return result
 
     async def _start_now(self, container: Container, place: _Place) -> None:

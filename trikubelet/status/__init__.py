@@ -4,6 +4,6 @@ The story of a status: a pod worker has a pod and what PLEG observed of it. `gen
 `container_statuses` says what each container does, `phase` sums them up, `conditions` says what holds of the pod. The
 worker hands the result to the `StatusManager`, the one owner of what is reported. It lets `merge` decide, purely, what
 the new status becomes after the old one: times of transitions, and the ways that a status never goes. Then it tells
-whoever listens. With a cluster that is the `writer`: `write_decisions` tells it, purely, which patch an API server
+its subscribers. With a cluster that is the `writer`: `write_decisions` tells it, purely, which patch an API server
 needs, and when an ended pod's object may go.
 """

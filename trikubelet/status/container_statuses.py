@@ -169,7 +169,7 @@ def _observed_state(seen: model.ContainerStatus, old: ContainerStatus | None, co
             )
         )
     if seen.state is model.ContainerState.UNKNOWN and old is not None and old.state.running is not None:
-        # It ran and now nobody knows: "ran and failed" is not "never ran", which would make a run-once pod run twice.
+        # It ran, and is not known to run now: "never ran" instead of "ran and failed" would run a run-once pod twice.
         reason = RESTARTING_ALL_CONTAINERS if context.restarting_all else STATUS_UNKNOWN
         return ContainerState(terminated=unknown_end(LOST_WHEN_TERMINATED, reason))
     return ContainerState(waiting=ContainerStateWaiting())

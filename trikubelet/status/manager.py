@@ -3,7 +3,7 @@
 Statuses come in from the pod workers (`set_pod_status`), the probes (`set_container_readiness`,
 `set_container_startup`), the end of a pod (`terminate_pod`) and admission (`reject_pod`). `merge` decides what they
 become; a status that says nothing new is dropped. What changed goes out to subscriptions, and each of them holds the
-newest status of every pod that changed since it was last asked, so a slow reader costs no memory and blocks nobody, and
+newest status of every pod that changed since it was last asked, so a slow reader costs no memory, blocks nothing, and
 never sees a stale status. The part that writes to an API server (`status/writer.py`) is such a reader: it is woken by
 what it receives, and asks for the truth (`change`) when it gets to write it.
 
@@ -124,7 +124,7 @@ class StatusSubscription:
             self._send.send_nowait(None)
 
     def forget(self, uid: str) -> None:
-        """Called by the manager when nobody is interested in the pod any more."""
+        """Called by the manager when the pod is forgotten."""
         self._pending.pop(uid, None)
 
     def __aiter__(self) -> StatusSubscription:

@@ -2,7 +2,7 @@
 
 A new status does not simply replace the old one. Conditions keep the time of their last transition, the pod keeps its
 start time, and some things never happen: a pod that ended goes on in no other phase, and a container that may not be
-restarted does not run again (`IllegalTransitionError`: somebody computed a status from stale facts, and the old one
+restarted does not run again (`IllegalTransitionError`: the status was computed from stale facts, and the old one
 stays).
 
 `merge_for_server` is the other half: what of a status may be told to an API server whose view has more owners.

@@ -49,7 +49,7 @@ class ActualResources:
     """What is known of the resources that a pod has, beside what the runtime says of its containers."""
 
     actuated: PodAllocation | None = None
-    """What the runtime was last told; None where nobody recorded it."""
+    """What the runtime was last told; None where it was not recorded."""
     group: CgroupReading | None = None
     """What the pod's cgroup says; None where it was not read."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 RECONCILE_PERIOD: Final = 10.0
-"""Seconds between two writes that only undo what somebody else has written, as the kubelet's `syncPeriod`."""
+"""Seconds between two writes that only undo what another client has written, as the kubelet's `syncPeriod`."""
 PAUSES: Final = Backoff(first=0.1, longest=10.0)
 FORBIDDEN_PAUSE: Final = 10.0
 REFUSED_PAUSE: Final = 60.0
@@ -77,7 +77,7 @@ class UpToDate:
 
 @attrs.frozen
 class Later:
-    """Somebody else wrote again what was undone just now."""
+    """Another client wrote again what was undone just now."""
 
 
 @attrs.frozen
@@ -156,7 +156,7 @@ def _shows(copy: Pod, pod: Pod) -> bool:
 
 
 def _is_foreign(record: Record, copy: Pod) -> bool:
-    """Whether somebody else has written what is the agent's to say."""
+    """Whether another client has written what is the agent's to say."""
     if record.accepted is None or copy.metadata.resource_version == record.version:
         return False
     return not says_the_same(record.accepted, normalized(copy, copy.status))
@@ -192,7 +192,7 @@ def accepted(record: Record, written: PatchStatus, reply: Pod, time: float) -> R
     """The record after a write."""
     record = attrs.evolve(record, change=written.change, sent=written.merged)
     if _was_overtaken(written, reply):
-        # Nobody has seen that: what was meant is compared with the reply, as with any foreign write.
+        # The foreign write was not seen: what was meant is compared with the reply, as with any foreign write.
         meant, version = normalized(reply, written.merged), written.copy.metadata.resource_version
         return attrs.evolve(record, accepted=meant, version=version)
     served, version = normalized(reply, reply.status), reply.metadata.resource_version
@@ -200,7 +200,7 @@ def accepted(record: Record, written: PatchStatus, reply: Pod, time: float) -> R
 
 
 def _was_overtaken(written: PatchStatus, reply: Pod) -> bool:
-    """Whether somebody else wrote after the copy that the patch refers to: what it left alone is another now.
+    """Whether another client wrote after the copy that the patch refers to: what it left alone is another now.
 
     A field that an old server drops was not in the copy either.
     """

@@ -331,7 +331,7 @@ class StatusWriter:
             finally:
                 work.ordinary = None
         if scope.cancelled_caught:
-            # Mostly it was waiting for the rate limit, but nobody can tell.
+            # Mostly it was waiting for the rate limit, but the request may have been sent.
             work.record = attrs.evolve(work.record, unsure=True)
             return
         self._writes += 1

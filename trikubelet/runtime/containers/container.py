@@ -106,7 +106,7 @@ class ContainerStarter:
     """Starts and removes containers.
 
     `hooks` runs postStart hooks; without it, none is run. `seen_end` spares the question where a container that is to
-    be removed keeps its log; what is answered otherwise is left with `note_end`, as it cannot be asked again.
+    be removed keeps its log; what is answered otherwise is left with `remember_end`, as it cannot be asked again.
     `actuated` keeps what containers were started with.
     """
 
@@ -119,7 +119,7 @@ class ContainerStarter:
         *,
         hooks: HookRunner | None = None,
         seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
-        note_end: Callable[[v1.ContainerStatus, str], None] = lambda _, __: None,
+        remember_end: Callable[[v1.ContainerStatus, str], None] = lambda _, __: None,
         actuated: ActuatedResources | None = None,
     ) -> None:
         self._actuated = actuated
@@ -135,7 +135,7 @@ class ContainerStarter:
         self._node = context.node
         self._extras = context.extras
         self._seen_end = seen_end
-        self._note_end = note_end
+        self._remember_end = remember_end
 
     async def start(self, request: StartRequest) -> str:
         """Bring a container to run, its postStart hook included; returns its id (kubelet: `startContainer`).
@@ -193,7 +193,7 @@ class ContainerStarter:
                 return None
             raise
         if pod_sandbox_id:
-            self._note_end(status, pod_sandbox_id)
+            self._remember_end(status, pod_sandbox_id)
         return status
 
     def _restart_count(self, request: StartRequest) -> int:
@@ -298,7 +298,7 @@ class ContainerStarter:
             await self._hooks.run(container_id, pod, container, hook)
         except HookError as error:
             if error.container_ended and hook.sleep is not None:
-                return  # there is nobody left to sleep for, and its end says how it went
+                return  # the sleep has no purpose any more, and the end of the container says how it went
             # What the hook said is not for events: it may be secret.
             self._record(request, EventType.WARNING, "FailedPostStartHook", "PostStartHook failed")
             log.warning("postStart hook failed", pod=pod.full_name, container=container.name, container_id=container_id)
@@ -411,7 +411,7 @@ def _bytes(name: str, value: str) -> bytes:
 
 
 def _in_user_namespace(mount: v1.Mount, user_namespace: v1.UserNamespace | None) -> v1.Mount:
-    """Files of the pod's users have them as owners in the container, whoever these are on the node."""
+    """Map owners: files of the pod's users show these users as owners in the container."""
     if user_namespace is None:
         return mount
     mount.uid_mappings = list(user_namespace.uids)

@@ -6,8 +6,8 @@ it.
 A restart is the end of one scope and the begin of another. An instance for which nothing runs has none.
 
 Asking for an instance's end begins it, or hastens the one that is under way: a sync that kills a container for a failed
-probe may be cancelled because the pod is deleted, and the pod's end then joins what has begun. Whoever asks waits for
-it; to cancel the waiting does not cancel the end, which lives in the pod's nursery.
+probe may be cancelled because the pod is deleted, and the pod's end then joins what has begun. The caller waits for
+it; cancelling the wait does not cancel the end, which lives in the pod's nursery.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PodProbes(Protocol):
 
 
 class NoProbes:
-    """Implements `PodProbes` for containers that nobody probes."""
+    """Implements `PodProbes` for containers without probes."""
 
     def has(self, _container: str) -> bool:
         return False
@@ -67,7 +67,7 @@ class NoProbes:
 
 @attrs.define(eq=False)
 class _Ending:
-    """One attempt to end an instance, for all who ask for it."""
+    """One attempt to end an instance, shared by all that ask for it."""
 
     pod: Pod
     container: Container

@@ -1,4 +1,4 @@
-"""Requests and limits of a pod as the kernel gets them: shares, quota, limits, swap, and who dies first.
+"""Requests and limits of a pod as the kernel gets them: shares, quota, limits, swap, and OOM scores.
 
 Pure. The formulas are the kubelet's (`kuberuntime_container_linux.go`, `qos/policy.go`,
 `component-helpers/resource`), since two agents that computed differently would resize each other's containers.
@@ -93,7 +93,7 @@ def linux_resources(
 
 
 def oom_score_adjust(pod: Pod, container: Container, memory_capacity: int) -> int:
-    """Who dies first when memory runs out: -997 last, 1000 first (kubelet: `GetContainerOOMScoreAdjust`)."""
+    """When a container is killed as memory runs out: -997 last, 1000 first (kubelet: `GetContainerOOMScoreAdjust`)."""
     if pod.spec.priority_class_name == "system-node-critical":
         return _GUARANTEED_OOM_SCORE
     quality = qos_class(pod)

@@ -298,7 +298,7 @@ class ImageManager:
         raise _PullError(_words_of_all(problems), end_known)
 
     async def _present(self, wanted: _Wanted, pulled: _Pulled) -> PresentImage:
-        """Tell that the image came. What it runs as must be known, or its container could run as somebody else."""
+        """Tell that the image came. What it runs as must be known, or its container could run as a wrong user."""
         image, problem = v1.Image(), None
         try:
             image = await self._images.image_status(wanted.spec) or image

@@ -1,4 +1,4 @@
-"""What an image pull asks of whoever has credentials, and what it tells the pull records of those it used."""
+"""The credentials that an image pull tries, and what it tells the pull records of the one that it used."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def auth_config(credential: TrackedCredential) -> v1.AuthConfig:
 
 
 def image_credentials(credential: TrackedCredential | None) -> ImageCredentials:
-    """Who else may use what this credential brought."""
+    """The credentials that a pod needs to use what this credential brought."""
     source = None if credential is None else credential.source
     if credential is None or source is None:
         return ImageCredentials(node_pods_accessible=True)

@@ -52,7 +52,7 @@ class Source:
 
 @attrs.frozen
 class TrackedCredential:
-    """A credential, and whose it is."""
+    """A credential, and the object that it comes from."""
 
     auth: Auth
     source: Source | None = None

@@ -103,7 +103,7 @@ class _Plugin:
         return len(self._kept)
 
     async def provide(self, image: str, pod: Pod) -> tuple[Mapping[str, Auth], Source | None]:
-        """Credentials by location, and whose they are. Raises PluginError."""
+        """Credentials by location, and the account that they belong to. Raises PluginError."""
         if not any(location_matches(pattern, image) for pattern in self._provider.match_images):
             return {}, None
         tokens = self._provider.tokens
@@ -164,7 +164,7 @@ class _SharedRun:
 
 
 class _SharedRuns:
-    """One run at a time of what is the same; who asks meanwhile gets its answer.
+    """One run at a time for each key; further callers wait and get its answer.
 
     The task that asks first runs the plugin. When it is cancelled, one of those that wait runs it again.
     """

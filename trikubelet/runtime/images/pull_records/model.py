@@ -19,7 +19,7 @@ RECORD: Final = "ImagePulledRecord"
 
 @attrs.frozen(repr=False)
 class PullIntent(APIObject):
-    """A pull began, and nobody has written down how it ended."""
+    """A pull began, and its end is not recorded."""
 
     kind: str = INTENT
     api_version: str = API_VERSION
@@ -44,7 +44,7 @@ class PullSecret(APIObject):
 
 @attrs.frozen(repr=False)
 class PullServiceAccount(APIObject):
-    """A service account with whose token a plugin got the credentials."""
+    """A service account; a plugin got the credentials with its token."""
 
     uid: str = field(default="", metadata=REQUIRED)
     namespace: str = field(default="", metadata=REQUIRED)
@@ -57,7 +57,7 @@ class PullServiceAccount(APIObject):
 
 @attrs.frozen(repr=False)
 class ImageCredentials(APIObject):
-    """Whose credentials brought an image."""
+    """The credentials that brought an image."""
 
     kubernetes_secrets: tuple[PullSecret, ...] = ()
     kubernetes_service_accounts: tuple[PullServiceAccount, ...] = ()
@@ -83,8 +83,8 @@ def with_credentials(
 ) -> PulledRecord:
     """The record after a pull; the same object when there is nothing new in it (kubelet: `pulledRecordMergeNewCreds`).
 
-    `name` is the container's name for the image, without tag and digest. No `credentials`: nobody knows how the image
-    came, so that there is a record, and it opens the image to nobody.
+    `name` is the container's name for the image, without tag and digest. No `credentials`: it is not known how the
+    image came, so there is a record, and no pod may use the image by it.
     """
     if record is None:
         mapping = {} if credentials is None else {name: credentials}
