@@ -1,4 +1,4 @@
-"""What is asked of a pod beside whether it fits (kubelet: `lifecycle.PodAdmitHandler`s). Pure.
+"""The checks of a pod beside whether it fits (kubelet: `lifecycle.PodAdmitHandler`s). Pure.
 
 Each function is one question, and answers with the refusal; None: nothing to say against the pod. A pod that the node
 cannot run as asked for fails at once and for good, with a reason that a controller can act on.
@@ -38,9 +38,9 @@ _MEMORY_ONLY: Final = ("MemoryPressure",)
 
 
 def under_pressure(pod: Pod, conditions: Sequence[str]) -> Rejected | None:
-    """Of a node that runs out of something, all but critical pods are kept away (kubelet: eviction manager).
+    """Under pressure, a node takes critical pods only (kubelet: eviction manager).
 
-    Of one that runs out of memory only those that reserve none, and do not put up with it. `conditions` are the types
+    When only memory is short, BestEffort pods are refused which do not tolerate the taint. `conditions` are the types
     of the node's conditions, as `DiskPressure`.
     """
     if not conditions or is_critical_pod(pod):

@@ -41,7 +41,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INT64: Final = range(-(2**63), 2**63)
 NO_EXECUTE: Final = "NoExecute"
 MEMORY_PRESSURE: Final = Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule")
-"""What the control plane puts on nodes that run out of memory."""
+"""The control plane's taint on nodes that run out of memory."""
 
 
 @attrs.frozen

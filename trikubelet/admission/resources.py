@@ -1,4 +1,4 @@
-"""What pods take of a node, and whether there is enough left for one more (`NodeResourcesFit`, `NodePorts`). Pure.
+"""Resources and ports of pods, and whether a node has enough left for one more (`NodeResourcesFit`, `NodePorts`). Pure.
 
 Amounts are whole numbers here, as the scheduler counts and as users are told: thousandths of a CPU, bytes, pieces. What
 counts is what pods request, not what they use. A pod also takes one of the pods that a node may have.
@@ -56,7 +56,7 @@ class Insufficient:
 
 @attrs.frozen
 class Demand:
-    """What one pod takes of its node."""
+    """The resources and ports of one pod."""
 
     amounts: Mapping[str, int]
     ports: frozenset[HostPort]
@@ -76,7 +76,7 @@ def amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def together(demands: Iterable[Demand]) -> dict[str, int]:
-    """What several pods take."""
+    """The sum of several pods' amounts."""
     total: dict[str, int] = {}
     for demand in demands:
         for name, amount in demand.amounts.items():
@@ -87,9 +87,9 @@ def together(demands: Iterable[Demand]) -> dict[str, int]:
 def insufficient(
     wanted: Mapping[str, int], used: Mapping[str, int], allocatable: Mapping[str, Quantity]
 ) -> list[Insufficient]:
-    """What there is not enough of: pods, cpu, memory, ephemeral-storage, then the others by name.
+    """The resources that do not suffice: pods, cpu, memory, ephemeral-storage, then the others by name.
 
-    Of what a pod does not want there may be too little: it is none of its concern.
+    Resources that a pod does not request are not looked at, even if there is too little of them.
     """
     capacity = amounts(allocatable)
     others = sorted(name for name in wanted if name != PODS and name not in _BASIC)

@@ -1,4 +1,4 @@
-"""What the runtime was last told of pods' resources, in a file that survives the agent (kubelet: `actuatedState`).
+"""The resources of pods that the runtime was last told, in a file that survives the agent (kubelet: `actuatedState`).
 
 A pod gets its record when its sandbox is made. A container's part is replaced before it starts with other resources
 than it had, and after the runtime took others for it; the pod's own part after its cgroup was set. The start of a new

@@ -142,7 +142,7 @@ class CrashLoops:
 
 
 def backoff_key(pod: Pod, container: Container) -> str:
-    """What a container's CrashLoopBackOff is kept under: whatever changes in it starts the waits over.
+    """The key of a container's CrashLoopBackOff: a change of any part of it starts the waits over.
 
     Kubelet: `GetBackoffKey`.
     """

@@ -32,24 +32,24 @@ class RuntimeContext:
     options: RuntimeOptions
     mounts: PodMounts
     files: PodFiles = attrs.field(default=attrs.Factory(lambda self: PodFiles(self.options), takes_self=True))
-    """Those of pods, by default on the disk below the folders that `options` names."""
+    """Files of pods, by default on the disk below the folders that `options` names."""
     objects: ObjectGetter = attrs.field(factory=NoObjects)
     """Secrets, ConfigMaps and RuntimeClasses."""
     node: NodeValues = attrs.field(default=attrs.Factory(lambda self: self.options.fixed_node, takes_self=True))
     """The node's addresses and what it can give, by default as `options` say."""
     abilities: Callable[[], RuntimeAbilities] = RuntimeAbilities
-    """What the runtime last said that it can do."""
+    """The runtime's abilities, as it last reported them."""
     claims: ResourceClaims = attrs.field(factory=NoResourceClaims)
-    """What pods claim by name."""
+    """Resource claims of pods."""
     credentials: Credentials | None = None
-    """For registries."""
+    """Credentials for registries."""
     pull_records: PullRecords | None = None
-    """Which pods may use which images."""
+    """Records of pulls: which pods may use which images."""
     ended: Ended | None = None
-    """When a container has ended."""
+    """Waits for the end of a container."""
     cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
-    """Which cgroup a pod's sandbox belongs into."""
+    """The parent cgroups of pods' sandboxes."""
     resizing: Resizing | None = None
-    """What pods that run are resized with; without it they keep what they were started with."""
+    """For resizes of running pods; without it they keep the resources that they were started with."""
     extras: Extras = no_extras
-    """What containers get for their devices."""
+    """Additions to containers for their devices."""

@@ -1,4 +1,4 @@
-"""Which dead containers and sandboxes go. Pure; the rules are the kubelet's (`kuberuntime_gc.go`)."""
+"""The choice of dead containers and sandboxes to remove. Pure; the rules are the kubelet's (`kuberuntime_gc.go`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs right after a container started and right before it is stopped: postStart and preStop.
+"""Lifecycle hooks: postStart, right after a container started, and preStop, right before it is stopped.
 
 A hook is a command in the container, a request to a server in its pod, or a sleep. A failure's text goes into the
 container's status only, never into an event: it holds what the command or the server said, which may be secret.

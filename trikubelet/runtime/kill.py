@@ -58,7 +58,7 @@ class Grace:
 
     @property
     def seconds_to_stop(self) -> int:
-        """What the runtime is given now: CRI counts in whole seconds."""
+        """The timeout for the runtime now: CRI counts in whole seconds."""
         return max(math.ceil(self.deadline - trio.current_time()), MINIMUM_GRACE_PERIOD)
 
     def shorten(self, deadline: float) -> None:
@@ -141,7 +141,7 @@ class Killer:
         return len(self._hooks_begun)
 
     def forget_hooks_unless(self, alive: Collection[str], among: Collection[str]) -> None:
-        """Of these containers only those that are alive are still ones whose hook must not begin again."""
+        """Forget that hooks were begun in those of `among` that are not alive."""
         self._hooks_begun.difference_update(set(among) - set(alive))
 
     @property
@@ -161,7 +161,7 @@ class Killer:
     async def while_it_lives(
         self, pod_uid: str, container_id: str, work: Callable[[], Awaitable[CRIError | None]]
     ) -> CRIError | None:
-        """What `work` says, or None when the container ended first: then `work` is cancelled."""
+        """The result of `work`, or None when the container ended first: then `work` is cancelled."""
         return await until_ended(self._ended, pod_uid, container_id, work, delay=STOP_TIMEOUT)
 
     async def run_pre_stop_hook(self, pod: Pod, container: Container, container_id: str, grace: Grace) -> None:

@@ -136,7 +136,7 @@ class RuntimeManager:
             await self._actuated.run()
 
     def containers_of_pod(self, nursery: trio.Nursery, probes: PodProbes | None = None) -> PodContainers:
-        """What runs for the containers of a pod, in the pod's nursery."""
+        """The container instances of a pod, in the pod's nursery."""
         return PodContainers(nursery, self._killer, probes)
 
     # Reading
@@ -169,7 +169,7 @@ class RuntimeManager:
         return self._context.abilities().handler(self._sandboxes.handler_of(pod)).recursive_read_only_mounts
 
     def actuated(self, uid: str) -> PodAllocation | None:
-        """What the runtime was last told of the resources of a pod and its containers; None: nothing is known."""
+        """The resources of a pod and its containers that the runtime was last told; None: not known."""
         actuated = self._actuated_pod(uid)
         return None if actuated is None else actuated.resources
 

@@ -111,7 +111,7 @@ class Observer:
         return self._ended.get(container_id)
 
     def remember_end(self, runtime_name: str, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
-        """What an event tells of a container that has ended is remembered as if it had been looked at."""
+        """Remember the status of an ended container from an event, as if it had been inspected."""
         if status.state == v1.ContainerState.CONTAINER_EXITED:
             self._seen_container(runtime_name, status, pod_sandbox_id)
 

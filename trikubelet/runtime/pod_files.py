@@ -105,7 +105,7 @@ class PodFiles:
         return path
 
     def resolver_settings(self) -> DNSSettings | None:
-        """What the node's resolv.conf says; None when pods are not to have it."""
+        """The node's resolv.conf; None when pods are not to have it."""
         path = self._options.resolver_config
         if path is None:
             return None

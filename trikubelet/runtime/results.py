@@ -1,4 +1,4 @@
-"""What a sync did: one result an action, in order, with the kubelet's words for what failed.
+"""The results of a sync: one for each action, in order, with the kubelet's words for what failed.
 
 The reasons of the last failed starts are kept in memory only, as in the kubelet.
 """
@@ -21,7 +21,7 @@ _BACKOFF_REASONS: Final = frozenset({CRASH_LOOP_BACK_OFF, IMAGE_PULL_BACK_OFF})
 
 
 class SyncAction(enum.Enum):
-    """What was done (kubelet: `SyncAction`)."""
+    """The kinds of actions (kubelet: `SyncAction`)."""
 
     START_CONTAINER = "StartContainer"
     KILL_CONTAINER = "KillContainer"
@@ -79,7 +79,7 @@ class PodSyncResult:
 
     @property
     def error(self) -> SyncPodError | None:
-        """What went wrong. Containers that wait in a backoff are not an error: see `backoffs`."""
+        """The failures. Containers that wait in a backoff are not an error: see `backoffs`."""
         failures = [result for result in self.results if result.failed and result.reason not in _BACKOFF_REASONS]
         return SyncPodError(failures) if failures else None
 

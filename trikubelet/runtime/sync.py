@@ -71,7 +71,7 @@ REMOVE_CONTAINER_ERROR: Final = "RemoveContainerError"
 RETRY_SOON: Final = 1.0
 """Seconds until the next attempt after an error of the runtime that passes by itself."""
 IMAGE_VOLUME_REFUSED: Final = "ImageVolumeMountFailed"
-"""What the runtime's words begin with when it cannot mount an image (cri-api: `errors`)."""
+"""Prefix of the runtime's message when it cannot mount an image (cri-api: `errors`)."""
 _ENDED: Final = (ContainerState.EXITED, ContainerState.UNKNOWN)
 
 

@@ -1,4 +1,4 @@
-"""What holds of a pod: the conditions that the agent owns (kubelet: `status/generate.go`).
+"""The conditions of a pod that the agent owns (kubelet: `status/generate.go`).
 
 Times of transitions are not set here; the status manager knows what was true before.
 
@@ -51,7 +51,7 @@ OWNED_CONDITIONS: Final = frozenset(
 )
 """Conditions that only the agent sets. Others are kept as they are found."""
 RESIZE_CONDITIONS: Final = frozenset({POD_RESIZE_PENDING, POD_RESIZE_IN_PROGRESS})
-"""Those of them that come with their times: the allocation manager's."""
+"""Owned conditions that come with their times, from the allocation manager."""
 SHARED_CONDITIONS: Final = frozenset({DISRUPTION_TARGET})
 """Conditions that the agent sets, and others too."""
 

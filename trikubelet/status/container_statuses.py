@@ -1,4 +1,4 @@
-"""What each container of a pod does: from what the runtime shows and what was reported before.
+"""The statuses of a pod's containers: from what the runtime shows and what was reported before.
 
 A status is built in three steps. First what the runtime shows: the newest container of the name is the state, the one
 that was started before it the last state. A container that the runtime does not show waits to be made; if it was
@@ -70,14 +70,14 @@ def no_resource_health(_: str) -> tuple[ResourceStatus, ...]:
 
 
 def shows_health(status: PodStatus, health: ResourceHealthOf) -> bool:
-    """Whether a status tells of the devices as they are."""
+    """Whether a status shows the present health of the devices."""
     shown = (*status.init_container_statuses, *status.container_statuses, *status.ephemeral_container_statuses)
     return all(one.allocated_resources_status == health(one.name) for one in shown)
 
 
 @attrs.frozen
 class StatusContext:
-    """What the status of a container depends on besides the container."""
+    """The inputs of a container's status besides the container."""
 
     pod: Pod
     observed: PodRuntimeStatus

@@ -90,7 +90,7 @@ def generate_pod_status(
     resizes: Sequence[PodCondition] = (),
     actual: ActualResources | None = None,
 ) -> PodStatus:
-    """What is to be reported of the pod. Times of transitions and the start time are the status manager's to set.
+    """The status to report of the pod. Times of transitions and the start time are the status manager's to set.
 
     - `previous` is what the status manager holds, or the pod's own status when it holds none.
     - `waiting_reasons` has reason and message of containers that could not be started, by name.
@@ -233,7 +233,7 @@ def _with_addresses(status: PodStatus, pod: Pod, observed: PodRuntimeStatus, hos
 
 
 def host_ip_mismatch(previous: PodStatus, host_ips: Sequence[str]) -> str | None:
-    """What to tell when the node's address, once reported, becomes one of the other family.
+    """The message when the node's address, once reported, becomes one of the other family.
 
     That is how a node ends whose agent found one address and whose cloud provider then chose another.
     """
@@ -255,7 +255,7 @@ def _family(ip: str) -> int:
 def with_lost_ends(
     observed: PodRuntimeStatus, previous: PodStatus, seen_end: Callable[[str], model.ContainerStatus | None]
 ) -> PodRuntimeStatus:
-    """What was observed, with the ends of those that were reported as running and are gone.
+    """The observed status, with the ends of those that were reported as running and are gone.
 
     `seen_end` tells the last status of a container by its id, if it is known.
     """

@@ -38,7 +38,7 @@ log = get_logger("status")
 
 
 class PodLookup(Protocol):
-    """What is asked of the pod manager, which is in a package above this one."""
+    """The part of the pod manager that is needed here; its package is above this one."""
 
     def pod_by_uid(self, uid: str) -> Pod | None:
         """A pod that is not a mirror pod."""
@@ -75,7 +75,7 @@ class StatusChange:
 
 @attrs.frozen
 class StatusStatistics:
-    """What a debugger wants to see."""
+    """Counts for debugging."""
 
     pods: int
     finished: int
@@ -97,7 +97,7 @@ class StatusSubscription:
     def __init__(self, manager: StatusManager, uid: str | None = None) -> None:
         self._manager = manager
         self.uid = uid
-        """Of the pod that it is about; None for all."""
+        """Of the subscribed pod; None for all."""
         self._pending: dict[str, StatusChange] = {}
         self._send, self._receive = trio.open_memory_channel[None](1)
 
@@ -164,7 +164,7 @@ class StatusManager:
         """Another number when a pod is reported for the first time or in another phase."""
 
     def get_pod_status(self, uid: str) -> PodStatus | None:
-        """What is reported of the pod (a mirror pod's UID stands for its static pod); None when nothing is yet."""
+        """The reported status of the pod (a mirror pod's UID stands for its static pod); None without one."""
         change = self._changes.get(self._pods.resolve_uid(uid))
         return None if change is None else change.status
 
@@ -308,7 +308,7 @@ class StatusManager:
                 self.metrics.starts.observe(trio.current_time() - since)
 
     def status_before(self, pod: Pod) -> PodStatus:
-        """What was reported of a pod before this agent began: by its mirror pod, for a static one that has one."""
+        """The status that was reported before this agent started: by its mirror pod, for a static one that has one."""
         mirror = self._pods.mirror_pod_of(pod)
         return pod.status if mirror is None else mirror.status
 

@@ -1,4 +1,4 @@
-"""What a pod's reported status becomes when a new one arrives: pure decisions for the status manager.
+"""Merging a new status into the reported one: pure decisions for the status manager.
 
 A new status does not simply replace the old one. Conditions keep the time of their last transition, the pod keeps its
 start time, and some things never happen: a pod that ended goes on in no other phase, and a container that may not be
@@ -56,7 +56,7 @@ class IllegalTransitionError(Exception):
 
 
 def next_status(pod: Pod, old: PodStatus, new: PodStatus, now: datetime) -> PodStatus:
-    """What is reported after `old` when `new` was generated at `now` (kubelet: `updateStatusInternal`).
+    """The status to report after `old` when `new` was generated at `now` (kubelet: `updateStatusInternal`).
 
     Raises IllegalTransitionError.
     """
@@ -189,7 +189,7 @@ def says_the_same(old: PodStatus, new: PodStatus) -> bool:
 
 
 def merge_for_server(pod: Pod, served: PodStatus, ours: PodStatus, now: datetime, *, may_run: bool) -> PodStatus:
-    """What to write to an API server that has `served` (kubelet: `mergePodStatus`).
+    """The status to write to an API server that has `served` (kubelet: `mergePodStatus`).
 
     Others' conditions and claims are kept. While containers `may_run`, the pod is not told to have ended: others would
     take over what it still holds.

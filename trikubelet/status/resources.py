@@ -1,4 +1,4 @@
-"""What a container, and a pod as a whole, really have: `resources` and `allocatedResources` of the status.
+"""The actual resources of containers and pods: `resources` and `allocatedResources` of the status.
 
 `containerStatuses[].resources` begins with what is allocated, and for a running container cpu and memory are replaced
 by what is known of them (kubelet: `convertContainerStatusResources`): what the runtime says, else what it was told,
@@ -46,12 +46,12 @@ _MIN_CPU_LIMIT: Final = Quantity.from_milli(MIN_MILLI_CPU_LIMIT)
 
 @attrs.frozen
 class ActualResources:
-    """What is known of the resources that a pod has, beside what the runtime says of its containers."""
+    """What is known of a pod's resources, beside what the runtime reports of its containers."""
 
     actuated: PodAllocation | None = None
-    """What the runtime was last told; None where it was not recorded."""
+    """The resources that the runtime was last told; None where they were not recorded."""
     group: CgroupReading | None = None
-    """What the pod's cgroup says; None where it was not read."""
+    """The settings of the pod's cgroup; None where they were not read."""
 
     def of_container(
         self, container: Container, seen: model.ContainerStatus, old: ContainerStatus | None

@@ -1,4 +1,4 @@
-"""What to do next so that the API server shows a pod as the status manager has it. Pure decisions for the writer.
+"""The next step to make the API server show a pod as the status manager has it. Pure decisions for the writer.
 
 `next_action` compares three things: the newest change of the pod's status, what this agent has written before
 (`Record`), and the newest copy of the pod that the server is known to have. A patch is made against that copy, without
@@ -44,7 +44,7 @@ QUICK_TRIES: Final = 3
 
 @attrs.frozen
 class Record:
-    """What this agent has written of a pod."""
+    """What this agent has written to the API server about a pod."""
 
     uid: str = ""
     """Of the object in the API server: a mirror pod's for a static pod."""
@@ -52,7 +52,7 @@ class Record:
     """The newest change that the server has."""
     sent: PodStatus | None = None
     accepted: PodStatus | None = None
-    """What the server made of it, normalised."""
+    """The status in the server's reply, normalised."""
     version: str = ""
     """The resource version of the copy with `accepted`."""
     written_at: float = -float("inf")
@@ -125,7 +125,7 @@ def next_action(
     now: datetime,
     time: float,
 ) -> WriteAction:
-    """What to do about the newest change.
+    """The next step for the newest change.
 
     - `record` is about the object of `copy`, the newest copy of the server that is known (see `record_for`).
     - `may_fetch`: there may be a copy that is not known.
@@ -286,7 +286,7 @@ class ObjectGone:
 
 
 def after_failure(error: ApiError, failures: Failures) -> tuple[Failures, Retry | ObjectGone]:
-    """What becomes of a write, deletion or fetch that failed, after `failures` of earlier ones."""
+    """The next step after a write, deletion or fetch failed, after `failures` of earlier ones."""
     if isinstance(error, ApiStatusError):
         if error.not_found or error.uid_differs:
             return Failures(), ObjectGone()

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 log = get_logger("runtime")
 
 Extras = Callable[["Pod", "Container"], "Awaitable[ContainerExtras]"]
-"""What a container gets besides what its pod says, asked each time that it starts. Raises ContainerConfigError."""
+"""Gives the extras of a container, called for each start. Raises ContainerConfigError."""
 
 CREATE_CONTAINER_ERROR: Final = "CreateContainerError"
 RUN_CONTAINER_ERROR: Final = "RunContainerError"
@@ -81,13 +81,13 @@ class StartRequest:
     pod: Pod
     container: Container
     status: PodRuntimeStatus
-    """What was last seen of the pod: for the restart count, and an ephemeral container's target."""
+    """The last observed status: for the restart count, and an ephemeral container's target."""
     sandbox_id: str
     sandbox_config: v1.PodSandboxConfig
     pod_ips: Sequence[str]
     """All that the runtime gave the pod, in its order."""
     containers: PodContainers
-    """Those of the pod: one whose hook failed is ended."""
+    """The pod's container instances: one is ended when its hook failed."""
     secrets: Sequence[Secret] = ()
     """To pull the image with."""
     image_volumes: Mapping[str, v1.ImageSpec] = attrs.field(factory=dict)
@@ -328,7 +328,7 @@ class ContainerStarter:
 
 @attrs.frozen
 class ContainerExtras:
-    """What the node adds to a container for devices that it was given. What the pod says wins over it."""
+    """Additions to a container for devices that it was given. The pod's spec wins over them."""
 
     devices: Sequence[v1.Device] = ()
     cdi_devices: Sequence[str] = ()
@@ -340,14 +340,14 @@ class ContainerExtras:
 
 @attrs.frozen
 class ContainerInputs:
-    """What a container's configuration needs beyond the pod's spec."""
+    """The inputs of a container's configuration beyond the pod's spec."""
 
     restart_count: int
     image_ref: str
     """What the runtime calls the image: its id, or what the pull returned."""
     image_user: ImageUser
     environment: Mapping[str, str]
-    """That of `extras` included. Bytes that are not UTF-8 are surrogates in it."""
+    """With the variables of `extras`. Bytes that are not UTF-8 are surrogates in it."""
     mounts: Sequence[v1.Mount] = ()
     devices: Sequence[v1.Device] = ()
     target_id: str = ""

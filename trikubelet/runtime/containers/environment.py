@@ -61,7 +61,7 @@ class EnvFile:
 
 @attrs.frozen
 class EnvironmentObjects:
-    """What a container's environment names, or why it could not be had."""
+    """The objects that a container's environment names, or the errors of fetching them."""
 
     config_maps: Mapping[str, ConfigMap | ObjectError] = attrs.field(factory=dict)
     secrets: Mapping[str, Secret | ObjectError] = attrs.field(factory=dict)

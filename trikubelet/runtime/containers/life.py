@@ -155,7 +155,7 @@ class PodContainers:
         self._lives: dict[str, ContainerLife] = {}
         """By container id."""
         self._deadline = math.inf
-        """Of the pod's grace period."""
+        """Of the pod's grace period, in Trio time."""
 
     def follow(self, observed: PodRuntimeStatus) -> None:
         """Have a scope for each container that runs and is probed, and none for those that have ended."""

@@ -61,14 +61,14 @@ def container_resources(pod: Pod, container: Container, options: RuntimeOptions)
 
 
 def sandbox_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerResources:
-    """What all containers of the pod together may use, without its overhead."""
+    """The resources of all containers of the pod together, without its overhead."""
     requests = pod_requests(pod, overhead=False)
     limits = pod_limits(pod, overhead=False)
     return linux_resources(requests.get(CPU), limits.get(CPU, _ZERO), limits.get(MEMORY, _ZERO), options)
 
 
 def overhead_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerResources:
-    """What the sandbox itself may use."""
+    """The resources of the sandbox itself."""
     overhead = pod.spec.overhead
     if not overhead:
         return v1.LinuxContainerResources()

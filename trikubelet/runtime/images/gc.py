@@ -73,7 +73,7 @@ class ImageCollectionError(Exception):
 
 
 async def read_disk_space(path: str) -> DiskSpace:
-    """Of the file system that a path is on. Raises OSError. When cancelled, a file system that hangs is left alone."""
+    """Size and free space of a path's file system. Raises OSError. When cancelled, one that hangs is left alone."""
     status = await trio.to_thread.run_sync(os.statvfs, path, abandon_on_cancel=True)
     return DiskSpace(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
@@ -155,7 +155,7 @@ class ImageCollector:
         return freed
 
     def records(self) -> Sequence[ImageRecord]:
-        """What is known of the node's images, as of the last look."""
+        """The records of the node's images, as of the last look."""
         return list(self._records.values())
 
     # A collection
@@ -225,7 +225,7 @@ class ImageCollector:
         return await self._ids_of([name]) if isinstance(name, str) else frozenset()
 
     async def _ids_of(self, names: Iterable[str]) -> frozenset[str]:
-        """What names mean to the runtime now. Only it can tell: a short name may be of any registry."""
+        """The ids of the images that the names mean now. The runtime is asked: a short name may be of any registry."""
         found = set()
         for name in names:
             try:
@@ -258,7 +258,7 @@ class ImageCollector:
             raise ImageCollectionError(message)
 
     async def _space(self) -> DiskSpace | None:
-        """Of the disk with the images, None where that is not a disk of this machine."""
+        """The space of the disk with the images, None where that is not a disk of this machine."""
         filesystems = (await self._images.image_fs_info()).image_filesystems
         if not filesystems:
             raise ImageCollectionError("the runtime names no image filesystem: its use cannot be told")

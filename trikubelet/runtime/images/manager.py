@@ -103,7 +103,7 @@ class PresentImage:
     """An image that the runtime has."""
 
     reference: str
-    """What to create containers with."""
+    """The name to create containers with."""
     user: ImageUser
 
 

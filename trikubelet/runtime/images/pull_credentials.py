@@ -22,7 +22,7 @@ class Credentials(Protocol):
     """Knows credentials for registries: pull secrets', the node's own, and those of plugins."""
 
     async def lookup(self, repository: str, pod: Pod, secrets: Sequence[Secret]) -> Sequence[TrackedCredential]:
-        """What to try for a repository (`docker.io/library/busybox`), in this order; nothing: pull without.
+        """The credentials to try for a repository (`docker.io/library/busybox`), in this order; none: pull without.
 
         Raises CredentialsError.
         """
@@ -53,7 +53,7 @@ class PullCredentials:
         return self._found
 
     async def of_pod(self) -> PodCredentials:
-        """Those that not every pod of the node has. Raises CredentialsError."""
+        """The pod's own credentials, without the node's. Raises CredentialsError."""
         used = [image_credentials(credential) for credential in await self.found()]
         secrets = [secret for each in used for secret in each.kubernetes_secrets]
         accounts = [account for each in used for account in each.kubernetes_service_accounts]

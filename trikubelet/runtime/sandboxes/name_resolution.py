@@ -53,7 +53,7 @@ _LOCAL_LINES: Final = (
 
 @attrs.frozen
 class DNSSettings:
-    """What a resolv.conf says."""
+    """The content of a resolv.conf."""
 
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ def parse_resolv_conf(text: str) -> DNSSettings:
 
 
 def limits_exceeded(path: str, settings: DNSSettings, cluster_domain: str) -> str | None:
-    """What is too much in the node's own resolv.conf (kubelet: `CheckLimitsForResolvConf`, that event's message)."""
+    """The event's message when the node's own resolv.conf exceeds a limit (kubelet: `CheckLimitsForResolvConf`)."""
     most = _MAX_SEARCHES - _CLUSTER_DOMAINS if cluster_domain else _MAX_SEARCHES
     if len(settings.searches) > most:
         return f"Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
@@ -224,7 +224,7 @@ def pod_hostname_and_domain(pod: Pod, cluster_domain: str) -> tuple[str, str]:
 
 
 def kernel_hostname(pod: Pod, hostname: str, domain: str) -> str:
-    """What `uname -n` says in the pod: the full name when the pod asks for it. Raises SandboxConfigError."""
+    """The host name in the kernel (`uname -n`): the FQDN when the pod asks for it. Raises SandboxConfigError."""
     if not pod.spec.set_hostname_as_fqdn or not domain:
         return hostname
     full = f"{hostname}.{domain}"

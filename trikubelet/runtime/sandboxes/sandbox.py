@@ -125,7 +125,7 @@ class SandboxMaker:
         self._user_namespaces = user_namespaces
         self._abilities = context.abilities
         self._handlers: dict[str, str] = {}
-        """What each RuntimeClass named last."""
+        """By RuntimeClass, as last looked up."""
 
     def handler_of(self, pod: Pod) -> str:
         """The pod's runtime handler; its class is not looked up for this, so before the first sync it is not known."""

@@ -38,7 +38,7 @@ class Credentials:
         self._plugins = plugins
 
     async def lookup(self, repository: str, pod: Pod, secrets: Sequence[Secret]) -> list[TrackedCredential]:
-        """What to try for a repository (`docker.io/library/busybox`): the pod's secrets, then the node, then plugins.
+        """Credentials for a repository (`docker.io/library/busybox`): of the pod's secrets, the node, and plugins.
 
         Raises CredentialsError when a secret is broken: the pull would go wrong in a way that hides why. A broken file
         or a failing plugin is in the log only, since most images need neither. Waits for plugins, each up to a minute;
@@ -79,7 +79,7 @@ async def fetch_pull_secrets(objects: ObjectGetter, pod: Pod, recorder: EventRec
 
 
 def keyring_of(secrets: Sequence[Secret]) -> Keyring:
-    """What pull secrets hold; secrets of other types hold nothing. Raises CredentialsError for a broken one."""
+    """Credentials in pull secrets; secrets of other types hold nothing. Raises CredentialsError for a broken one."""
     keyring = Keyring()
     for secret in secrets:
         key, parse = _FORMATS.get(secret.type, ("", parse_config))

@@ -45,7 +45,7 @@ class PluginError(Exception):
 
 @attrs.frozen
 class PluginResponse:
-    """What a plugin answered."""
+    """The decoded answer of a plugin."""
 
     cache_key_type: str
     """`Image`, `Registry` or `Global`: what else the answer holds for."""
@@ -124,7 +124,7 @@ def _word(text: str) -> str:
 
 
 async def run_plugin(provider: CredentialProvider, image: str, request: bytes) -> bytes:
-    """What the plugin prints. Raises PluginError with what it said on stderr; cancelling ends it."""
+    """Run the plugin and return its stdout. Raises PluginError with its stderr; cancelling kills it."""
     problem = f"error execing credential provider plugin {provider.name} for image {image}"
     with trio.move_on_after(_TIMEOUT) as timeout:
         try:

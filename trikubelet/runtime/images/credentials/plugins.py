@@ -64,7 +64,7 @@ class Plugins:
         return sum(plugin.kept_answers for plugin in self._plugins)
 
     async def lookup(self, repository: str, pod: Pod) -> list[TrackedCredential]:
-        """What the plugins know for a repository. Each may take up to a minute; cancelling ends the one that runs."""
+        """The plugins' credentials for a repository. Each takes up to a minute; cancelling ends the one that runs."""
         keyring = Keyring()
         for plugin in self._plugins:
             try:

@@ -1,4 +1,4 @@
-"""What the files say (kubelet.config.k8s.io/v1beta1), as the kubelet's `ImagePullIntent` and `ImagePulledRecord`."""
+"""The content of the files (kubelet.config.k8s.io/v1beta1): the kubelet's `ImagePullIntent` and `ImagePulledRecord`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PullSecret(APIObject):
     namespace: str = field(default="", metadata=REQUIRED)
     name: str = field(default="", metadata=REQUIRED)
     credential_hash: str = field(default="", metadata=REQUIRED)
-    """Of the user name, password and so on: another secret with the same ones is as good. Empty: unknown."""
+    """Hash of user name, password and so on: another secret with the same hash is as good. Empty: unknown."""
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -99,7 +99,7 @@ def with_credentials(
 
 
 def _merged(known: ImageCredentials, new: ImageCredentials) -> ImageCredentials:
-    """What is open to all stays so. Of one secret the newest content counts."""
+    """An image that is open to all pods stays so. Of one secret the newest content counts."""
     if known.node_pods_accessible or new.node_pods_accessible:
         return ImageCredentials(node_pods_accessible=True)
     secrets = {secret.place: secret for secret in (*known.kubernetes_secrets, *new.kubernetes_secrets)}

@@ -1,4 +1,4 @@
-"""Which images are checked before a pod may use them, and what lets a pod pass. Pure."""
+"""The policy: which images are checked before a pod may use them, and which credentials suffice. Pure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class VerificationPolicy:
 
 @attrs.frozen
 class PodCredentials:
-    """What a pod has to pull an image with, the node's own credentials left out."""
+    """A pod's credentials for an image, without the node's own."""
 
     secrets: tuple[PullSecret, ...] = ()
     service_account: PullServiceAccount | None = None
