@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _ZERO: Final = Quantity()
 _NOTHING: Final = ResourceRequirements()
-_MIN_CPU: Final = Quantity("2m")
+_MIN_CPU: Final = Quantity.from_milli(MIN_SHARES)
 """The least that a kernel gives any group of processes: asking for no more is as good as asking for nothing."""
 _MIN_CPU_LIMIT: Final = Quantity.from_milli(MIN_MILLI_CPU_LIMIT)
 
@@ -139,23 +139,6 @@ def _put(amounts: dict[str, Quantity], name: str, amount: Quantity) -> None:
         amounts[name] = amount
 
 
-def cpu_request_of(group: CgroupReading) -> int | None:
-    """Thousandths of a processor; None where the cgroup does not say (kubelet: `CPURequestsFromConfig`)."""
-    return milli_of_shares(group.cpu_shares) or None if group.cpu_shares else None
-
-
-def cpu_limit_of(group: CgroupReading) -> int | None:
-    """Thousandths of a processor; None without a limit (kubelet: `CPULimitsFromConfig`)."""
-    if not group.cpu_period or group.cpu_quota is None:
-        return None
-    return milli_of_quota(group.cpu_quota, group.cpu_period) or None
-
-
-def memory_limit_of(group: CgroupReading) -> int | None:
-    """Bytes; None without a limit (kubelet: `MemoryLimitsFromConfig`)."""
-    return group.memory_limit if group.memory_limit is not None and group.memory_limit > 0 else None
-
-
 def with_pod_resources(
     pod: Pod, status: PodStatus, actual: ActualResources | None = None, previous: ResourceRequirements | None = None
 ) -> PodStatus:
@@ -166,7 +149,7 @@ def with_pod_resources(
     if status.phase != POD_RUNNING:
         shown = _allocated(pod)
     elif actual is not None and actual.group is not None:
-        shown = _read(pod, actual.group, previous or ResourceRequirements())
+        shown = _read(pod, actual.group, previous or _NOTHING)
     else:
         shown = _enforced(pod if actual is None else actual.of_pod(pod))
     return attrs.evolve(status, resources=shown, allocated_resources=pod_requests(pod))
@@ -180,13 +163,12 @@ def _read(pod: Pod, group: CgroupReading, previous: ResourceRequirements) -> Res
     """What the pod's cgroup says; where it does not say, what was reported before. It knows of no memory request."""
     asked = _asked(pod)
     requests, limits = dict(asked.requests), dict(asked.limits)
-    _put_read(requests, previous.requests, "cpu", _milli(cpu_request_of(group)), negligible=_MIN_CPU)
-    _put_read(limits, previous.limits, "cpu", _milli(cpu_limit_of(group)), negligible=_MIN_CPU_LIMIT)
-    memory = memory_limit_of(group)
-    _put_read(limits, previous.limits, "memory", None if memory is None else Quantity.from_bytes_count(memory))
+    _put_read(requests, previous.requests, CPU, _cpu_request(group), negligible=_MIN_CPU)
+    _put_read(limits, previous.limits, CPU, _cpu_limit(group), negligible=_MIN_CPU_LIMIT)
+    _put_read(limits, previous.limits, MEMORY, _memory_limit(group))
     together = pod_requests(pod)
-    if "memory" in together:
-        requests.setdefault("memory", together["memory"])
+    if MEMORY in together:
+        requests.setdefault(MEMORY, together[MEMORY])
     return attrs.evolve(asked, requests=requests, limits=limits)
 
 
@@ -204,36 +186,48 @@ def _put_read(
         shown[name] = amount
 
 
-def _milli(amount: int | None) -> Quantity | None:
-    return None if amount is None else Quantity.from_milli(amount)
+def _cpu_request(group: CgroupReading) -> Quantity | None:
+    """None where the cgroup does not say (kubelet: `CPURequestsFromConfig`)."""
+    milli = milli_of_shares(group.cpu_shares) if group.cpu_shares else 0
+    return Quantity.from_milli(milli) if milli else None
+
+
+def _cpu_limit(group: CgroupReading) -> Quantity | None:
+    """None without a limit (kubelet: `CPULimitsFromConfig`)."""
+    if not group.cpu_period or group.cpu_quota is None:
+        return None
+    milli = milli_of_quota(group.cpu_quota, group.cpu_period)
+    return Quantity.from_milli(milli) if milli else None
+
+
+def _memory_limit(group: CgroupReading) -> Quantity | None:
+    """None without a limit (kubelet: `MemoryLimitsFromConfig`)."""
+    limit = group.memory_limit or 0
+    return Quantity.from_bytes_count(limit) if limit > 0 else None
 
 
 def _enforced(pod: Pod) -> ResourceRequirements:
     asked = _asked(pod)
     requests, limits = dict(asked.requests), dict(asked.limits)
     together = pod_requests(pod)
-    if "cpu" in together and together["cpu"] > _MIN_CPU:
-        requests["cpu"] = together["cpu"]
-    if "memory" in together:
-        requests.setdefault("memory", together["memory"])
+    if CPU in together and together[CPU] > _MIN_CPU:
+        requests[CPU] = together[CPU]
+    if MEMORY in together:
+        requests.setdefault(MEMORY, together[MEMORY])
     at_most = pod_limits(pod)
-    limits |= {name: at_most[name] for name in ("cpu", "memory") if name in at_most and _is_limited(pod, name)}
+    limits |= {name: at_most[name] for name in (CPU, MEMORY) if name in at_most and _is_limited(pod, name)}
     return attrs.evolve(asked, requests=requests, limits=limits)
 
 
 def _asked(pod: Pod) -> ResourceRequirements:
-    return pod.spec.resources or ResourceRequirements()
+    return pod.spec.resources or _NOTHING
 
 
 def _is_limited(pod: Pod, name: str) -> bool:
     """Whether the pod's cgroup has a limit: the pod has one, or everything in it has (`ResourceConfigForPod`)."""
     if qos_class(pod) == QOS_BEST_EFFORT:
         return False
-    if _positive(_asked(pod).limits, name):
+    if _asked(pod).limits.get(name):
         return True
     containers = (*pod.spec.containers, *pod.spec.init_containers)
-    return all(_positive(container.resources.limits, name) for container in containers)
-
-
-def _positive(amounts: Mapping[str, Quantity], name: str) -> bool:
-    return bool(amounts.get(name))
+    return all(container.resources.limits.get(name) for container in containers)

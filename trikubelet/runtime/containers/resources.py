@@ -55,8 +55,8 @@ def container_resources(pod: Pod, container: Container, options: RuntimeOptions)
     )
     resources.oom_score_adj = oom_score_adjust(pod, container, options.machine.memory_capacity)
     resources.hugepage_limits = _hugepage_limits(pod, container, options.machine.hugepage_sizes)
-    set_swap_limit(resources, pod, container, options)
-    set_memory_protection(resources, pod, container, options)
+    _set_swap_limit(resources, pod, container, options)
+    _set_memory_protection(resources, pod, container, options)
     return resources
 
 
@@ -145,7 +145,7 @@ def _hugepage_limits(pod: Pod, container: Container, sizes: tuple[str, ...]) -> 
     return [v1.HugepageLimit(page_size=size, limit=wanted.get(size, 0)) for size in sizes]
 
 
-def set_swap_limit(
+def _set_swap_limit(
     resources: v1.LinuxContainerResources, pod: Pod, container: Container, options: RuntimeOptions
 ) -> None:
     """Set the swap limit, after the memory limit (kubelet: `configureContainerSwapResources`).
@@ -156,7 +156,7 @@ def set_swap_limit(
     if not machine.swap_controller:
         return
     if machine.cgroup_v2:
-        resources.unified = {**resources.unified, _SWAP_MAX: str(allowed_swap(pod, container, options))}
+        resources.unified = {**resources.unified, _SWAP_MAX: str(_allowed_swap(pod, container, options))}
     else:
         # Memory and swap together: as much as memory alone leaves nothing for swap.
         resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes
@@ -167,33 +167,30 @@ def may_swap(pod: Pod, container: Container, options: RuntimeOptions) -> bool:
     machine = options.machine
     if options.swap_behavior != LIMITED_SWAP or not (machine.swap_controller and machine.cgroup_v2):
         return False
-    request = container.resources.requests.get("memory", _ZERO)
+    own = container.resources
     # Equal also when there is neither. A container that gets what it asks for has no use for swap.
-    if request == container.resources.limits.get("memory", _ZERO):
+    if own.requests.get(MEMORY, _ZERO) == own.limits.get(MEMORY, _ZERO):
         return False
     return not is_critical_pod(pod) and qos_class(pod) == QOS_BURSTABLE
 
 
-def allowed_swap(pod: Pod, container: Container, options: RuntimeOptions) -> int:
+def _allowed_swap(pod: Pod, container: Container, options: RuntimeOptions) -> int:
     """Bytes of swap for a container on cgroup v2."""
-    if not may_swap(pod, container, options):
-        return 0
-    request = container.resources.requests.get("memory", _ZERO)
-    memory = options.machine.memory_capacity
-    if request.value() > memory:
+    request, memory = _memory_request(container), options.machine.memory_capacity
+    if request > memory or not may_swap(pod, container, options):
         return 0
     # In floating point, as the kubelet does: agents that disagreed by a byte would resize each other's containers.
-    return int(request.value() / memory * options.machine.swap_capacity)
+    return int(request / memory * options.machine.swap_capacity)
 
 
-def set_memory_protection(
+def _set_memory_protection(
     resources: v1.LinuxContainerResources, pod: Pod, container: Container, options: RuntimeOptions
 ) -> None:
     """Set the protected memory and the throttling limit."""
     if not (options.memory_qos and options.machine.cgroup_v2):
         return
-    request = container.resources.requests.get("memory", _ZERO).value()
-    limit = container.resources.limits.get("memory", _ZERO).value()
+    request = _memory_request(container)
+    limit = container.resources.limits.get(MEMORY, _ZERO).value()
     if request and options.memory_reservation_policy == TIERED_RESERVATION:
         protection = {"memory.min" if qos_class(pod) == QOS_GUARANTEED else "memory.low": str(request)}
     else:
