@@ -10,8 +10,12 @@ import attrs
 from trikubelet.api import Pod, Secret
 from trikubelet.rpc.cri import v1
 from trikubelet.runtime.images.credentials.keyring import TrackedCredential
-from trikubelet.runtime.images.pull_records.model import ImageCredentials, PullSecret, PullServiceAccount
-from trikubelet.runtime.images.pull_records.policy import PodCredentials
+from trikubelet.runtime.images.pull_records.model import (
+    ImageCredentials,
+    PodCredentials,
+    PullSecret,
+    PullServiceAccount,
+)
 
 
 class CredentialsError(Exception):

@@ -7,6 +7,6 @@ the record says that all may, or when it has one of the credentials that are wri
 again with what the pod has, and the registry decides. An intent that was left behind by an agent that died means that
 it is not known how the image came: it counts as pulled, with no credentials.
 
-`model` has the records, `policy` decides whether they are asked at all and what they allow, `store` keeps the files, in
-the kubelet's format, and `records` puts these together.
+`model` has the records, and decides by the node's policy whether they are asked at all and what they allow; `store`
+keeps the files, in the kubelet's format, and `records` puts these together.
 """

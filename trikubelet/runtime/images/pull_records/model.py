@@ -1,4 +1,7 @@
-"""The content of the files (kubelet.config.k8s.io/v1beta1): the kubelet's `ImagePullIntent` and `ImagePulledRecord`."""
+"""The records of pulls, and the policy about them: which images are checked, and which credentials suffice. Pure.
+
+The records are the kubelet's `ImagePullIntent` and `ImagePulledRecord` (kubelet.config.k8s.io/v1beta1).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,17 @@ from attrs import field
 
 from trikubelet.api import APIObject
 from trikubelet.api.schema import REQUIRED
+from trikubelet.config.image_rules import ANYTHING_BELOW
+from trikubelet.formats.image_names import InvalidImageNameError, without_tag_and_digest
 
 API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 READ_VERSIONS: Final = frozenset({API_VERSION, "kubelet.config.k8s.io/v1alpha1"})
 INTENT: Final = "ImagePullIntent"
 RECORD: Final = "ImagePulledRecord"
+NEVER_VERIFY: Final = "NeverVerify"
+NEVER_VERIFY_PRELOADED: Final = "NeverVerifyPreloadedImages"
+NEVER_VERIFY_ALLOWLISTED: Final = "NeverVerifyAllowlistedImages"
+ALWAYS_VERIFY: Final = "AlwaysVerify"
 
 
 @attrs.frozen(repr=False)
@@ -110,3 +119,60 @@ def _merged(known: ImageCredentials, new: ImageCredentials) -> ImageCredentials:
         kubernetes_secrets=tuple(secrets[place] for place in sorted(secrets)),
         kubernetes_service_accounts=tuple(accounts[place] for place in sorted(accounts)),
     )
+
+
+@attrs.frozen
+class VerificationPolicy:
+    """The settings imagePullCredentialsVerificationPolicy and preloadedImagesVerificationAllowlist."""
+
+    name: str = NEVER_VERIFY_PRELOADED
+    allowlist: tuple[str, ...] = ()
+
+    def checks(self, image: str, *, pulled_here: bool) -> bool:
+        """Whether a pod must show that it may use an image that is present.
+
+        `image` is the container's name for it. `pulled_here`: this node's agent pulled it at some time; whatever is
+        checked otherwise is checked then, too.
+        """
+        if self.name == NEVER_VERIFY:
+            return False
+        if self.name == NEVER_VERIFY_PRELOADED:
+            return pulled_here
+        if self.name == NEVER_VERIFY_ALLOWLISTED:
+            return not self._allows(image)
+        return True
+
+    def _allows(self, image: str) -> bool:
+        try:
+            name = without_tag_and_digest(image)
+        except InvalidImageNameError:
+            name = image
+        return any(
+            name.startswith(entry.removesuffix("*")) if entry.endswith(ANYTHING_BELOW) else name == entry
+            for entry in self.allowlist
+        )
+
+
+@attrs.frozen
+class PodCredentials:
+    """A pod's credentials for an image, without the node's own."""
+
+    secrets: tuple[PullSecret, ...] = ()
+    service_account: PullServiceAccount | None = None
+
+
+def key_that_fits(recorded: ImageCredentials, pod: PodCredentials) -> PullSecret | PullServiceAccount | None:
+    """The pod's credential that opens the image.
+
+    A secret fits by its content, wherever it is, or by its place, whatever its content: a password that was changed
+    is one that the same owner still has.
+    """
+    for secret in pod.secrets:
+        for known in recorded.kubernetes_secrets:
+            same_content = secret.credential_hash and secret.credential_hash == known.credential_hash
+            if same_content or secret.place == known.place:
+                return secret
+    account = pod.service_account
+    if account is not None and any(account.place == known.place for known in recorded.kubernetes_service_accounts):
+        return account
+    return None

@@ -17,8 +17,14 @@ import trio
 
 from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, without_tag_and_digest
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.images.pull_records.model import ImageCredentials, PullSecret, with_credentials
-from trikubelet.runtime.images.pull_records.policy import PodCredentials, VerificationPolicy, key_that_fits
+from trikubelet.runtime.images.pull_records.model import (
+    ImageCredentials,
+    PodCredentials,
+    PullSecret,
+    VerificationPolicy,
+    key_that_fits,
+    with_credentials,
+)
 from trikubelet.runtime.images.pull_records.store import BrokenRecordError, RecordStore
 from trikubelet.telemetry.logs import get_logger
 
