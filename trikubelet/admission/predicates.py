@@ -166,8 +166,8 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration], effect: str) -> Taint | None:
     """The first taint of this effect that no toleration is for."""
-    put_up_with = tuple(tolerations)
-    return next((taint for taint in taints if taint.effect == effect and not tolerates(put_up_with, taint)), None)
+    accepted = tuple(tolerations)
+    return next((taint for taint in taints if taint.effect == effect and not tolerates(accepted, taint)), None)
 
 
 def _matches(toleration: Toleration, taint: Taint) -> bool:
