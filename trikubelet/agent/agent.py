@@ -57,11 +57,11 @@ from trikubelet.probes.asking import NetworkAndExec
 from trikubelet.probes.manager import ProbeManager
 from trikubelet.probes.prober import Prober
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.containers.container import CREATE_CONTAINER_CONFIG_ERROR
-from trikubelet.runtime.containers.swap import may_swap
+from trikubelet.runtime.containers.resources import may_swap
 from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.pod_files import PodFiles
+from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.runtime.state import RuntimeState
 from trikubelet.sources.mux import PodSource, SourceMux
 from trikubelet.status.manager import StatusManager
@@ -379,7 +379,7 @@ class Agent:
             self.clock,
             self.ends,
             enabled=self.options.pleg_sources,
-            on_end=self.runtime.note_end,
+            on_end=self.runtime.remember_end,
             on_recovery=self.sync_loop.runtime_is_back,
             make_pidfds=overrides.make_pidfds,
         )

@@ -48,7 +48,6 @@ def disk_garbage_collectors(
         files,
         logs_dir=Path(configuration.pod_logs_dir),
         clock=clock,
-        locks=files.log_locks,
         policy=log_rotation_policy(configuration),
     )
     return images, logs

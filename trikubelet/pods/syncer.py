@@ -47,11 +47,10 @@ from trikubelet.probes.manager import ProbeManager
 from trikubelet.probes.results import PodResults
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.results import SyncAction
-from trikubelet.status.actual_resources import ActualResources
 from trikubelet.status.container_statuses import ResourceHealthOf, no_resource_health, shows_health
-from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch
-from trikubelet.status.lost_ends import with_lost_ends
+from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch, with_lost_ends
 from trikubelet.status.manager import StatusManager
+from trikubelet.status.resources import ActualResources
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.errors import AttachLimitError, VolumesNotReadyError
