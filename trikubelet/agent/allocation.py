@@ -10,7 +10,7 @@ from trikubelet.allocation.manager import AllocationContext, AllocationManager
 from trikubelet.allocation.model import ResizeGates
 from trikubelet.allocation.store import ALLOCATED_FILE
 from trikubelet.node.declared_features import usable_features
-from trikubelet.runtime.containers.swap import may_swap
+from trikubelet.runtime.containers.resources import may_swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

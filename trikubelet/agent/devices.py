@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trikubelet.node.devices.manager import DeviceManager
     from trikubelet.pleg.cache import PodStatusCache
     from trikubelet.pods.manager import DesiredPods
-    from trikubelet.runtime.containers.config import ContainerExtras
+    from trikubelet.runtime.containers.container import ContainerExtras
     from trikubelet.status.container_statuses import ResourceHealthOf
 
 HEALTH_GATE: Final = "ResourceHealthStatus"

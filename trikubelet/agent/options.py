@@ -15,11 +15,11 @@ from trikubelet.config.kubelet_configuration import MEMORY_QOS, KubeletConfigura
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
 from trikubelet.pleg.sources import EnabledSources
-from trikubelet.runtime.gc.choice import ContainerGCPolicy
+from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.runtime.images.gc_choice import ImageGCPolicy
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
 from trikubelet.runtime.options import IDRange, RuntimeOptions
-from trikubelet.runtime.sandboxes.dns import cluster_servers
+from trikubelet.runtime.sandboxes.name_resolution import cluster_servers
 
 EMBEDDED: Final = "embedded"
 LOG_SYMLINKS: Final = Path("/var/log/containers")

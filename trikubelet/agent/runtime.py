@@ -67,7 +67,7 @@ def pleg_sources(agent: Agent, make_pidfds: Callable[[RuntimeClient, ExitTracker
         agent.clock,
         agent.ends,
         enabled=agent.options.pleg_sources,
-        on_end=agent.runtime.note_end,
+        on_end=agent.runtime.remember_end,
         recovered=agent.runtime_state.recovered,
         make_pidfds=make_pidfds,
     )
@@ -91,7 +91,6 @@ def disk_garbage_collectors(agent: Agent, access: RegistryAccess) -> tuple[Image
         agent.pod_files,
         logs_dir=Path(configuration.pod_logs_dir),
         clock=agent.clock,
-        locks=agent.pod_files.log_locks,
         policy=log_rotation_policy(configuration),
     )
     return images, logs

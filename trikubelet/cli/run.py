@@ -150,7 +150,7 @@ def build_options(
     """What the agent is to do. Raises CommandError, after naming every problem on stderr."""
     from trikubelet.agent.options import AgentOptions
     from trikubelet.config.loader import ConfigurationError, load_configuration
-    from trikubelet.runtime.gc.choice import ContainerGCPolicy
+    from trikubelet.runtime.gc_choice import ContainerGCPolicy
 
     settings: dict[str, tuple[str, str]] = {}
     if manifests is not None:

@@ -32,7 +32,7 @@ from trikubelet.pods.cleanup import (
     ThrottlePodCgroup,
     plan_cleanup,
 )
-from trikubelet.runtime.gc.choice import ContainerGCPolicy
+from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 

@@ -10,10 +10,9 @@ from trikubelet.api import CONDITION_TRUE, POD_READY_TO_START_CONTAINERS, PodCon
 from trikubelet.api.pod_kinds import has_ended
 from trikubelet.pods import active_deadline
 from trikubelet.pods.active_deadline import is_past_active_deadline
-from trikubelet.status.actual_resources import ActualResources
-from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch
-from trikubelet.status.lost_ends import with_lost_ends
-from trikubelet.status.restart_rules import is_restarting_all
+from trikubelet.status.conditions import is_restarting_all
+from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch, with_lost_ends
+from trikubelet.status.resources import ActualResources
 from trikubelet.telemetry.events import EventType
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.pods.retry import FAULTS
 from trikubelet.pods.sync_handler import SyncHandler
 from trikubelet.pods.workers import record_fault
-from trikubelet.runtime.containers.container import CREATE_CONTAINER_CONFIG_ERROR
+from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.sources.mux import PodOperation, PodUpdate
 from trikubelet.telemetry.logs import get_logger
 

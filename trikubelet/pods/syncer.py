@@ -36,9 +36,9 @@ from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport
 from trikubelet.probes.manager import ProbeManager
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.results import SyncAction
+from trikubelet.status.conditions import is_restarting_all
 from trikubelet.status.container_statuses import ResourceHealthOf, no_resource_health
 from trikubelet.status.manager import StatusManager
-from trikubelet.status.restart_rules import is_restarting_all
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.errors import AttachLimitError, VolumesNotReadyError

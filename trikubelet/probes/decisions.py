@@ -31,7 +31,7 @@ from trikubelet.container.probe_results import ProbeResult
 from trikubelet.container.restart_policy import should_restart
 from trikubelet.probes.schedule import ROUNDING
 from trikubelet.probes.types import ProbeKey, ProbeKind
-from trikubelet.status.restart_rules import restarts_all
+from trikubelet.status.conditions import restarts_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

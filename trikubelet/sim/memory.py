@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Container, Pod, Volume
     from trikubelet.runtime.options import RuntimeOptions
-    from trikubelet.runtime.sandboxes.dns import DNSSettings
+    from trikubelet.runtime.sandboxes.name_resolution import DNSSettings
     from trikubelet.volumes.model import VolumeUsage
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.admission.node_affinity import matches_terms
+from trikubelet.admission.predicates import matches_terms
 from trikubelet.api import Pod, Quantity
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.volumes.errors import VolumeError

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
     from trikubelet.node.devices.model import DeviceResources, PluginDevice
     from trikubelet.rpc.grpc import Channel
-    from trikubelet.runtime.containers.config import ContainerExtras
+    from trikubelet.runtime.containers.container import ContainerExtras
 
     ResourceHealthOf = Callable[[str], tuple[ResourceStatus, ...]]
     """How the devices of a container do, by its name."""
