@@ -51,6 +51,7 @@ from trikubelet.allocation.metrics import (
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates, allocation_of, with_allocation
 from trikubelet.api import Node, Pod
 from trikubelet.api.pod_kinds import is_terminal
+from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast, Subscription
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.telemetry.events import EventType
@@ -71,8 +72,8 @@ log = get_logger("allocation")
 
 WRITE_AFTER: Final = 0.5
 """Seconds from an allocation that nobody waits for to its write: a hundred pods that arrive are one write."""
-WRITE_AGAIN_AFTER: Final = (1.0, 30.0)
-"""Seconds after a write that failed, doubled up to the second one."""
+WRITES: Final = Backoff(first=1.0, longest=30.0)
+"""After a write that failed."""
 MAKE_ROOM_AGAIN_AFTER: Final = 1.0
 """Seconds after which more pods are asked to end, when those that were asked did not in time."""
 LAST_WRITE: Final = 5.0
@@ -388,15 +389,14 @@ class AllocationManager:
                 self.room_appeared(NODE_CHANGED)
 
     async def _keep_writing(self) -> None:
-        shortest, longest = WRITE_AGAIN_AFTER
         while True:
             await self._to_write.receive()
             await trio.sleep(WRITE_AFTER)
             self._to_write.drop(None)  # this write holds it
-            pause = shortest
+            pause = WRITES.first
             while not await self._write():
                 await trio.sleep(pause)
-                pause = min(2 * pause, longest)
+                pause = WRITES.after(pause)
 
     async def _write(self) -> bool:
         try:

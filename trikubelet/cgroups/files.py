@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
+from trikubelet.backoff import Backoff
 from trikubelet.cgroups.errors import CgroupBusyError, CgroupError, CgroupNameError, kernel_error
 from trikubelet.cgroups.kernel_files import KernelFiles
 from trikubelet.cgroups.names import CGROUPFS
@@ -34,8 +35,8 @@ DEADLINE: Final = 30.0
 """Seconds for one piece of work of the kernel, waiting for a thread included."""
 REMOVAL_TIMEOUT: Final = 5.0
 """Seconds until what was killed must be gone, and again until the group can be deleted."""
-_FIRST_PAUSE: Final = 0.001
-_LONGEST_PAUSE: Final = 1.0
+_KILLS: Final = Backoff(first=0.001, longest=1.0)
+_DELETIONS: Final = Backoff(first=0.01, longest=1.0)
 _BUSY: Final = frozenset({errno.EBUSY, errno.ENOTEMPTY})
 
 log = get_logger("cgroups")
@@ -82,7 +83,7 @@ class GroupFiles:
     async def kill(self, name: CgroupName) -> None:
         """Kill in rounds: what a round misses, since it was forked or moved meanwhile, the next one finds."""
         literal, folders = self.literal(name), self.folders(_not_root(name))
-        deadline, pause, killed = trio.current_time() + REMOVAL_TIMEOUT, _FIRST_PAUSE, False
+        deadline, pause, killed = trio.current_time() + REMOVAL_TIMEOUT, _KILLS.first, False
         while left := await self.on_thread(name, "list processes", partial(self.pids, folders)):
             if killed and trio.current_time() >= deadline:
                 shown = ", ".join(map(str, left[:10]))
@@ -90,7 +91,7 @@ class GroupFiles:
             await self.kill_round(name, folders)
             killed = True
             await trio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = _KILLS.after(pause)
 
     async def kill_round(self, name: CgroupName, folders: list[str]) -> None:
         """Kill what is inside now."""
@@ -98,14 +99,14 @@ class GroupFiles:
 
     async def remove(self, name: CgroupName) -> None:
         literal, folders = self.literal(name), self.folders(_not_root(name))
-        deadline, pause = trio.current_time() + REMOVAL_TIMEOUT, 10 * _FIRST_PAUSE
+        deadline, pause = trio.current_time() + REMOVAL_TIMEOUT, _DELETIONS.first
         while kept := await self.on_thread(name, "delete", partial(self._delete, folders)):
             if trio.current_time() + pause > deadline:
                 left = await self.processes(name)
                 why = f"processes {', '.join(map(str, left[:10]))}" if left else "nothing that can be seen"
                 raise CgroupBusyError(literal, f"cannot delete {kept[0]}: it is kept by {why}", tuple(left))
             await trio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = _DELETIONS.after(pause)
 
     def _delete(self, folders: list[str]) -> list[str]:
         """Delete what can be; the groups that are kept. Blocking."""

@@ -55,9 +55,10 @@ class TrustBundles:
         self._client = client
         self._rng = rng
         self._order = order.encode()
-        self._attempt: trio.Event | None = None
-        """To begin following them: somebody waits for it."""
+        self._is_wanted = False
+        """A caller waits until the next attempt to follow them has begun, or failed."""
         self._wanted: Broadcast[None] = Broadcast()
+        self._attempted: Broadcast[None] = Broadcast()
         self._store: Store[ClusterTrustBundle] | None = None
         self._problem: ObjectError | None = None
         self._kept: dict[tuple[str, str, str], bytes] = {}
@@ -68,17 +69,17 @@ class TrustBundles:
         """Follow the bundles until cancelled, from when the first is wanted; never fails. Started at once."""
         task_status.started()
         while True:
-            while self._attempt is None:
+            while not self._is_wanted:
                 await self._wanted.wait()
             resource = await self._served()
-            attempt, self._attempt = self._attempt, None
+            self._is_wanted = False
             if resource is not None:
                 store = self._store = Store(resource)
                 store.subscribe(self._changed)
                 self._problem = None
-                attempt.set()
+                self._attempted.send(None)
                 await Reflector(self._client, resource, store, rng=self._rng).run()
-            attempt.set()
+            self._attempted.send(None)
 
     async def get(self, source: ClusterTrustBundleProjection) -> bytes:
         """What a source of a projected volume asks for. Raises ObjectError. Cancellable."""
@@ -104,10 +105,10 @@ class TrustBundles:
     async def _synced(self) -> Store[ClusterTrustBundle]:
         with trio.move_on_after(FIRST_SYNC_SECONDS):
             if self._store is None:
-                if self._attempt is None:
-                    self._attempt = trio.Event()
+                if not self._is_wanted:
+                    self._is_wanted = True
                     self._wanted.send(None)
-                await self._attempt.wait()
+                await self._attempted.wait()
             if self._store is not None:
                 await self._store.wait_synced()
         if self._store is not None and self._store.synced:

@@ -300,9 +300,7 @@ class NodeStatusManager:
 
     async def _wait_for_node(self) -> None:
         while self._store.get(self._settings.name) is None:
-            changed = self._store.changed()
-            if self._store.get(self._settings.name) is None:
-                await changed.wait()
+            await self._store.changes.wait()
 
     async def _register(self) -> None:
         pauses = GrowingPauses(

@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 
 INFO_SECONDS: Final = 11.0
 """For connecting and GetInfo. (The kubelet gives ten and one.)"""
-FIRST_LISTEN_PAUSE: Final = 0.02
-LONGEST_LISTEN_PAUSE: Final = 1.0
-"""Seconds between attempts to connect: a socket appears a moment before somebody listens on it."""
+DIALS: Final = Backoff(first=0.02, longest=1.0)
+"""Between attempts to connect: a socket appears a moment before somebody listens on it."""
 NOTIFY_SECONDS: Final = 5.0
 RETRIES: Final = Backoff(first=0.5, longest=122.0, jitter=0.1)
 
@@ -200,7 +199,7 @@ class PluginRegistrar:
 
     async def _introduced(self, stub: RegistrationStub, path: Path) -> Plugin:
         refusal: GRPCError | None = None
-        pause = FIRST_LISTEN_PAUSE
+        pause = DIALS.first
         with trio.move_on_after(INFO_SECONDS):
             while True:
                 try:
@@ -213,7 +212,7 @@ class PluginRegistrar:
                     endpoint = info.endpoint or str(path)
                     return Plugin(info.type, info.name, endpoint, tuple(info.supported_versions), path)
                 await trio.sleep(pause)
-                pause = min(2 * pause, LONGEST_LISTEN_PAUSE)
+                pause = DIALS.after(pause)
         raise RegistrationError(
             f"RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {path}, "
             f"err: {_words(refusal, INFO_SECONDS)}"

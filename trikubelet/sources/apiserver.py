@@ -46,10 +46,10 @@ class ApiServerSource:
         async with send:
             task_status.started()
             await self._pods.wait_synced()
-            while True:
-                changed = self._pods.changed()
-                await send.send(tuple(self._pods.values()))
-                await changed.wait()
+            with self._pods.changes.subscribe() as changes:
+                while True:
+                    await send.send(tuple(self._pods.values()))
+                    await changes.receive()
 
     def _report(self, undecodable: Undecodable, kept: Pod | None) -> None:
         metadata = undecodable.metadata

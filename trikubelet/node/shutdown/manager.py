@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
+from trikubelet.backoff import Backoff
 from trikubelet.node.shutdown.groups import (
     grace_period,
     group_by_priority,
@@ -53,9 +54,8 @@ log = get_logger("node-shutdown")
 
 FIRST_LOOK: Final = 5.0
 """Seconds that the agent's start waits for logind to tell whether the node shuts down just now."""
-RECONNECT_FIRST: Final = 0.25
-RECONNECT_LONGEST: Final = 10.0
-"""Seconds between attempts to find logind again."""
+RECONNECTS: Final = Backoff(first=0.25, longest=10.0)
+"""Between attempts to find logind again."""
 LOOKS_AT_DELAY: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds between looks whether logind waits as long as it was told to."""
 LATE_TIMEOUT: Final = 2.0
@@ -162,12 +162,12 @@ class ShutdownManager:
     # --- Logind ------------------------------------------------------------------------------------------------------
 
     async def _watch(self, run: _Run, looked: trio.Event) -> None:
-        pause, told = RECONNECT_FIRST, ""
+        pause, told = RECONNECTS.first, ""
         while True:
             try:
                 async with self._logind.session() as session:
                     await self._arrange(run, session, looked)
-                    pause, told = RECONNECT_FIRST, ""
+                    pause, told = RECONNECTS.first, ""
                     while True:
                         await self._told(run, session, shutting_down=await session.next_change())
             except LogindError as error:
@@ -176,7 +176,7 @@ class ShutdownManager:
                     log.warning("cannot watch for shutdowns of the machine, will try again", error=str(error))
                 told = str(error)
             await trio.sleep(pause)
-            pause = min(2 * pause, RECONNECT_LONGEST)
+            pause = RECONNECTS.after(pause)
 
     async def _arrange(self, run: _Run, session: LogindSession, looked: trio.Event) -> None:
         """Find out how things are, and see to it that the next shutdown waits. Raises LogindError."""
