@@ -2,7 +2,7 @@
 
     admitted   a pod arrives: its allocation is stored; after a restart of the agent the stored one is what it has
     changed    its spec asks for other resources: it waits
-    retry      who waits is asked about, in order, each beside all others as allocated: granted ones are stored and
+    retry      pending resizes are checked, in order, each beside all others as allocated: granted ones are stored and
                synced, refused ones say so in a condition and wait for room, infeasible ones wait no more
     durable    the pod's worker waits until what was granted is on the disk, then makes the runtime follow
     synced     it tells how far the runtime is: the condition of a resize in progress comes, gets an error, goes
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 log = get_logger("allocation")
 
 WRITE_AFTER: Final = 0.5
-"""Seconds from an allocation that nobody waits for to its write: a hundred pods that arrive are one write."""
+"""Seconds from an allocation that no caller waits for to its write: a hundred pods that arrive are one write."""
 WRITES: Final = Backoff(first=1.0, longest=30.0)
 """After a write that failed."""
 MAKE_ROOM_AGAIN_AFTER: Final = 1.0
@@ -202,7 +202,7 @@ class AllocationManager:
         self.room_appeared(POD_TERMINATED)
 
     def removed(self, uid: str) -> None:
-        """Nobody wants the pod any more."""
+        """The pod was removed from all sources."""
         self._forget(uid)
         self._store.forget(uid)
         self.room_appeared(PODS_REMOVED)
@@ -250,7 +250,7 @@ class AllocationManager:
         """Ask about all that wait. Returns the pods, by their specs, that have to be synced: for new resources, or to
         report other conditions.
 
-        Until all sources are ready nobody is asked about; then tell `room_appeared`.
+        Until all sources are ready no resize is checked; then call `room_appeared`.
         """
         why, self._why = self._why or POD_UPDATED, None
         if not self._context.sources_ready():

@@ -93,7 +93,7 @@ class CSINode(KubernetesObject):
 
 @attrs.frozen(repr=False)
 class CertificateSigningRequestSpec(APIObject):
-    """The request (PEM) and who shall sign it for what; the API server adds who asked."""
+    """The request (PEM), the signer and the usages; the API server adds the requesting user."""
 
     request: bytes = field(default=b"", metadata=REQUIRED)
     signer_name: str = field(default="", metadata=REQUIRED)

@@ -138,7 +138,7 @@ class GroupFiles:
                 self.kernel.kill(pid)
 
     def not_limited(self, controller: str) -> None:
-        """Say once that a limit cannot be set, since nobody would find out otherwise."""
+        """Say once that a limit cannot be set, since it would go unnoticed otherwise."""
         if controller not in self._not_limited:
             self._not_limited.add(controller)
             log.warning("cgroup controller is not there, what it limits is not limited", controller=controller)

@@ -3,8 +3,8 @@
 Killing is one write to `cgroup.kill` (Linux 5.14), after which `cgroup.events` says when the last process is gone: an
 event, not a poll. Older kernels get the freezer and signals.
 
-A memory limit below what is in use is taken: the kernel reclaims, then kills. Who does not want that looks at the usage
-first, as resizing does.
+A memory limit below what is in use is taken: the kernel reclaims, then kills. A caller that does not want that looks at
+the usage first, as resizing does.
 """
 
 from __future__ import annotations

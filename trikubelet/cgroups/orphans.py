@@ -1,8 +1,8 @@
-"""Cgroups of pods that nobody knows: what an earlier agent, or a pod that only the runtime knew, has left.
+"""Cgroups of unknown pods: what an earlier agent, or a pod that only the runtime knew, has left.
 
 Housekeeping decides which those are; here they are found and dealt with, one after the other, beside the sync loop. To
-look for them costs a walk, so that it is done while there may be some: after the start, and when pods were found that
-nobody knew, until a look finds none but those of pods that are wanted.
+look for them costs a walk, so that it is done while there may be some: after the start, and when unknown pods were
+found, until a walk finds only groups of desired pods.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OrphanCgroups:
     """`run` it; the other methods never wait, but `look` and `remove_all`."""
 
     def __init__(self, cgroups: PodCgroups, *, is_gone: Callable[[str], bool]) -> None:
-        """`is_gone` tells, just before the group of a pod is removed, whether still nobody knows it."""
+        """`is_gone` is asked just before a pod's group is removed: whether the pod is still unknown."""
         self._cgroups = cgroups
         self._is_gone = is_gone
         self._expected = True

@@ -5,7 +5,7 @@ done. What it does not know of, folders of other controllers and limits without 
 Changes take the same two steps, and at the end the slice is stopped, and what is left of its folders deleted.
 
 Each piece of work has a connection to the message bus of its own, which costs about a millisecond: nothing has to be
-kept alive between two pods, and a bus that was started anew is noticed by nobody.
+kept alive between two pods, and a bus that was started anew is not noticed.
 """
 
 from __future__ import annotations

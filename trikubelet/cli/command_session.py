@@ -73,8 +73,8 @@ Outcome = CommandResult | Interrupted | Detached
 async def interact(target: Target, *, raw: bool, redraw: bool = False, detach: DetachKeys | None = None) -> Outcome:
     """Run a session with this process's streams. `raw`: stdin is a terminal that belongs to the command meanwhile.
 
-    `redraw`: have what is drawn on the terminal drawn again. Raises CommandError, BrokenPipeError when nobody reads
-    what it prints, OSError. When cancelled the command is cut off.
+    `redraw`: have what is drawn on the terminal drawn again. Raises CommandError, BrokenPipeError when the reader of
+    its output is gone, OSError. When cancelled the command is cut off.
     """
     session = _Session(target, redraw=redraw, detach=detach)
     with ExitStack() as stack, trio.open_signal_receiver(*_ENDING) as signals, stream_errors(target.socket):

@@ -143,7 +143,7 @@ class Forwarding:
 
 
 class _Local(trio.abc.HalfCloseableStream):
-    """A local connection that ends everything when its client has reset it: nobody is there to read the rest."""
+    """A local connection that ends everything when its client has reset it: the rest has no reader."""
 
     def __init__(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""Values that all who look at containers share (kubelet: `pkg/kubelet/container`). Pure.
+"""Values that all packages about containers share (kubelet: `pkg/kubelet/container`). Pure.
 
 model.py                     what the runtime was seen to hold: made by `runtime`, published by `pleg`, read by all
 labels.py hashing.py         what a container carries with it, to be found again

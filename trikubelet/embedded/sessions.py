@@ -4,7 +4,7 @@ The story of a session: the client's stdin is copied into the process's until it
 back, waiting while the client does not read (an executed command then waits in its write, an attached container does
 not: its client misses output); when the process has ended and its output is drained, the client hears how. A client
 that goes away ends the session, and with it the command that it executed and all that this started. containerd lets
-such a command run on, with nobody to read or to end it.
+such a command run on, with no reader, and no way to end it.
 """
 
 from __future__ import annotations

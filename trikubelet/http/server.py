@@ -85,7 +85,7 @@ class HttpServer:
     ) -> None:
         """Like `serve_stream`, for a connection that has to begin with something else, like a handshake.
 
-        `begin` gives the stream and who is at its other end, or None when there is nothing to serve. It has the time
+        `begin` gives the stream and its peer, or None when there is nothing to serve. It has the time
         that a request's head may take, and may be cancelled to make room for others. However this ends, `transport`
         is closed. `address` is the client's, for the log.
         """

@@ -140,7 +140,7 @@ class TlsStream(trio.abc.HalfCloseableStream):
     # Sending.
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send everything. When cancelled, nobody knows how much was sent, and nothing more can be."""
+        """Send everything. When cancelled, how much was sent is unknown, and nothing more can be."""
         self._begin_sending()
         try:
             if self._eof_sent:
@@ -182,7 +182,7 @@ class TlsStream(trio.abc.HalfCloseableStream):
         try:
             await self._transport.send_all(data)
         except BaseException:
-            self._broken = True  # nobody knows how much was sent
+            self._broken = True  # how much was sent is unknown
             raise
 
     async def wait_send_all_might_not_block(self) -> None:

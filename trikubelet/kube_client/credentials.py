@@ -1,4 +1,4 @@
-"""Who we are to an API server, and whom we trust to be it: kept current while the agent runs.
+"""The client's credentials for an API server, and the CA that it trusts: kept current while the agent runs.
 
 There are three kinds of it. What stands in the kubeconfig itself never changes. Files do: a certificate that is
 rotated, a projected token, a new authority. A program is asked when what it said last has expired or was refused.
@@ -71,7 +71,8 @@ class Credentials:
         self._listeners: list[Callable[[], None]] = []
 
     async def headers(self) -> Mapping[str, str]:
-        """What a request carries to say who we are. Raises CredentialsError. May run a plugin, else never waits."""
+        """The header fields that authenticate a request. Raises CredentialsError. May run a plugin, else never
+        waits."""
         plugged = await self._ask_plugin()
         if self._pem.context is not None and self._is_check_due(plugged):
             self._check_files(plugged)
@@ -106,7 +107,7 @@ class Credentials:
             self._token_file.expire()
         context = self._pem.context
         if context is None and not self._pem.problem:
-            return  # nobody has asked yet
+            return  # no request was made yet
         if self._check_files(self._plugin.current if self._plugin is not None else None) and context is None:
             self._notify()
 
@@ -303,7 +304,7 @@ class _TokenFile:
 
 
 class _Plugin:
-    """What a program said last. Who needs it while the program runs waits for that run."""
+    """What a program said last. Callers while the program runs wait for that run."""
 
     def __init__(self, ask: Callable[[], Awaitable[ExecCredential]], clock: WallClock) -> None:
         self._ask = ask

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = get_logger("events")
 
 COMPONENT: Final = "kubelet"
-"""Who reports; `kubectl describe` shows it as the event's origin."""
+"""The reporting component; `kubectl describe` shows it as the event's origin."""
 QUEUED: Final = 1000
 """Events that wait; beyond, the one that waited longest is dropped."""
 AT_ONCE: Final = 4
@@ -190,7 +190,7 @@ class EventSender:
     def _refuse(self, telling: Telling, error: ApiStatusError) -> None:
         self._refused += 1
         about = telling.event.involved_object
-        # A namespace that is going, or gone, takes its events with it: nobody is interested in them.
+        # A namespace that is going, or gone, takes its events with it, so they are dropped.
         quiet = error.namespace_terminating or error.not_found or error.already_exists
         emit = log.debug if quiet else log.warning
         emit(

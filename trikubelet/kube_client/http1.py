@@ -82,7 +82,7 @@ class Http1Pool:
         await self._backend.close_all()
 
     async def body_closed(self, body: _Http1Body) -> None:
-        """Nobody reads this response any more."""
+        """The response is not read any more."""
         self._bodies.discard(body)
         await self._finished()
 

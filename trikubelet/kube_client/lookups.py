@@ -1,4 +1,4 @@
-"""One object, asked for now, with the errors of whoever has asked for it (`kube_client.object_getter`)."""
+"""One object, asked for now, with the errors that its callers expect (`kube_client.object_getter`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def look_up(
 
 
 def object_error(error: ApiError) -> ObjectError:
-    """What the failure of a call means for who needs the object."""
+    """The failure of a call as the caller's error."""
     if isinstance(error, ApiStatusError):
         return ObjectError(error.message, "not found" if error.not_found else "unavailable")
     return ObjectError(str(error), "unavailable")

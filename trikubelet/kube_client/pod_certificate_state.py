@@ -6,7 +6,7 @@
                              │                    │  └── due for renewal, asked ──► with `renewal`
                              └── denied, failed ──┴─────── denied, failed ──► Refused
 
-What is refused stays refused, though the certificate before it may be good still: who says no has his reasons.
+What is refused stays refused, though the certificate before it may be good still: the signer has its reasons.
 
 No clock, no randomness: both are given. A request counts as lost when it is known to be gone, and when it was not seen
 for ten minutes. An observer that lags behind must not make a second request.
@@ -52,7 +52,7 @@ class Requested:
 
     name: str
     version: str
-    """Its resource version at birth: who has seen a later one without it knows that it is gone."""
+    """Its resource version at birth: a later list without it shows that it is gone."""
     key: bytes = attrs.field(repr=False)
     """PEM, of the private key that the certificate is to be for."""
     lost_at: datetime

@@ -1,4 +1,4 @@
-"""Certificates that pods prove who they are with (kubelet: `podcertificate.IssuingManager`).
+"""Client certificates of pods (kubelet: `podcertificate.IssuingManager`).
 
 A projected volume may show a key and a certificate for it. The node makes the key, which never leaves it, and asks for
 the certificate with a PodCertificateRequest; somebody in the cluster signs it or refuses. When the certificate is due
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from trikubelet.telemetry.events import EventRecorder
 
 FIRST_ISSUE_SECONDS: Final = 2.0
-"""How long the first who asks waits: signers are quick, and a moment saves the pod a failure."""
+"""How long the first caller waits: signers are quick, and a moment saves the pod a failure."""
 RETRY_FIRST: Final = 1.0
 RETRY_LONGEST: Final = 600.0
 """Seconds between attempts to make a request."""

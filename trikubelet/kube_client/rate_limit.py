@@ -66,7 +66,7 @@ class TokenBucket:
 
 
 class RateLimiter:
-    """A bucket and those who wait for it. None as the limit: nobody waits."""
+    """A bucket and the calls that wait for it. None as the limit: no call waits."""
 
     def __init__(self, limit: RateLimit | None) -> None:
         self._limit = limit

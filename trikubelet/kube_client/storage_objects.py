@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from trikubelet.kube_client.types import ApiClient
 
 FIRST_SYNC_SECONDS: Final = 2.0
-"""How long who asks waits for what has not been read yet."""
+"""How long a caller waits for what has not been read yet."""
 ATTEMPTS: Final = 3
 """To write a status that somebody else writes at the same time."""
 

@@ -172,7 +172,7 @@ class Store(Generic[T]):
             try:
                 listener(old, new)
             except Exception as error:
-                # One object that nobody thought of must not end the agent.
+                # One unexpected object must not end the agent.
                 name = next((f"{one.metadata.namespace}/{one.metadata.name}" for one in (new, old) if one), "")
                 log.error("a change was not taken in", objects=str(self.resource), name=name, exc_info=error)
         self.changes.send(None)

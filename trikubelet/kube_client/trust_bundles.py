@@ -3,7 +3,7 @@
 Few clusters have any, so they are read when a pod wants one for the first time, and watched from then on, all of them.
 A server may serve no version of them, or only an older one; which, its refusal tells.
 
-Trust anchors are certificates whose order means nothing. So that nobody relies on one, it is another on each machine
+Trust anchors are certificates whose order means nothing. So that no client relies on one, it is another on each machine
 and after each boot of it; within a boot it stays, also when the agent restarts, and files do not change for nothing.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 VERSIONS: Final = (TRUST_BUNDLES, attrs.evolve(TRUST_BUNDLES, version="v1alpha1"))
 """The newer first."""
 FIRST_SYNC_SECONDS: Final = 10.0
-"""How long who asks waits for the first list."""
+"""How long a caller waits for the first list."""
 MAX_SELECTOR: Final = 100 * 1024
 """Characters of a label selector's text."""
 MAX_KEPT: Final = 256

@@ -94,8 +94,8 @@ def watchdog_period(environ: Mapping[str, str] = os.environ) -> float | None:
 async def watchdog(healthy: Callable[[], bool] = lambda: True, *, environ: Mapping[str, str] = os.environ) -> None:
     """Tell the service manager twice a period that the agent lives, as long as `healthy` says so.
 
-    Runs on the agent's own loop: a loop that hangs is not reported alive. Returns at once when nobody asks; else runs
-    until cancelled.
+    Runs on the agent's own loop: a loop that hangs is not reported alive. Returns at once when no watchdog is set; else
+    runs until cancelled.
     """
     period = watchdog_period(environ)
     if period is None:

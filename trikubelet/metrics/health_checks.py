@@ -1,6 +1,6 @@
 """Counts what health checks found, for `/metrics/slis` (KEP-3466).
 
-The kubelet counts when somebody asks its `/healthz`. Here a scrape asks too: a node that nobody probes has its numbers
+The kubelet counts when somebody asks its `/healthz`. Here a scrape asks too: a node without probes has its numbers
 all the same.
 """
 

@@ -1,4 +1,4 @@
-"""Families about those who ask this node: requests, and what health checks told."""
+"""Families about requests to this node, and about its health checks."""
 
 from __future__ import annotations
 

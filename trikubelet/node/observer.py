@@ -127,7 +127,7 @@ class NodeObserver:
         )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled. Started once all was looked at, or soon: nobody has to wait for what is slow."""
+        """Observe until cancelled. Started after the first round, or soon: slow facts delay no one."""
         with trio.move_on_after(FIRST_LOOK):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._inspect_images)

@@ -62,7 +62,7 @@ START_TIMEOUT: Final = 1.0
 """Seconds that the first report waits for the CSINode: an agent that starts anew on a node that is ready would take it
 out of service for a moment, as the kubelet does."""
 REPORT_WITHIN: Final = 10.0
-"""Seconds that who needs the API server to know waits for it: what is to happen then is not put off for ever."""
+"""Seconds that a caller waits until the API server has the status: what follows is not put off for ever."""
 BETWEEN_CHANGES: Final = 1.0
 """Seconds between reports of changes, so that something that flickers does not fill the API server."""
 LOOK_WHILE_NOT_READY: Final = 0.1
@@ -73,7 +73,7 @@ being ready goes away without anybody saying so."""
 
 @attrs.frozen(kw_only=True)
 class ReportedMachine:
-    """What the node's status tells of, and who takes the pods' networks that the node's object has."""
+    """What the node's status is made of, and what receives the pod networks of the node's object."""
 
     facts: Callable[[], NodeFacts]
     """As they are now, `storage_problem` aside, to which the manager adds the CSINode's."""
@@ -204,7 +204,7 @@ class NodeStatusManager:
     async def change_metadata(self, change: Callable[[ObjectMeta], ObjectMeta]) -> Node:
         """Change the node's labels and annotations: `change` makes new metadata of what the API server has now.
 
-        One change at a time, so that of two who change one annotation neither is lost; what others write meanwhile
+        One change at a time, so that of two changes of one annotation neither is lost; what others write meanwhile
         stays, where it is not the same key. Raises ApiError, and what `change` raises. When cancelled, it may have been
         made.
         """

@@ -11,7 +11,7 @@ end before the new one, a truncated file is read from its beginning, several rot
 up with, and an unfinished last line is shown when no more can come. A container that starts again is another container:
 like the kubelet's, a follow ends with the one that it began with.
 
-The kubelet reads the present file only. Who asks for it gets the older ones first (`LogOptions.previous_files`). The
+The kubelet reads the present file only. On request the older ones come first (`LogOptions.previous_files`). The
 present file is opened before they are looked for, so that a rotation in between makes no gap.
 """
 

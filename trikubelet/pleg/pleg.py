@@ -1,13 +1,13 @@
 """Inspections: at most one of a pod in flight, a bounded number in all, each published and compared.
 
-`inspect_soon` is the one door for everybody who believes that something changed: event sources, relists, the pod
+`inspect_soon` is the one entry for every source of a change: event sources, relists, the pod
 workers after they acted, and readers of the cache. Requests for a pod that is being inspected make one more
 inspection afterwards, since the one in flight may have read too early; unless it is known when the thing happened, and
 that was before.
 
-While a worker acts on a pod (`acting`), each of its steps makes the sources speak. Nobody could use what an inspection
-then sees: the worker is busy, and asks for a fresh one when it is done. So what the sources say of that pod meanwhile
-becomes one inspection at the end. A reader of the cache who needs news does not wait for that.
+While a worker acts on a pod (`acting`), each of its steps makes the sources speak. No reader could use what an
+inspection then sees: the worker is busy, and asks for a fresh one when it is done. So what the sources say of that pod
+meanwhile becomes one inspection at the end. A reader of the cache that needs news does not wait for that.
 """
 
 from __future__ import annotations

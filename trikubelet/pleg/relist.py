@@ -138,7 +138,7 @@ class Relist:
                 self._on_recovery()
 
     async def _relist(self) -> set[str]:
-        """The pods that had changed, by UID, and that nobody was about to look at."""
+        """The pods that had changed, by UID, and that no inspection was pending for."""
         began = trio.current_time()
         pods = await self._runtime.get_pods(all=True)
         listed = {pod.uid: states_of_pod(pod) for pod in pods}

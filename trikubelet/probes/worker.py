@@ -1,7 +1,7 @@
 """One probe: looks at its container's status, asks when it is time to, and passes on what came of it.
 
 It has a grid of points in time, one period apart, from the moment it was made; on these it looks, and asks if there is
-somebody to ask. Between two points it sleeps. While there is nobody to ask it does not even wake for them: nothing but
+a container to probe. Between two points it sleeps. Without a container it does not even wake for them: nothing but
 another status can change that, and every change of its pod's status wakes it (the kubelet looks on each point all the
 same, and comes to the same).
 
@@ -243,7 +243,7 @@ class Worker:
     def _send(self, container_id: ContainerID, result: ProbeResult) -> None:
         """Send an answer's result to the sync loop, unless it asks for nothing.
 
-        What a look found is not sent: it comes from a status, and whoever syncs the pod for it reads the book. Neither
+        What a look found is not sent: it comes from a status, and the sync for that status reads the results. Neither
         is it news that a container is alive.
         """
         key = self.spec.key

@@ -42,7 +42,7 @@ class MemoryMounts:
         self.broken: set[str] = set()
         self.pod_changes: Broadcast[str] = Broadcast()
         self.in_use_changes: Broadcast[None] = Broadcast()
-        """Nothing is: nobody ever waits for a volume here."""
+        """Never: nothing waits for a volume here."""
         self._mounted: dict[str, dict[str, MountedVolume]] = {}
         """By UID and name."""
 

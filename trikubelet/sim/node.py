@@ -197,7 +197,7 @@ async def simulated_node(
     judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster. `change_options` gets
     the options and gives what the agent is told instead. `prepare` is called with the agent before it runs. `logind`
     tells of shutdowns of the machine, where the configuration gives pods time for them.
-    `connect_plugins`: how device plugins are reached by their sockets; without it nobody takes any.
+    `connect_plugins`: how device plugins are reached by their sockets; without it no plugin is connected.
     With `usage`, which measures the node, it evicts pods.
     `cgroups` are those of its pods.
     """

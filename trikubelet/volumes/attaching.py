@@ -7,7 +7,7 @@ node's back. The controller attaches it and says so (`node.status.volumesAttache
 VolumeAttachment then has what the driver wants to be handed when it stages the volume.
 
 The node may read a VolumeAttachment by its name, but neither list nor watch them, so it is read when the node's status
-says that there is something to read. Nothing here polls: both steps before that wake those who wait.
+says that there is something to read. Nothing here polls: both steps before that wake waiting tasks.
 """
 
 from __future__ import annotations

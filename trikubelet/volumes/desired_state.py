@@ -87,7 +87,7 @@ class DesiredStateOfWorld:
         return tuple(self._records.values())
 
     def forget(self, uid: str) -> None:
-        """The pod wants nothing any more. Who waits for its volumes is woken."""
+        """The pod wants nothing any more. Tasks that wait for its volumes are woken."""
         record = self._records.pop(uid, None)
         if record is not None:
             record.changed.send(None)

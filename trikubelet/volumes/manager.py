@@ -66,7 +66,7 @@ _QUICK: Final = frozenset({EMPTY_DIR, HOST_PATH})
 
 
 class VolumeManager:
-    """Implements `interface.PodVolumes`. Nobody else sets up or takes down volumes, or removes pods' folders.
+    """Implements `interface.PodVolumes`. Nothing else sets up or takes down volumes, or removes pods' folders.
 
     `containers_gone` tells by a pod's UID that no container of it runs, or will (`should_pod_runtime_be_removed`): it
     is asked before anything is taken down. `usage_period`: seconds, zero for never (`volumeStatsAggPeriod`).
@@ -120,7 +120,7 @@ class VolumeManager:
         self._removals: dict[str, trio.Event] = {}
         """By UID: the end of a release."""
         self.pod_changes: Broadcast[str] = Broadcast()
-        """As `PodVolumes.pod_changes`: only of pods for which nobody waits in `prepare` any more."""
+        """As `PodVolumes.pod_changes`: only of pods without a call of `prepare` in progress."""
         self.in_use_changes: Broadcast[None] = Broadcast()
         """As `PodVolumes.in_use_changes`."""
         self._told_in_use: tuple[str, ...] = ()
@@ -324,7 +324,7 @@ class VolumeManager:
         raise messages.not_ready(record.expected, (), (), ["the pod is being removed"])
 
     async def _start(self, record: PodRecord) -> None:
-        """Have all of the pod's volumes be worked on: what is quickly done, in the task of who waits for it."""
+        """Begin work on all of the pod's volumes: what is quickly done, in the caller's task."""
         quick = {name for volume, name in record.names.items() if self._is_quick(record, name)}
         self._runner.look_at(record.unique_names - quick)
         for name in sorted(quick):
@@ -365,7 +365,7 @@ class VolumeManager:
         return error
 
     async def _removed(self, uid: str) -> None:
-        """Wait until nobody removes what the pod has: another pod may have come with its UID."""
+        """Wait for the end of a removal: another pod may have come with the same UID."""
         while uid in self._removals:
             await self._removals[uid].wait()
 

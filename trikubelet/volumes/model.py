@@ -53,7 +53,7 @@ class SetUpRequest:
     staging_path: Path | None = None
     """What `stage` returned."""
     user: int | None = None
-    """The user that all containers run as, who owns tokens; None when they differ or it is not known."""
+    """The user that all containers run as, and that owns tokens; None when they differ or it is not known."""
     group: int | None = None
     """`fsGroup`."""
     change_policy: str = "Always"

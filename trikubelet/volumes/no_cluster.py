@@ -90,7 +90,7 @@ class NoClusterStorage:
         return None
 
     def attached(self) -> Mapping[str, str] | None:
-        """Nobody attaches anything, and that is known."""
+        """Nothing is attached, and that is known."""
         return {}
 
     async def node(self) -> Node:
@@ -101,7 +101,7 @@ class NoClusterStorage:
 
 
 class NoClusterCredentials:
-    """`PodCredentials` where nobody gives any."""
+    """`PodCredentials` without any."""
 
     async def token(self, pod: Pod, audiences: tuple[str, ...], seconds: int | None) -> Token:
         _refuse("cannot use TokenManager when kubelet is in standalone mode")

@@ -1,6 +1,6 @@
 """Starts the operations that are due, each as a task, and has them written down when they end.
 
-One task waits for the times that backoffs and renewals were set for. All else is started at once by whoever
+One task waits for the times that backoffs and renewals were set for. All else is started at once by the task that
 heard of it (`look_at`), and after each operation the volume is looked at again.
 """
 

@@ -29,7 +29,7 @@ class _Follower:
         self.skipped = 0
 
     def feed(self, block: bytes) -> None:
-        """Write as much as there is room for. Raises OSError when nobody reads any more."""
+        """Write as much as there is room for. Raises OSError when the reader has closed it."""
         if self.skipped and not self.note_skipped():
             self.skipped += len(block)
             return
@@ -50,7 +50,7 @@ class _Follower:
 
 
 class Followers:
-    """Those who follow one container, by stream ("stdout" or "stderr")."""
+    """Attached clients of one container, by stream ("stdout" or "stderr")."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""The pipes (or the terminal) of a container, pumped into its log and to those who are attached."""
+"""The pipes (or the terminal) of a container, pumped into its log and to attached clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST_REST = 2 * 1024 * 1024
 
 
 class Output:
-    """Reads at most one block in each turn of the loop, whichever stream it comes from, so that nobody starves."""
+    """Reads at most one block in each turn of the loop, whichever stream it comes from, so that no stream starves."""
 
     def __init__(self, loop: EventLoop, log: LogFile, stamp: Stamp) -> None:
         self._loop = loop

@@ -342,7 +342,7 @@ class Server:
             self._loop.stop()
 
     def _inspect_containers(self) -> None:
-        """End when the runtime's folder is gone, or when nobody has needed this process for a while."""
+        """End when the runtime's folder is gone, or when this process has not been used for a while."""
         self._loop.after(_LOOK_AT_ROOT_EVERY, self._inspect_containers)
         if os.fstat(self._root_descriptor).st_nlink == 0:
             print("the runtime's folder was deleted: ending all containers", file=sys.stderr, flush=True)

@@ -3,7 +3,7 @@
 Binary protocols begin a message with a byte, base64 ones with a digit and go on in base64, as text. `v5.channel.k8s.io`
 adds a message from client to server that closes a channel: 255, then the channel. Everywhere else a channel ends with
 the connection. Channels have no flow control; memory is bounded by their inboxes, and one that is not read stops
-the others. What arrives for a channel that nobody reads is dropped.
+the others. What arrives for a channel without a reader is dropped.
 
 For commands the numbers are those of their file descriptors, 3 is the error stream, and 4 the terminal's sizes. For
 forwarded ports, channel 2n carries the data of the nth port and 2n+1 its errors.

@@ -83,7 +83,7 @@ async def proxy_upgrade(
 
 
 def forwarded_headers(request: Request) -> list[tuple[str, str]]:
-    """The client's header fields as the runtime gets them: `Host` and all, but nothing that proves who it is."""
+    """The client's header fields as the runtime gets them: `Host` and all, without its credentials."""
     headers = []
     for name, value in request.raw_headers:
         if name == "sec-websocket-protocol":

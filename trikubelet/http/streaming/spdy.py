@@ -138,7 +138,7 @@ class SpdyStream(trio.abc.HalfCloseableStream):
             raise RuntimeError("expected reply() before anything is sent: the peer would drop it")
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Returns at once: when the peer takes data again, nobody can know."""
+        """Returns at once: when the peer takes data again cannot be known."""
         await trio.lowlevel.checkpoint()
 
     async def send_eof(self) -> None:
@@ -185,7 +185,7 @@ class SpdyStream(trio.abc.HalfCloseableStream):
         return trio.BrokenResourceError(self._gone) if self._gone else None
 
     def discard_received(self) -> None:
-        """Drop what has arrived and what arrives: nobody will read this stream, and it stops no other one."""
+        """Drop what has arrived and what arrives: this stream is not read any more, and blocks no other one."""
         self._inbox.close()
 
     # Called by the session's reader.

@@ -213,7 +213,7 @@ class _Copying:
                 await sink.send_all(data)
             await sink.send_eof()
         except trio.BrokenResourceError:
-            # Nobody reads there any more, or the client is gone, which another task sees to.
+            # The stream is closed, or the client is gone, which another task handles.
             await source.aclose()
 
     async def _sizes(self) -> None:

@@ -1,10 +1,10 @@
-"""The certificate that the node shows to those who connect to it: one of three kinds, behind one interface.
+"""The certificate that the node shows to its clients: one of three kinds, behind one interface.
 
     tlsCertFile, tlsPrivateKeyFile    files that somebody else keeps current: `WatchedPair`
     serverTLSBootstrap                asked for at the API server, for the node's addresses: `serving_manager`
     neither                           made by the node itself, once: `self_signed_files`, read by a `WatchedPair`
 
-Nobody approves requests for serving certificates by themselves: until an administrator does, there is none.
+No controller approves requests for serving certificates: until an administrator does, there is none.
 """
 
 from __future__ import annotations

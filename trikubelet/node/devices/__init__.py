@@ -13,7 +13,7 @@ needs (`extras.py`). When the pod has ended, its devices are free again; plugins
 
     model.py        values
     choice.py       which devices a container gets, or why none
-    book.py         what there is, and who has it
+    book.py         what there is, and which container has it
     extras.py       what a container is started with
     checkpoint.py   the book's part that must survive the agent
     endpoint.py     one plugin: its calls and its lists

@@ -1,10 +1,11 @@
-"""What devices there are, and who has them (kubelet: `ManagerImpl`'s maps, `podDevices`). Without I/O or clock.
+"""What devices there are, and which containers have them (kubelet: `ManagerImpl`'s maps, `podDevices`). Without I/O or
+clock.
 
 A resource is *listed* once its plugin has told of its devices, or when it was so before the agent started. From then on
 it is the node's, until its plugin has been away for five minutes. A device is taken while a container has it, and while
 a plugin is asked to give it to one (a reservation).
 
-Who changes the book sees to it that others hear of it.
+The caller that changes the book notifies others.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class DeviceBook:
 
     @contextmanager
     def reserved(self, resource: str, devices: Collection[str]) -> Iterator[None]:
-        """Nobody else gets these devices meanwhile."""
+        """Reserve these devices."""
         reservation = _Reservation(resource, devices)
         self._reservations.add(reservation)
         try:
@@ -214,7 +215,7 @@ class DeviceBook:
 
     def is_healthy(self, resource: str, device: str) -> bool:
         """How a device does, as its plugin told last. One that its plugin tells of no more is not healthy. Before the
-        plugin has told anything, all are: nobody knows better."""
+        plugin has sent a list, all are."""
         known = self._resources.get(resource)
         if known is None or not known.told:
             return True

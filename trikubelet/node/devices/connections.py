@@ -2,7 +2,8 @@
 
 Plugins restart, and then register anew, often on another socket. The newer one takes over as soon as it is connected
 to: what the older one tells from then on is not listened to, calls that it has to answer yet may end. A newer one that
-cannot be connected to changes nothing. What counts as newer is who registered last, not who was connected to last.
+cannot be connected to changes nothing. The newer one is the one that registered last, not the one that was connected to
+last.
 
 When a plugin ends, nothing is tried again: a plugin that goes on registers again.
 """
@@ -36,7 +37,7 @@ log = get_logger("devices")
 @attrs.frozen(eq=False)
 class _Plugin:
     number: int
-    """Who registers later has a higher one."""
+    """A later registration has a higher one."""
     endpoint: Endpoint
 
 

@@ -56,7 +56,7 @@ class PluginError(Exception):
 
 
 class _Unread(bytes):
-    """A message that nobody may want to look at."""
+    """A message that may never be parsed."""
 
     @classmethod
     def FromString(cls, data: bytes) -> _Unread:  # noqa: N802 - the name that messages have

@@ -1,6 +1,6 @@
 """The device manager (kubelet: `devicemanager.ManagerImpl`): the book, the plugins, and the questions of others.
 
-Who asks what, in the order of a pod's life:
+The callers, in the order of a pod's life:
 
     admission       `problem`: would the pod get its devices? `allocatable_for`: as many as are taken are always enough
     admitting       `lacking`, then `allocate`: plugins are asked, and it is written down; the pod is held
@@ -205,7 +205,7 @@ class DeviceManager:
     async def extras(self, pod: Pod, container: Container) -> ContainerExtras:
         """What a container is started with for its devices; plugins that want to prepare them do.
 
-        Raises AllocationError: the container cannot be started now. A container whose devices nobody remembers is given
+        Raises AllocationError: the container cannot be started now. A container whose devices are unknown is given
         others, if its pod is active.
         """
         uid = pod.metadata.uid

@@ -105,7 +105,7 @@ class EvictionManager:
         self._look_wanted: Broadcast[None] = Broadcast()
         self._looks_wanted = self._look_wanted.subscribe()
         self._ahead = False
-        """Something has brought this round forward. Who reads the log can tell from it whether the notifier works."""
+        """Something has brought this round forward. The log shows by it whether the notifier works."""
         self._blind = False
         """The last measurement failed."""
         self._layout: Layout | None = None
@@ -223,7 +223,7 @@ class EvictionManager:
         return (pod,)
 
     async def _reclaim(self, steps: Sequence[Reclaim]) -> bool:
-        """Free what nobody uses; whether that was enough."""
+        """Free what is unused; whether that was enough."""
         if not steps:
             return False
         with trio.move_on_after(RECLAIM_TIMEOUT):

@@ -24,9 +24,9 @@ class Observation:
     available: int
     capacity: int
     at: float | None = None
-    """When: seconds since 1970, by whoever measured. None: surely just now."""
+    """When it was measured: seconds since 1970, by the source's clock. None: surely just now."""
     used: int | None = None
-    """Of memory: with the file pages that nobody needs, so more than what is not available."""
+    """Of memory: with inactive file pages, so more than what is not available."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,9 +1,9 @@
-"""What brings a measurement forward: the kernel tells that memory becomes scarce, so nobody has to wait for the period.
+"""What brings a measurement forward: the kernel notifies when memory becomes scarce, before the period is over.
 
 Two kinds, both awaited on Trio without a thread:
 
 - *usage* (cgroup v1): an eventfd that is written to when a group's usage crosses a number of bytes, in either
-  direction. That number follows the measurements, since file pages that nobody needs are part of the usage, and not of
+  direction. That number follows the measurements, since inactive file pages are part of the usage, and not of
   what a threshold is about (kubelet: `memoryThresholdNotifier`, `kernelMemcgNotification`).
 - *stall* (pressure stall information): the kernel tells that tasks have waited for memory for longer than they should,
   whichever version cgroups are. The kubelet has nothing of the kind, and waits for its period on cgroup v2.

@@ -286,9 +286,9 @@ _FAMILIES: Final[Mapping[str, tuple[_Kind, str, tuple[str, ...]]]] = {
     "container_threads": ("gauge", "Threads.", ()),
     "container_threads_max": ("gauge", "Most threads that there may be, 0 without a limit.", ()),
     **{
-        f"container_pressure_{resource}_{kind}_seconds_total": ("counter", f"Time in which {who} {resource}.", ())
+        f"container_pressure_{resource}_{kind}_seconds_total": ("counter", f"Time in which {tasks} {resource}.", ())
         for resource in ("cpu", "memory", "io")
-        for kind, who in (("stalled", "all tasks waited for"), ("waiting", "some task waited for"))
+        for kind, tasks in (("stalled", "all tasks waited for"), ("waiting", "some task waited for"))
     },
     "container_last_seen": ("gauge", "When it was seen last.", ()),
     "container_creation_time_seconds": ("gauge", "When it was made.", ()),

@@ -1,8 +1,8 @@
 """From what was measured and what the runtime told to the summary. Pure, but for the rates that it notes.
 
-Who is believed: the cgroup, then the runtime; with `prefer_runtime` (the kubelet's gate PodAndContainerStatsFromCRI)
-the other way round. A pod without a group of its own is the sum of its containers. What nobody tells is left out: the
-kubelet writes zeros there, which look like a counter that has started anew.
+The first source that has a value counts: the cgroup, then the runtime; with `prefer_runtime` (the kubelet's gate
+PodAndContainerStatsFromCRI) the other way round. A pod without a group of its own is the sum of its containers. What no
+source has is left out: the kubelet writes zeros there, which look like a counter that has started anew.
 """
 
 from __future__ import annotations

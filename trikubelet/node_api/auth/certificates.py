@@ -7,7 +7,7 @@ any certificate of the bundle is an end of the chain, one that another has signe
 
 Facts from `k8s.io/apiserver/pkg/authentication/request/x509` (`CommonNameUserConversion`) and Go's `crypto/x509`.
 Results are kept, so that a connection pays for one verification, not for one per request. pyOpenSSL is imported with
-the first certificate: an agent that serves nobody does not pay for it.
+the first certificate: an agent without clients does not pay for it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Verified:
     """What is kept of a good chain."""
 
     user: User | None
-    """None: the certificate names nobody."""
+    """None: the certificate names no user."""
     begin: datetime
     end: datetime
     """While all certificates of the chain are valid; both moments included."""

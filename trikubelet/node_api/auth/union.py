@@ -1,4 +1,4 @@
-"""Several ways to say who asks, and what is true of all of them.
+"""Several authenticators as one, and what is true of all of them.
 
 Facts from `k8s.io/apiserver`: `authenticatorfactory/delegating.go`, `request/union`, `group` and `request/anonymous`.
 An authenticator answers with a user, with None when the request shows nothing of its kind, or with an error. All are
@@ -35,7 +35,7 @@ class AuthenticationError(Exception):
 
 
 class Authenticator(Protocol):
-    """One way to find out who asks."""
+    """One way to authenticate a request."""
 
     async def authenticate(self, request: Request) -> User | None:
         """The user, or None when the request shows nothing that this one understands.
@@ -54,7 +54,7 @@ class Union:
         self._anonymous = anonymous
 
     async def authenticate(self, request: Request) -> User | None:
-        """Raises AuthenticationError with everybody's reasons when somebody had one and nobody knew the user."""
+        """Raises AuthenticationError with all reasons when at least one refused and none knew the user."""
         problems = []
         for authenticator in self._authenticators:
             try:
@@ -70,7 +70,7 @@ class Union:
 
 
 def with_group_of_all(user: User) -> User:
-    """The user in `system:authenticated`, unless it is nobody in particular or the groups say so already."""
+    """The user in `system:authenticated`, unless it is anonymous or the groups say so already."""
     if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
         return user
     return attrs.evolve(user, groups=(*user.groups, AUTHENTICATED))

@@ -1,7 +1,7 @@
 """`/healthz`: is the agent well?
 
-The routes and texts are those of `k8s.io/apiserver/pkg/server/healthz`. Why a check fails is said to nobody but the
-log and to who asks for that check alone, since the read-only port shows `/healthz` to everybody; only the agent's own
+The routes and texts are those of `k8s.io/apiserver/pkg/server/healthz`. Why a check fails is told only in the
+log and to a request for that check alone, since the read-only port shows `/healthz` to everybody; only the agent's own
 socket tells it at once.
 """
 
@@ -89,7 +89,7 @@ class HealthHandlers:
 
 
 def liveness() -> Router:
-    """The server on `healthzBindAddress` and `healthzPort`, which kubeadm and systemd ask: without any proof of who."""
+    """The server on `healthzBindAddress` and `healthzPort`, which kubeadm and systemd ask: without authentication."""
     handlers = HealthHandlers(lambda: {PING: None}, checks=(PING,))
     router = Router()
     router.add(ANY_METHOD, "/healthz", handlers.root)

@@ -170,7 +170,7 @@ class BlockVolumes:
         self.folders.mounter.bind(device, at.mapped)
 
     def _unmap(self, at: BlockPaths) -> VolumeData | None:
-        """What to ask the driver to undo; None when there is nothing, or nobody can say what."""
+        """What to ask the driver to undo; None when there is nothing, or that is unknown."""
         self.folders.mounter.unmount(at.mapped)
         at.mapped.unlink(missing_ok=True)
         if not any(os.path.lexists(path) for path in (at.link, at.publish)):

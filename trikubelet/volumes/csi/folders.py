@@ -67,8 +67,8 @@ class Folders:
             log.warning("what a CSI driver refused could not be removed", path=str(at), error=str(error))
 
     async def load_or_clear(self, volume: str, target: Path) -> VolumeData | None:
-        """About a published volume. None when its driver need not be asked: it was never told of the volume, or nobody
-        can say which it is. Then what there is has been removed."""
+        """About a published volume. None when its driver need not be asked: it was never told of the volume, or
+        which volume it is is unknown. Then what there is has been removed."""
         return await self.do(volume, partial(self._load_or_clear, volume, target))
 
     async def may_be_unstaged(self, volume: str, at: Path) -> bool:

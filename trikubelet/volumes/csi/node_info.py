@@ -37,7 +37,7 @@ PAUSES: Final = (0.01, 0.05, 0.25)
 """Seconds between the attempts of one change: others write these objects too, and the newest version is changed."""
 AWAY_FIRST: Final = 0.5
 AWAY_LONGEST: Final = 30.0
-"""Seconds between attempts while nobody answers."""
+"""Seconds between attempts without an answer."""
 
 log = get_logger("node")
 

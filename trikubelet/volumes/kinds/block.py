@@ -1,6 +1,6 @@
 """Devices for pods, as the kubelet arranges them (kubelet: `MapBlockVolume`, `UnmapBlockVolume`).
 
-A pod's device is bound to a file named after the pod in the volume's map folder, which tells who uses the volume; a
+A pod's device is bound to a file named after the pod in the volume's map folder, which shows the users of the volume; a
 link in the pod's folder tells it the other way round. A loop device on top of the bound file keeps the device open:
 without it another device could get its name meanwhile, and the runtime would hand that to the pod.
 """

@@ -134,7 +134,7 @@ class EmptyDirKind(NodeKind):
 
     def _remove(self, path: Path) -> None:
         """Blocks. Only what is mounted in the place of the folder itself is ours to unmount. Ends early, by
-        trio.Cancelled, when who waits for the thread is cancelled."""
+        trio.Cancelled, when the caller is cancelled while it waits for the thread."""
         mounts = self._mounter.table().below(path)
         for mount in mounts:
             if mount.point != path or mount.kind not in _OWN:

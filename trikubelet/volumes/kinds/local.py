@@ -96,7 +96,7 @@ class LocalKind(NodeKind):
         try:
             await format_and_mount(spec.name, Path(source.path), at, fs_type, options)
         except VolumeError as error:
-            # Nobody is told that nothing is there before it is so.
+            # Absence is not reported before it is so.
             await self._unmount(spec.name, at)
             where = f"local: failed to mount device {source.path} at {at} (fstype: {fs_type})"
             kind = UncertainVolumeError if isinstance(error, UncertainVolumeError) else VolumeError
@@ -216,7 +216,7 @@ class LocalKind(NodeKind):
         return _Found(real, table.at(path) is not None, bool(others), real.stat().st_gid)
 
     async def _give(self, request: SetUpRequest, found: _Found) -> None:
-        """Give the files to the fsGroup, unless another pod has them. Before they are bound: so whoever finds them
+        """Give the files to the fsGroup, unless another pod has them. Before they are bound: so a pod that finds them
         bound needs not ask whether that was done."""
         spec, group = request.spec, request.group
         if group is None:

@@ -1,7 +1,7 @@
 """`nfs`: a share, mounted by the helper of the node, for pods and as a persistent volume (kubelet: `nfs.go`).
 
-A share that is away holds up who looks at it, and nobody can look away again. So nothing here looks at a folder where a
-share may be: whether it is mounted is read from the mount table, and it is unmounted without being asked.
+A share that is away blocks every call on it, and the call cannot be interrupted. So nothing here looks at a folder
+where a share may be: whether it is mounted is read from the mount table, and it is unmounted without being asked.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class NFSKind(NodeKind):
         try:
             await self._mount(spec.name, source, path, sorted(options))
         except VolumeError:
-            # Nobody is told that nothing is there before it is so.
+            # Absence is not reported before it is so.
             await self._clean_up(request.pod.metadata.uid, spec)
             raise
         return mounted

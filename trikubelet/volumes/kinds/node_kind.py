@@ -1,6 +1,6 @@
 """What kinds of volumes that the node has by itself have in common.
 
-Nobody attaches them, most need no staging, and what they show changes only by what is done with it.
+They are not attached, most need no staging, and what they show changes only by what is done with it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class PayloadFile:
     mode: int
     """Its permissions, whatever the umask is."""
     user: int | None = None
-    """Who owns it; None: the agent's user."""
+    """Its owner; None: the agent's user."""
 
 
 Payload = dict[str, PayloadFile]
