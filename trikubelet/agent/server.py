@@ -109,7 +109,7 @@ class AgentServer:
     async def _follow_addresses(self, certificate: CertificateManager) -> None:
         with self._agent.observer.changed.subscribe() as changes:
             async for _ in changes:
-                certificate.look_again()
+                certificate.check_soon()
 
     async def shutdown(self) -> None:
         """Let nobody in any more, and give those who are a moment."""

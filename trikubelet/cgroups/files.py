@@ -69,10 +69,12 @@ class GroupFiles:
         literal = self.literal(name).rstrip("/")
         folders = self.folders(name)
 
-        def look() -> list[str]:
+        def list_names() -> list[str]:
             return sorted({child for folder in folders for child in self.kernel.folders(folder)})
 
-        found = [self._naming.parse(f"{literal}/{child}") for child in await self.on_thread(name, "list groups", look)]
+        found = [
+            self._naming.parse(f"{literal}/{child}") for child in await self.on_thread(name, "list groups", list_names)
+        ]
         # With systemd there are scopes too, whose names only look like those of slices.
         return [child for child in found if child[:-1] == name]
 

@@ -37,7 +37,7 @@ class OrphanCgroups:
         self._slow: set[str] = set()
         """UIDs to be throttled."""
 
-    async def look(self) -> frozenset[str]:
+    async def find(self) -> frozenset[str]:
         """The UIDs of all pods with a group, of those that are known too; empty where there can be no orphan."""
         if not self._expected:
             return frozenset()

@@ -101,7 +101,7 @@ class Credentials:
         if self._plugin is not None:
             self._plugin.refuse(headers)
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         """A file is known to have changed: look at all of them now. Listeners are told if one has, or now is there."""
         if self._token_file is not None:
             self._token_file.expire()

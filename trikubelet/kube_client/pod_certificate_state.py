@@ -99,7 +99,7 @@ class Warned:
 
 
 @attrs.frozen
-class Look:
+class Advance:
     """What follows from what is known now."""
 
     state: State
@@ -123,19 +123,21 @@ def request_of(state: State) -> Requested | None:
             return None
 
 
-def look(state: State, now: datetime, *, request: PodCertificateRequest | None, gone: bool, jitter: timedelta) -> Look:
+def advance(
+    state: State, now: datetime, *, request: PodCertificateRequest | None, gone: bool, jitter: timedelta
+) -> Advance:
     """`request`: that of `request_of`, as far as it is known; `gone`: it is known not to be there any more."""
     match state:
         case Nothing():
-            return Look(state, ask=True)
+            return Advance(state, ask=True)
         case Refused():
-            return Look(state)
+            return Advance(state)
         case Requested():
             if request is not None:
-                return _decided(state, request, now, jitter) or Look(state)
+                return _decided(state, request, now, jitter) or Advance(state)
             if gone or now >= state.lost_at:
-                return Look(Nothing(), ask=True, lost=True)
-            return Look(state, wake_at=state.lost_at)
+                return Advance(Nothing(), ask=True, lost=True)
+            return Advance(state, wake_at=state.lost_at)
         case Issued():
             return _inspect_issued(state, now, request, gone, jitter)
 
@@ -150,9 +152,9 @@ def asked(state: State, request: PodCertificateRequest, key: bytes, now: datetim
 
 def _inspect_issued(
     state: Issued, now: datetime, request: PodCertificateRequest | None, gone: bool, jitter: timedelta
-) -> Look:
+) -> Advance:
     if now < state.renew_at:
-        return Look(state, wake_at=state.renew_at)
+        return Advance(state, wake_at=state.renew_at)
     if state.renewal is not None and request is not None:
         decided = _decided(state.renewal, request, now, jitter)
         if decided is not None:
@@ -164,7 +166,7 @@ def _inspect_issued(
     times = [] if state.told_overdue else [state.renew_at + OVERDUE_AFTER]
     times += [] if state.told_expired else [state.expires]
     times += [] if state.renewal is None or request is not None else [state.renewal.lost_at]
-    return Look(state, state.renewal is None, lost, warnings, min(times, default=None))
+    return Advance(state, state.renewal is None, lost, warnings, min(times, default=None))
 
 
 def _warned(state: Issued, now: datetime) -> tuple[Issued, tuple[Warned, ...]]:
@@ -179,7 +181,7 @@ def _warned(state: Issued, now: datetime) -> tuple[Issued, tuple[Warned, ...]]:
     return state, tuple(warnings)
 
 
-def _decided(requested: Requested, request: PodCertificateRequest, now: datetime, jitter: timedelta) -> Look | None:
+def _decided(requested: Requested, request: PodCertificateRequest, now: datetime, jitter: timedelta) -> Advance | None:
     """None while nothing is decided."""
     status, metadata = request.status, request.metadata
     for condition in status.conditions:
@@ -187,7 +189,7 @@ def _decided(requested: Requested, request: PodCertificateRequest, now: datetime
             renew_at = status.begin_refresh_at or status.not_after
             renew_at = NEVER if renew_at is None else max(renew_at + jitter, now + SHORTEST_USE)
             chain = cleaned_chain(status.certificate_chain)
-            return Look(Issued(requested.key, chain, renew_at, status.not_after or NEVER), wake_at=renew_at)
+            return Advance(Issued(requested.key, chain, renew_at, status.not_after or NEVER), wake_at=renew_at)
         if condition.type in (POD_CERTIFICATE_DENIED, POD_CERTIFICATE_FAILED):
             refused = Refused(condition.type, condition.reason, condition.message)
             verb = "was denied" if condition.type == POD_CERTIFICATE_DENIED else "failed"
@@ -195,7 +197,7 @@ def _decided(requested: Requested, request: PodCertificateRequest, now: datetime
                 f"PodCertificateRequest {metadata.namespace}/{metadata.name} {verb}, "
                 f"reason={go_quote(condition.reason)}, message={go_quote(condition.message)}"
             )
-            return Look(refused, warnings=(Warned(condition.type, text),))
+            return Advance(refused, warnings=(Warned(condition.type, text),))
     return None
 
 

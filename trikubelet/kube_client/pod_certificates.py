@@ -34,8 +34,8 @@ from trikubelet.kube_client.pod_certificate_state import (
     Nothing,
     Refused,
     State,
+    advance,
     asked,
-    look,
     request_of,
     word_for,
 )
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from trikubelet.clock import WallClock
     from trikubelet.kube_client.pod_certificate_keys import KeyAndProof
-    from trikubelet.kube_client.pod_certificate_state import Look
+    from trikubelet.kube_client.pod_certificate_state import Advance
     from trikubelet.kube_client.types import ApiClient
     from trikubelet.telemetry.events import EventRecorder
 
@@ -191,15 +191,15 @@ class PodCertificates:
                     log.warning("no certificate was requested", pod=kept.pod.metadata.name, error=problem)
                     await pauses.after_failure()
 
-    def _inspect(self, kept: _Kept) -> Look:
+    def _inspect(self, kept: _Kept) -> Advance:
         requested, request, gone = request_of(kept.state), None, False
         if requested is not None:
             request = self._store.get(requested.name, kept.pod.metadata.namespace)
             born = version_number(requested.version)
             gone = self._store.synced and 0 <= born <= version_number(self._store.resource_version) and request is None
-        return look(kept.state, self._clock.now(), request=request, gone=gone, jitter=self._jitter())
+        return advance(kept.state, self._clock.now(), request=request, gone=gone, jitter=self._jitter())
 
-    def _take(self, kept: _Kept, seen: Look) -> None:
+    def _take(self, kept: _Kept, seen: Advance) -> None:
         before, kept.state = kept.state, seen.state
         for warning in seen.warnings:
             self._recorder.pod_event(kept.pod, EventType.WARNING, warning.reason, warning.message)

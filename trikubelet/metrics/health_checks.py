@@ -29,7 +29,7 @@ class HealthChecks:
         self.counts: Counts = Counter()
         """By name and result."""
 
-    def look(self) -> Mapping[str, str | None]:
+    def check(self) -> Mapping[str, str | None]:
         """Ask all checks, count, and give what they say. For `/healthz`, too."""
         found = self._checks()
         for name, problem in found.items():

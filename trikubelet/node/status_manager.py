@@ -138,7 +138,7 @@ class NodeStatusManager:
         self._asked = 0
         self._done = 0
         self._told_change_at = -BETWEEN_CHANGES
-        self._look_until = 0.0
+        self._retry_facts_until = 0.0
         self._progress: Broadcast[None] = Broadcast()
         self._metadata_lock = trio.Lock()
 
@@ -217,7 +217,7 @@ class NodeStatusManager:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; started at once, whether or not the API server answers."""
-        self._look_until = trio.current_time() + LOOK_AT_MOST
+        self._retry_facts_until = trio.current_time() + LOOK_AT_MOST
         self._recorder.node_event(EventType.NORMAL, "Starting", "Starting kubelet.")
         self._store.subscribe(self._node_changed)
         reachability = self._heartbeat.health.changes.subscribe()
@@ -274,7 +274,7 @@ class NodeStatusManager:
 
     async def _until_changed(self, problems: tuple[str, ...]) -> None:
         """Return when a change is told, or `problems` are others: some of them go away without being told."""
-        while problems and trio.current_time() < self._look_until:
+        while problems and trio.current_time() < self._retry_facts_until:
             if self._facts().problems != problems:
                 return
             with trio.move_on_after(LOOK_WHILE_NOT_READY):
@@ -310,7 +310,7 @@ class NodeStatusManager:
             pauses.attempt()
             self.startup.attempt(self._clock.now())
             following = initial_node(self._settings, self._facts(), self._clock.now())
-            self._events.tell(following)
+            self._events.record(following)
             try:
                 self._learn(await self._create_or_correct(following.node))
             except ApiError as error:
@@ -362,7 +362,7 @@ class NodeStatusManager:
     async def _report_on(self, original: Node) -> None:
         facts = self._facts()
         following = next_node(original, facts, self._settings, self._clock.now())
-        self._events.tell(following)
+        self._events.record(following)
         changed = has_changed(original, following.node, self._accepted)
         if not changed and not self._reports.due():
             self.reported.send(original.status.volumes_in_use)
@@ -411,9 +411,9 @@ class NodeStatusManager:
             self.changed_soon()  # Somebody else wrote it: what we know better is put right.
 
     def _record(self, node: Node) -> None:
-        self._events.note_schedulable(node)
+        self._events.record_schedulable(node)
         if self._pod_cidrs is not None:
-            self._pod_cidrs.note(node.spec.pod_cidrs)
+            self._pod_cidrs.update(node.spec.pod_cidrs)
 
     def _reachability_changed(self, reachable: bool) -> None:
         if reachable:

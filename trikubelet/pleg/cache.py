@@ -114,7 +114,7 @@ class PodStatusCache:
         self._disown(uid)
         self._entries.pop(uid, None)
 
-    def note_complete_list(self, began_at: float) -> None:
+    def record_complete_list(self, began_at: float) -> None:
         """A list of all pods, begun at that time, is complete and its changes are being inspected."""
         self._listed_at = began_at
 

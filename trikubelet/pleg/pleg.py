@@ -22,7 +22,7 @@ import trio
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState
 from trikubelet.pleg.cache import PodStatusCache
-from trikubelet.pleg.exits import look_until
+from trikubelet.pleg.exits import poll_until
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
@@ -160,7 +160,7 @@ class Pleg:
             status = await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
             return states_of_status(status).get(container_id) is not ContainerState.RUNNING
 
-        await look_until(runs_no_more)
+        await poll_until(runs_no_more)
 
     @contextmanager
     def acting(self, uid: str) -> Iterator[Action]:

@@ -153,7 +153,7 @@ class Relist:
         for uid in sorted(changed):
             if self._pleg.cache.last_seen(uid) is None and uid in listed:
                 await self._inspected(uid)
-        self._pleg.cache.note_complete_list(began)
+        self._pleg.cache.record_complete_list(began)
         return missed
 
     def _observed(self, uid: str) -> ContainerStates | None:

@@ -164,14 +164,14 @@ class Worker:
         context, now = self._context, trio.current_time()
         context.counts.looks += 1
         newest = context.newest(self.spec.key.pod_uid)
-        seen = decisions.look_at(
+        seen = decisions.observe(
             self.spec,
             context.statuses.get_pod_status(self.spec.key.pod_uid),
             deleting=newest is not None and newest.metadata.deletion_timestamp is not None,
             now=context.clock.now(),
             agent_started=context.agent_started,
         )
-        verdict = decisions.look(self.spec, self._state, seen)
+        verdict = decisions.decide(self.spec, self._state, seen)
         self._askable = None
         match verdict.next:
             case Next.ASK:

@@ -31,7 +31,7 @@ class Abilities:
     container_resources: bool = True
     """Whether it reports the resources of containers; containerd 1.6 does not."""
 
-    def tell(self, reply: v1.StatusResponse) -> None:
+    def describe(self, reply: v1.StatusResponse) -> None:
         """Add to a reply what the runtime says of itself."""
         reply.runtime_handlers = [v1.RuntimeHandler(name, features) for name, features in self.handlers.items()]
         if self.supplemental_groups_policy:

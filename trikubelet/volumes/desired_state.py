@@ -92,7 +92,7 @@ class DesiredStateOfWorld:
         if record is not None:
             record.changed.send(None)
 
-    def note(self, pod: Pod) -> PodRecord:
+    def update_pod(self, pod: Pod) -> PodRecord:
         """The pod as it is now."""
         record = self._records.get(pod.metadata.uid)
         if record is None:

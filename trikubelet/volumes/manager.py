@@ -123,7 +123,7 @@ class VolumeManager:
         """As `PodVolumes.pod_changes`: only of pods without a call of `prepare` in progress."""
         self.in_use_changes: Broadcast[None] = Broadcast()
         """As `PodVolumes.in_use_changes`."""
-        self._told_in_use: tuple[str, ...] = ()
+        self._reported_in_use: tuple[str, ...] = ()
         self._resolve, self._to_resolve = trio.open_memory_channel[PodRecord](math.inf)
         self._started = trio.Event()
         self._compared = False
@@ -163,7 +163,7 @@ class VolumeManager:
             await self._started.wait()
             await self._removed(pod.metadata.uid)
             self._make_folders(pod)
-            record = self._desired.note(pod)
+            record = self._desired.update_pod(pod)
             record.waiting += 1
             try:
                 await self._make_ready(record)
@@ -176,9 +176,9 @@ class VolumeManager:
         """As `PodVolumes.refresh`."""
         if self._desired.get(pod.metadata.uid) is None:
             return
-        record = self._desired.note(pod)
+        record = self._desired.update_pod(pod)
         self._ask_refresh(record)
-        self._runner.look_at(record.unique_names)
+        self._runner.start_next(record.unique_names)
         old = trio.current_time() - record.resolved_at >= FRESH
         if old and not record.resolving and not record.waiting and asks_api_server(pod):
             record.resolving = True
@@ -312,7 +312,7 @@ class VolumeManager:
         """Raises VolumesNotReadyError at once for volumes of which it cannot be told what they are."""
         await self._desired.resolve(record)
         if self._desired.unattached(record):
-            self._note_use()
+            self._report_use()
         self._ask_refresh(record)
         await self._start(record)
         while self._desired.get(record.uid) is record:
@@ -326,7 +326,7 @@ class VolumeManager:
     async def _start(self, record: PodRecord) -> None:
         """Begin work on all of the pod's volumes: what is quickly done, in the caller's task."""
         quick = {name for volume, name in record.names.items() if self._is_quick(record, name)}
-        self._runner.look_at(record.unique_names - quick)
+        self._runner.start_next(record.unique_names - quick)
         for name in sorted(quick):
             await self._runner.do_now(name)
 
@@ -347,7 +347,7 @@ class VolumeManager:
                 await self._desired.resolve(record)
         finally:
             record.resolving = False
-        self._runner.look_at(record.unique_names)
+        self._runner.start_next(record.unique_names)
 
     async def _too_late(self, pod: Pod) -> VolumesNotReadyError:
         """The time is over: what is missing, and can it come?"""
@@ -376,7 +376,7 @@ class VolumeManager:
         names = left = self._actual.release(uid)
         self._desired.forget(uid)
         self._runner.cancel_useless(names)
-        self._runner.look_at(names)
+        self._runner.start_next(names)
         try:
             with trio.move_on_after(WAIT):
                 while left := self._left(names, uid):
@@ -385,8 +385,8 @@ class VolumeManager:
             self._releases.pop(uid, None)
             if not left:
                 self._actual.forget(uid, names)
-            if not names.isdisjoint(self._told_in_use):
-                self._note_use()
+            if not names.isdisjoint(self._reported_in_use):
+                self._report_use()
         if left:
             raise VolumeError("*", messages.still_mounted(left, self._actual.problems(left) or messages.TIMED_OUT))
 
@@ -401,16 +401,16 @@ class VolumeManager:
         except (OSError, ValueError) as error:
             raise VolumeError(inner_name, f"error cleaning subPath mounts: {error}") from error
 
-    def _note_use(self) -> None:
+    def _report_use(self) -> None:
         """Have the API server told which volumes are in use now, if that is news."""
         used = self.in_use()
-        if used is not None and used != self._told_in_use:
-            self._told_in_use = used
+        if used is not None and used != self._reported_in_use:
+            self._reported_in_use = used
             self.in_use_changes.send(None)
 
     def _operation_ended(self, operation: Operation, uids: frozenset[str]) -> None:
-        if operation.name in self._told_in_use:
-            self._note_use()
+        if operation.name in self._reported_in_use:
+            self._report_use()
         for uid in uids:
             if (release := self._releases.pop(uid, None)) is not None:
                 release.set()
@@ -438,8 +438,8 @@ class VolumeManager:
         if not self._compared and (attached is not None or not self._actual.has_inherited_staging):
             self._compared = True
             self._actual.compare(attached or {})
-            self._note_use()
-            self._runner.look_at(self._actual.names())
+            self._report_use()
+            self._runner.start_next(self._actual.names())
         elif attached is not None:
             self._actual.forget_detached(attached)
 

@@ -1,7 +1,7 @@
 """Starts the operations that are due, each as a task, and has them written down when they end.
 
 One task waits for the times that backoffs and renewals were set for. All else is started at once by the task that
-heard of it (`look_at`), and after each operation the volume is looked at again.
+learns of it (`start_next`), and so is what follows an operation.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Runner:
         async with trio.open_nursery() as nursery:
             self._running = True
             nursery.start_soon(self._keep_time)
-            self.look_at(self._actual.names())
+            self.start_next(self._actual.names())
             task_status.started()
             async for operation in self._begun:
                 nursery.start_soon(self._perform, operation)
 
-    def look_at(self, names: Iterable[str]) -> None:
+    def start_next(self, names: Iterable[str]) -> None:
         """Start what comes next for each of the volumes."""
         for name in names:
             operation = self._next(name)
@@ -95,13 +95,13 @@ class Runner:
             try:
                 await self._do(operation)
             finally:
-                self.look_at((name,))
+                self.start_next((name,))
 
     def try_again(self, names: Iterable[str]) -> None:
         """Something may have cured what failed."""
         names = tuple(names)
         self._actual.forgive(names)
-        self.look_at(names)
+        self.start_next(names)
 
     def cancel_useless(self, names: Iterable[str]) -> None:
         """End operations for pods that want them no more."""
@@ -129,7 +129,7 @@ class Runner:
         try:
             await self._do(operation)
         finally:
-            self.look_at((operation.name,))
+            self.start_next((operation.name,))
 
     async def _do(self, operation: Operation) -> None:
         outcome: Outcome = Failed(Certainty.UNCERTAIN, "it was cancelled", cancelled=True)
@@ -156,7 +156,7 @@ class Runner:
         while True:
             with trio.move_on_at(self._timers[0][0] if self._timers else math.inf):
                 await self._timer_changed.wait()
-            self.look_at(self._due())
+            self.start_next(self._due())
 
     def _due(self) -> list[str]:
         now, names = trio.current_time(), []

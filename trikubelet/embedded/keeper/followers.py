@@ -30,7 +30,7 @@ class _Follower:
 
     def feed(self, block: bytes) -> None:
         """Write as much as there is room for. Raises OSError when the reader has closed it."""
-        if self.skipped and not self.note_skipped():
+        if self.skipped and not self.announce_skipped():
             self.skipped += len(block)
             return
         try:
@@ -38,7 +38,7 @@ class _Follower:
         except BlockingIOError:
             self.skipped = len(block)
 
-    def note_skipped(self) -> bool:
+    def announce_skipped(self) -> bool:
         """Tell the client that something is missing. It is short, so the kernel takes it as a whole or not at all."""
         note = f"\r\n[trikubelet: {self.skipped} bytes of output left out: they were not read in time]\r\n"
         try:
@@ -92,7 +92,7 @@ class Followers:
     def _ready(self, stream: str, follower: _Follower, ready: int) -> None:
         try:
             gone = ready != event_loop.WRITE
-            if not gone and (not follower.skipped or follower.note_skipped()):
+            if not gone and (not follower.skipped or follower.announce_skipped()):
                 gone = self._closing
                 self._watch(stream, follower)
         except OSError:

@@ -290,7 +290,7 @@ class SpdySession:
         return Inbox(self._limits.stream_buffer, self._room)
 
     def _encode(self, frame: Frame) -> bytes:
-        self._activity.note()
+        self._activity.record()
         return self._encoder.encode(frame)
 
     def _forget_when_done(self, stream: SpdyStream) -> None:
@@ -314,7 +314,7 @@ class SpdySession:
 
     async def _read(self) -> str:
         while data := await self._transport.receive_some(_RECEIVE):
-            self._activity.note()
+            self._activity.record()
             self._decoder.feed(data)
             while (frame := self._decoder.next_frame()) is not None:
                 await self._handle(frame)

@@ -104,7 +104,7 @@ class WebSocket:
         if not data:
             self._end(CloseReason.ABNORMAL_CLOSURE, "the connection ended without a close frame")
             return
-        self.activity.note()
+        self.activity.record()
         self._wire.receive_data(bytes(data))
         self._events = self._wire.events()
 
@@ -174,7 +174,7 @@ class WebSocket:
         await trio.aclose_forcefully(self._transport)
 
     def _encode(self, event: Event) -> bytes:
-        self.activity.note()
+        self.activity.record()
         try:
             return self._wire.send(event)
         except LocalProtocolError as error:

@@ -60,7 +60,7 @@ class DeviceBook:
 
     # Plugins.
 
-    def remembered(self, resources: Iterable[str], grants: Mapping[str, Grants], now: float) -> None:
+    def restore(self, resources: Iterable[str], grants: Mapping[str, Grants], now: float) -> None:
         """What was known before the agent started: each resource has 0 devices until its plugin is there."""
         for name in resources:
             self._resources[name] = _Resource(listed=True, stopped_at=now)
@@ -72,7 +72,7 @@ class DeviceBook:
         known = self._resources.setdefault(resource, _Resource())
         known.stopped_at = None
 
-    def told(self, resource: str, devices: Iterable[PluginDevice]) -> frozenset[str]:
+    def receive(self, resource: str, devices: Iterable[PluginDevice]) -> frozenset[str]:
         """All devices of a resource, by its plugin. Returns the UIDs of pods that have a device whose health is another
         one now. Of two devices with the same id the later one counts."""
         known = self._resources.setdefault(resource, _Resource())

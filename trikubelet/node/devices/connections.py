@@ -98,7 +98,7 @@ class PluginConnections:
             self._take_over(_Plugin(number, endpoint))
             task_status.started()
             try:
-                await endpoint.listen(lambda devices: self._told(endpoint, devices))
+                await endpoint.listen(lambda devices: self._receive(endpoint, devices))
             except PluginError as error:
                 log.warning("device plugin ended", resource=resource, socket=str(socket), error=str(error))
             if self.get(resource) is endpoint:
@@ -116,6 +116,6 @@ class PluginConnections:
         log.info("device plugin connected", resource=resource, socket=str(plugin.endpoint.socket))
         self._manager.plugin_connected(resource)
 
-    def _told(self, endpoint: Endpoint, devices: Sequence[PluginDevice]) -> None:
+    def _receive(self, endpoint: Endpoint, devices: Sequence[PluginDevice]) -> None:
         if self.get(endpoint.resource) is endpoint:
-            self._manager.plugin_told(endpoint.resource, devices)
+            self._manager.plugin_listed(endpoint.resource, devices)

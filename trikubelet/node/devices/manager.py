@@ -296,8 +296,8 @@ class DeviceManager:
     def plugin_connected(self, resource: str) -> None:
         self._book.connected(resource)
 
-    def plugin_told(self, resource: str, devices: Sequence[PluginDevice]) -> None:
-        pods = self._book.told(resource, devices)
+    def plugin_listed(self, resource: str, devices: Sequence[PluginDevice]) -> None:
+        pods = self._book.receive(resource, devices)
         self._notify_if_changed()
         for uid in sorted(pods):
             self.health_changed.send(uid)
@@ -315,7 +315,7 @@ class DeviceManager:
         except CheckpointError as error:
             log.error("which containers have which devices is not known any more", error=str(error))
             return
-        self._book.remembered(remembered.resources, remembered.grants, trio.current_time())
+        self._book.restore(remembered.resources, remembered.grants, trio.current_time())
 
     def _text(self) -> str:
         return to_text(self._book.listed(), self._book.grants())

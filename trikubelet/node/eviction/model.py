@@ -99,7 +99,7 @@ class UsageError(Exception):
 class UsageSource(Protocol):
     """Measures (`measure.StatsUsageSource`)."""
 
-    async def look(self, limited: Sequence[Pod]) -> Measurement:
+    async def measure_node(self, limited: Sequence[Pod]) -> Measurement:
         """The node, and of these pods what they have on its disk: much cheaper than `measure`.
 
         Begun after the call: never what was found before it. Raises UsageError.
@@ -107,7 +107,7 @@ class UsageSource(Protocol):
         ...
 
     async def measure(self, pods: Sequence[Pod]) -> Measurement:
-        """The node and all that these pods use. As `look` otherwise."""
+        """The node and all that these pods use. As `measure_node` otherwise."""
         ...
 
     async def pod_memory(self, pod: Pod) -> PodMemoryUsage:

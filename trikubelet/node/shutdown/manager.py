@@ -169,7 +169,7 @@ class ShutdownManager:
                     await self._arrange(run, session, looked)
                     pause, told = RECONNECTS.first, ""
                     while True:
-                        await self._told(run, session, shutting_down=await session.next_change())
+                        await self._handle(run, session, shutting_down=await session.next_change())
             except LogindError as error:
                 looked.set()
                 if str(error) != told:
@@ -200,7 +200,7 @@ class ShutdownManager:
             self._begin(run)
         run.nursery.start_soon(self._lengthen_delay, session)
 
-    async def _told(self, run: _Run, session: LogindSession, *, shutting_down: bool) -> None:
+    async def _handle(self, run: _Run, session: LogindSession, *, shutting_down: bool) -> None:
         if shutting_down:
             self._begin(run)
         elif self.shutting_down:
