@@ -13,8 +13,7 @@ import trio
 
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.api.service_environment import service_variables
-from trikubelet.kube_client.lookups import look_up
-from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError, look_up
 from trikubelet.kube_client.tokens import BoundPod, TokenError, TokenKey
 from trikubelet.kube_client.types import SERVICE_ACCOUNTS
 

@@ -20,8 +20,7 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
-from trikubelet.kube_client.lookups import object_error
-from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError, object_error
 from trikubelet.kube_client.reflector import Reflector
 from trikubelet.kube_client.store import Store
 from trikubelet.kube_client.types import TRUST_BUNDLES

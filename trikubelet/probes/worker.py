@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from trikubelet.api import Pod, PodStatus
+from trikubelet.api import Pod
 from trikubelet.broadcast import Inbox
 from trikubelet.clock import WallClock
 from trikubelet.container.probe_results import ProbeResult
@@ -31,18 +31,14 @@ from trikubelet.probes.outbox import ProbeUpdates
 from trikubelet.probes.results import ProbeResultBook
 from trikubelet.probes.schedule import next_tick, tick_from
 from trikubelet.probes.types import ProbeKind, ProbeTarget, ProbeUpdate
+from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.container.model import ContainerID
     from trikubelet.probes.decisions import Verdict
+
 log = get_logger("probes")
-
-
-class Statuses(Protocol):
-    """The part of the status manager that a worker reads."""
-
-    def get_pod_status(self, uid: str) -> PodStatus | None: ...
 
 
 class Asks(Protocol):
@@ -68,7 +64,7 @@ class ProbeContext:
     """What all workers share."""
 
     prober: Asks
-    statuses: Statuses
+    statuses: StatusManager
     clock: WallClock
     newest: Callable[[str], Pod | None]
     """A pod as it is wanted now, by its UID."""

@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from trikubelet.linux.mounter import Mounter
     from trikubelet.telemetry.events import EventRecorder
     from trikubelet.telemetry.metrics import Histograms
+    from trikubelet.volumes.attaching import Attaching
     from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.kinds.protocol import Kinds
     from trikubelet.volumes.model import MountedVolume, VolumeUsage
-    from trikubelet.volumes.operations import Attaching
 
 WAIT: Final = 123.0
 """Seconds that a pod's sync waits for volumes to be there, or gone. Odd, so that it is recognised (kubelet:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 
 from trikubelet.api import ConfigMap, Secret
-from trikubelet.api.environment_references import config_map_names, secret_names
+from trikubelet.api.environment import config_map_names, secret_names
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.runtime.containers.env_file import MAX_ENV_FILE

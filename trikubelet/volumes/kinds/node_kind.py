@@ -53,6 +53,10 @@ class NodeKind:
     async def unstage(self, unique_name: str, spec: VolumeSpec) -> None:
         await trio.lowlevel.checkpoint()
 
+    async def staged_volumes(self) -> list[VolumeSpec]:
+        await trio.lowlevel.checkpoint()
+        return []
+
     async def usage(self, mounted: MountedVolume) -> VolumeUsage | None:
         await trio.lowlevel.checkpoint()
         return None

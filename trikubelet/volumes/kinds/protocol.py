@@ -75,6 +75,10 @@ class VolumeKind(Protocol):
         """What an earlier agent set up there; None when nothing is. Raises VolumeError when it cannot be told."""
         ...
 
+    async def staged_volumes(self) -> list[VolumeSpec]:
+        """What is staged by what the disk shows, also without any pod. Raises VolumeError, OSError and ValueError."""
+        ...
+
     async def usage(self, mounted: MountedVolume) -> VolumeUsage | None:
         """None when the kind cannot tell. Raises VolumeError."""
         ...
