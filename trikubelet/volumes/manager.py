@@ -1,8 +1,8 @@
 """The owner of pods' volumes: makes those that are wanted be there, and takes down those of pods that have ended.
 
 The story of a volume: a pod worker has `prepare` find out what the pod wants (`desired`, `desired_state`), which is
-written into the state of the volume (`actual_state`). From there on each volume goes its own way: `decisions` says what
-comes next, `runner` has `operations` do it and records the outcome, until there is nothing to do. When the pod has
+written into the state of the volume (`tracked_volumes`). From there on each volume goes its own way: `decisions` says
+what comes next, `runner` has `operations` do it and records the outcome, until there is nothing to do. When the pod has
 ended, `release` removes what it wanted, and the same decisions take down what it had. After a restart the actual state
 is read from the disk (`reconstruct`).
 
@@ -23,7 +23,6 @@ import trio
 
 from trikubelet.broadcast import Broadcast, follow
 from trikubelet.volumes import layout, messages
-from trikubelet.volumes.actual_state import ActualStateOfWorld
 from trikubelet.volumes.decisions import Action, Operation
 from trikubelet.volumes.desired import asks_api_server, wanted_names
 from trikubelet.volumes.desired_state import DesiredStateOfWorld, PodRecord
@@ -35,6 +34,7 @@ from trikubelet.volumes.runner import Runner
 from trikubelet.volumes.sources import EMPTY_DIR, HOST_PATH
 from trikubelet.volumes.stats import UsageRecords
 from trikubelet.volumes.subpath import bind_subpath, clean_subpaths
+from trikubelet.volumes.tracked_volumes import TrackedVolumes
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -107,10 +107,10 @@ class VolumeManager:
             rng=rng,
             clean_subpaths=self._clean_subpaths,
         )
-        self._actual = ActualStateOfWorld()
-        self._desired = DesiredStateOfWorld(self._actual, kinds, storage)
+        self._tracked = TrackedVolumes()
+        self._desired = DesiredStateOfWorld(self._tracked, kinds, storage)
         self._runner = Runner(
-            self._actual, operations, on_end=self._operation_ended, may_unstage=lambda: self._compared
+            self._tracked, operations, on_end=self._operation_ended, may_unstage=lambda: self._compared
         )
         self._usage = UsageRecords(self._measure, self._desired.all_mounted, period=usage_period, rng=rng)
         self.reconstructed = self.not_understood = 0
@@ -135,7 +135,7 @@ class VolumeManager:
         found = await reconstruct(self._root, self._kinds, self._disk)
         self.reconstructed = sum(bool(one.uid) for one in found)
         self.not_understood = sum(not one.understood for one in found)
-        self._actual.adopt(found)
+        self._tracked.adopt(found)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(follow, self._objects.changes.subscribe(), self._object_changed)
             nursery.start_soon(follow, self._credentials.changes(), self._credentials_changed)
@@ -192,7 +192,7 @@ class VolumeManager:
             folder = layout.pod_directory(self._root, uid)
         except ValueError:
             return  # `prepare` refused it
-        if self._desired.get(uid) is None and not self._actual.names_of(uid) and not folder.exists():
+        if self._desired.get(uid) is None and not self._tracked.names_of(uid) and not folder.exists():
             return
         if not self._containers_gone(uid):
             raise VolumeError("*", "expected that the pod's containers have ended: its volumes are not touched")
@@ -253,7 +253,7 @@ class VolumeManager:
 
     def in_use(self) -> tuple[str, ...] | None:
         """As `PodVolumes.in_use`."""
-        return self._actual.in_use() if self._compared else None
+        return self._tracked.in_use() if self._compared else None
 
     def reported_in_use(self, names: tuple[str, ...]) -> None:
         """As `PodVolumes.reported_in_use`."""
@@ -276,7 +276,7 @@ class VolumeManager:
 
     def count_by_plugin(self) -> tuple[Counter[str], Counter[str]]:
         """By plugin: volumes that are there for pods, and volumes that pods want."""
-        return self._actual.count_by_plugin()
+        return self._tracked.count_by_plugin()
 
     def usage_of_claims(self) -> Mapping[tuple[str, str], VolumeUsage]:
         """By namespace and name of the claim, as last measured for one of the pods that have it."""
@@ -298,7 +298,7 @@ class VolumeManager:
 
     def statistics(self) -> Mapping[str, int]:
         """What a debugger wants to see."""
-        return {**self._actual.statistics(), "pods": len(self._desired.all()), "removals": len(self._removals)}
+        return {**self._tracked.statistics(), "pods": len(self._desired.all()), "removals": len(self._removals)}
 
     def _make_folders(self, pod: Pod) -> None:
         try:
@@ -331,7 +331,7 @@ class VolumeManager:
             await self._runner.do_now(name)
 
     def _is_quick(self, record: PodRecord, name: str) -> bool:
-        volume = self._actual.get(name)
+        volume = self._tracked.get(name)
         wanted = None if volume is None else volume.wanted.get(record.uid)
         return wanted is not None and wanted.spec.plugin in _QUICK
 
@@ -373,7 +373,7 @@ class VolumeManager:
         """Raises VolumeError when something is still there after two minutes."""
         with trio.move_on_after(WAIT):
             await self._started.wait()
-        names = left = self._actual.release(uid)
+        names = left = self._tracked.release(uid)
         self._desired.forget(uid)
         self._runner.cancel_useless(names)
         self._runner.start_next(names)
@@ -384,14 +384,14 @@ class VolumeManager:
         finally:
             self._releases.pop(uid, None)
             if not left:
-                self._actual.forget(uid, names)
+                self._tracked.forget(uid, names)
             if not names.isdisjoint(self._reported_in_use):
                 self._report_use()
         if left:
-            raise VolumeError("*", messages.still_mounted(left, self._actual.problems(left) or messages.TIMED_OUT))
+            raise VolumeError("*", messages.still_mounted(left, self._tracked.problems(left) or messages.TIMED_OUT))
 
     def _left(self, names: Iterable[str], uid: str) -> frozenset[str]:
-        return frozenset(name for name in names if self._actual.is_left(name, uid, may_unstage=self._compared))
+        return frozenset(name for name in names if self._tracked.is_left(name, uid, may_unstage=self._compared))
 
     async def _clean_subpaths(self, uid: str, inner_name: str) -> None:
         try:
@@ -421,10 +421,10 @@ class VolumeManager:
                     self.pod_changes.send(uid)
 
     def _object_changed(self, key: tuple[str, str, str]) -> None:
-        self._show_again(self._actual.referrers(key))
+        self._show_again(self._tracked.referrers(key))
 
     def _credentials_changed(self, uid: str) -> None:
-        self._show_again(self._actual.with_credentials(uid))
+        self._show_again(self._tracked.with_credentials(uid))
 
     def _show_again(self, volumes: tuple[tuple[str, str], ...]) -> None:
         """What volumes show has changed: by the pod's UID and the unique name."""
@@ -435,13 +435,13 @@ class VolumeManager:
     def _attached_changed(self, _: None) -> None:
         """The node's status tells something else of attached volumes, or tells it for the first time."""
         attached = self._storage.attached()
-        if not self._compared and (attached is not None or not self._actual.has_inherited_staging):
+        if not self._compared and (attached is not None or not self._tracked.has_inherited_staging):
             self._compared = True
-            self._actual.compare(attached or {})
+            self._tracked.compare(attached or {})
             self._report_use()
-            self._runner.start_next(self._actual.names())
+            self._runner.start_next(self._tracked.names())
         elif attached is not None:
-            self._actual.forget_detached(attached)
+            self._tracked.forget_detached(attached)
 
     async def _measure(self, mounted: MountedVolume) -> VolumeUsage | None:
         return await self._kinds.find(mounted.spec).usage(mounted)

@@ -44,8 +44,9 @@ class TrackedVolume:
     """Why the last operation failed."""
 
 
-class ActualStateOfWorld:
-    """By unique names."""
+class TrackedVolumes:
+    """By unique names: of each volume what pods want of it (also in `DesiredStateOfWorld`, there by pod) and what there
+    is (kubelet: `ActualStateOfWorld`), since `next_step` decides from both."""
 
     def __init__(self) -> None:
         self._volumes: dict[str, TrackedVolume] = {}
