@@ -49,7 +49,7 @@ from trikubelet.kube_client.pod_certificate_state import (
     asked,
     cleaned_chain,
     request_of,
-    word_for,
+    state_label,
 )
 from trikubelet.kube_client.pod_certificates import PodCertificates
 from trikubelet.kube_client.types import POD_CERTIFICATE_REQUESTS
@@ -206,7 +206,7 @@ def test_whatever_happens_time_goes_on_and_no_two_requests_are_under_way(data: s
     ],
 )
 def test_the_words_for_metrics(state: State, after: timedelta, word: str) -> None:
-    assert word_for(state, NOW + after) == word
+    assert state_label(state, NOW + after) == word
 
 
 def test_a_chain_has_nothing_but_certificates() -> None:

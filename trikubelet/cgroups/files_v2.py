@@ -19,7 +19,7 @@ import trio
 
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.files import GroupFiles
-from trikubelet.cgroups.hierarchy import V2_ENABLED, V2_TELLING
+from trikubelet.cgroups.hierarchy import V2_ENABLED, V2_GROUP_CONTROLLERS
 from trikubelet.cgroups.settings import NO_LIMIT, NO_QUOTA, CgroupReading, CgroupSettings, shares_of_weight, v2_files
 from trikubelet.linux.inotify import Inotify, Mask
 
@@ -68,7 +68,7 @@ class V2Files(GroupFiles):
         return set(self.kernel.read(f"{folder}/cgroup.controllers").split())
 
     def _missing(self, folder: str) -> list[str]:
-        needed = V2_TELLING & self._controllers(self._root)
+        needed = V2_GROUP_CONTROLLERS & self._controllers(self._root)
         try:
             return sorted(needed - self._controllers(folder))
         except FileNotFoundError:

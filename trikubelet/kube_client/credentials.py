@@ -61,7 +61,7 @@ class Credentials:
         self._pem = _PemFiles(access)
         self._kubeconfig = access.file
         self._clock = clock
-        self._told_expired: KeyPair | None = None
+        self._logged_expired: KeyPair | None = None
         self._fixed = _fixed_header(access)
         self._token_file = _TokenFile(settings.token_file) if settings.token_file is not None else None
         self._plugin: _Plugin | None = None
@@ -142,9 +142,9 @@ class Credentials:
     def _warn_if_expired(self) -> None:
         """Once of each certificate. It stays in use: what has ended, the server decides, and another may come."""
         pair, expires = self._pem.pair, self._pem.expires
-        if pair is None or pair == self._told_expired or expires is None or self._clock.now() <= expires:
+        if pair is None or pair == self._logged_expired or expires is None or self._clock.now() <= expires:
             return
-        self._told_expired = pair
+        self._logged_expired = pair
         log.warning(
             "the client certificate has expired, so the API server will not know us (401 Unauthorized): "
             "put a new certificate with its key in its place, or give --bootstrap-kubeconfig to have one asked for",
@@ -178,7 +178,7 @@ def _asking(
         try:
             authority = _content(access.tls.authority) if plugin.provide_cluster_info else None
         except OSError as error:
-            problem = f"failed to load CA bundle for execProvider: {_os_words(error)}"
+            problem = f"failed to load CA bundle for execProvider: {_os_error_text(error)}"
             raise ExecPluginError(problem) from error
         answer = await run_exec_plugin(plugin, exec_info(plugin, access, authority, proxy_url), environment)
         if answer.pair is not None:
@@ -219,7 +219,7 @@ class _PemFiles:
             same = made_of == self._made_of
             context = self.context if same else client_context(*made_of, insecure=self._insecure)
         except (OSError, TlsError) as error:
-            self._complain(_os_words(error) if isinstance(error, OSError) else str(error))
+            self._complain(_os_error_text(error) if isinstance(error, OSError) else str(error))
             return False
         replaced = self.context is not None and not same
         self.context, self._made_of, self._signatures, self.plugged = context, made_of, signatures, plugged
@@ -292,7 +292,7 @@ class _TokenFile:
         try:
             text = (_content(self._path) or b"").decode().strip()
         except OSError as error:
-            raise _TokenFileError(f'failed to read token file "{self._path}": {_os_words(error)}') from error
+            raise _TokenFileError(f'failed to read token file "{self._path}": {_os_error_text(error)}') from error
         except UnicodeDecodeError:
             raise _TokenFileError(f'failed to read token file "{self._path}": expected text') from None
         if not text:
@@ -376,5 +376,5 @@ def _signature(part: bytes | Path | None) -> Signature | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _os_words(error: OSError) -> str:
+def _os_error_text(error: OSError) -> str:
     return f"open {error.filename}: {(error.strerror or str(error)).lower()}"

@@ -60,7 +60,7 @@ class Sighting:
 
 
 @attrs.frozen
-class Telling:
+class CorrelatedEvent:
     """What the API server should hold now: `event` under the name that it has."""
 
     key: Hashable
@@ -84,12 +84,12 @@ class EventCorrelator:
         self._allowances: Memory[_Allowance] = Memory(REMEMBERED)
         self._last_stamp = 0
 
-    def correlate(self, sighting: Sighting, now: float) -> Telling | None:
+    def correlate(self, sighting: Sighting, now: float) -> CorrelatedEvent | None:
         """What to tell after this sighting at `now` (seconds of a clock that only moves on); None: nothing."""
         key, message = self._combined(sighting, now)
         event = self._counted(key, sighting, message)
         allowance = self._allowances.get((_object(sighting.about), sighting.type), lambda: _Allowance(BURST, now))
-        return Telling(key, event) if allowance.takes(now) else None
+        return CorrelatedEvent(key, event) if allowance.takes(now) else None
 
     def _combined(self, sighting: Sighting, now: float) -> tuple[Hashable, str]:
         """The event that the sighting belongs to, and its message there."""

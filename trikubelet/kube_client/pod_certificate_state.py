@@ -66,8 +66,8 @@ class Issued:
     chain: bytes = attrs.field(repr=False)
     renew_at: datetime
     expires: datetime
-    told_overdue: bool = False
-    told_expired: bool = False
+    warned_overdue: bool = False
+    warned_expired: bool = False
     renewal: Requested | None = None
 
 
@@ -163,8 +163,8 @@ def _inspect_issued(
     if lost:
         state = attrs.evolve(state, renewal=None)
     state, warnings = _warned(state, now)
-    times = [] if state.told_overdue else [state.renew_at + OVERDUE_AFTER]
-    times += [] if state.told_expired else [state.expires]
+    times = [] if state.warned_overdue else [state.renew_at + OVERDUE_AFTER]
+    times += [] if state.warned_expired else [state.expires]
     times += [] if state.renewal is None or request is not None else [state.renewal.lost_at]
     return Advance(state, state.renewal is None, lost, warnings, min(times, default=None))
 
@@ -172,12 +172,12 @@ def _inspect_issued(
 def _warned(state: Issued, now: datetime) -> tuple[Issued, tuple[Warned, ...]]:
     """What is told of a certificate that should have been renewed: each once."""
     warnings = []
-    if now >= state.renew_at + OVERDUE_AFTER and not state.told_overdue:
+    if now >= state.renew_at + OVERDUE_AFTER and not state.warned_overdue:
         warnings.append(Warned("CertificateOverdueForRefresh", "PodCertificate refresh overdue"))
-        state = attrs.evolve(state, told_overdue=True)
-    if now >= state.expires and not state.told_expired:
+        state = attrs.evolve(state, warned_overdue=True)
+    if now >= state.expires and not state.warned_expired:
         warnings.append(Warned("CertificateExpired", "PodCertificate expired"))
-        state = attrs.evolve(state, told_expired=True)
+        state = attrs.evolve(state, warned_expired=True)
     return state, tuple(warnings)
 
 
@@ -216,7 +216,7 @@ def cleaned_chain(text: str) -> bytes:
     return chain
 
 
-def word_for(state: State, now: datetime) -> str:
+def state_label(state: State, now: datetime) -> str:
     """For metrics (`metricsState`)."""
     match state:
         case Refused():

@@ -37,7 +37,7 @@ from trikubelet.kube_client.pod_certificate_state import (
     advance,
     asked,
     request_of,
-    word_for,
+    state_label,
 )
 from trikubelet.kube_client.recovery import GrowingPauses
 from trikubelet.kube_client.reflector import Reflector
@@ -149,7 +149,7 @@ class PodCertificates:
         counts: dict[tuple[str, str], int] = {}
         now = self._clock.now()
         for kept in self._kept.values():
-            key = (kept.source.signer_name, word_for(kept.state, now))
+            key = (kept.source.signer_name, state_label(kept.state, now))
             counts[key] = counts.get(key, 0) + 1
         return counts
 
@@ -205,7 +205,7 @@ class PodCertificates:
             self._recorder.pod_event(kept.pod, EventType.WARNING, warning.reason, warning.message)
         if isinstance(seen.state, Refused) or (isinstance(seen.state, Issued) and _chain(before) != seen.state.chain):
             log.info(
-                "pod certificate decided", pod=kept.pod.metadata.name, state=word_for(kept.state, self._clock.now())
+                "pod certificate decided", pod=kept.pod.metadata.name, state=state_label(kept.state, self._clock.now())
             )
             kept.settled.set()
             self.changes.send(kept.pod.metadata.uid)

@@ -99,5 +99,5 @@ class RateLimiter:
         finally:
             self._waiting -= 1
         if wait >= _NOTICEABLE:
-            tell = log.info if wait >= _LONG else log.debug
-            tell("waited for the agent's own rate limit", request=request, seconds=round(wait, 2))
+            write = log.info if wait >= _LONG else log.debug
+            write("waited for the agent's own rate limit", request=request, seconds=round(wait, 2))

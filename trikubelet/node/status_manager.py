@@ -79,7 +79,7 @@ class ReportedMachine:
     """As they are now, `storage_problem` aside, to which the manager adds the CSINode's."""
     facts_changed: Broadcast[None] | None = None
     """Tells when it is time to look at them."""
-    tell_pod_cidr: Callable[[str], Awaitable[None]] | None = None
+    update_pod_cidr: Callable[[str], Awaitable[None]] | None = None
     """Tells the runtime the pods' networks; raises CRIError."""
     reset_extended: Callable[[], bool] = lambda: False
     """Whether what a node object that is there already says of devices is not about this machine."""
@@ -117,7 +117,7 @@ class NodeStatusManager:
         self._recorder = recorder
         self._events = StatusEvents(settings.name, recorder)
         self._reports = ReportClock(settings.report_period, rng)
-        self._pod_cidrs = None if machine.tell_pod_cidr is None else PodCIDRUpdater(machine.tell_pod_cidr)
+        self._pod_cidrs = None if machine.update_pod_cidr is None else PodCIDRUpdater(machine.update_pod_cidr)
         self.csi_node = CSINodeManager(client, settings.name, changed=self._changed)
         self.drivers = DriverEntries(self, self.csi_node, health=client.health)
         self._lease = LeaseController(
@@ -137,7 +137,7 @@ class NodeStatusManager:
         self._registered = trio.Event()
         self._asked = 0
         self._done = 0
-        self._told_change_at = -BETWEEN_CHANGES
+        self._change_reported_at = -BETWEEN_CHANGES
         self._retry_facts_until = 0.0
         self._progress: Broadcast[None] = Broadcast()
         self._metadata_lock = trio.Lock()
@@ -269,7 +269,7 @@ class NodeStatusManager:
             await self._until_changed(facts.problems)
             changed = True
         if changed and self._asked == self._done:
-            with trio.move_on_at(max(self._told_change_at + BETWEEN_CHANGES, trio.current_time() + SETTLE)):
+            with trio.move_on_at(max(self._change_reported_at + BETWEEN_CHANGES, trio.current_time() + SETTLE)):
                 await self._ask.receive()
 
     async def _until_changed(self, problems: tuple[str, ...]) -> None:
@@ -370,7 +370,7 @@ class NodeStatusManager:
         node = await self._patch(self._heartbeat, original, following.node)
         self._reports.reported(changed=changed)
         if changed:
-            self._told_change_at = trio.current_time()
+            self._change_reported_at = trio.current_time()
         self._accepted = Accepted(following.node.status, node.status)
         if is_ready(node.status.conditions) and not is_ready(original.status.conditions):
             log.info("the node is ready", node=self._settings.name)

@@ -82,7 +82,7 @@ class AgentView(SharedView, Protocol):
 def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> Router:
     """The routes. `clock` turns `sinceSeconds` into a time; `node` is the node's API with nothing switched off."""
     api = _LocalApi(view)
-    health = HealthHandlers(view.health, checks=None, tell_reasons=True)
+    health = HealthHandlers(view.health, checks=None, show_reasons=True)
     own = [
         Route(ANY_METHOD, "/healthz", health.root),
         Route(ANY_METHOD, "/healthz/{check}", health.check),

@@ -215,7 +215,7 @@ class PluginRegistrar:
                 pause = DIALS.after(pause)
         raise RegistrationError(
             f"RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {path}, "
-            f"err: {_words(refusal, INFO_SECONDS)}"
+            f"err: {_error_text(refusal, INFO_SECONDS)}"
         )
 
     async def _hand_over(self, socket: _Socket, plugin: Plugin) -> None:
@@ -244,7 +244,7 @@ class PluginRegistrar:
             await self._deregister(socket, plugin)
             raise RegistrationError(
                 f"RegisterPlugin error -- failed to send registration status at socket {socket.path}, "
-                f"err: {_words(error, NOTIFY_SECONDS)}"
+                f"err: {_error_text(error, NOTIFY_SECONDS)}"
             ) from error
         socket.registered = True
 
@@ -253,7 +253,10 @@ class PluginRegistrar:
             await self._notify(stub, RegistrationStatus(plugin_registered=False, error=problem))
         except (GRPCError, trio.TooSlowError) as error:
             log.warning(
-                "plugin not told of its refusal", socket=str(path), error=_words(error, NOTIFY_SECONDS), refusal=problem
+                "plugin not told of its refusal",
+                socket=str(path),
+                error=_error_text(error, NOTIFY_SECONDS),
+                refusal=problem,
             )
 
     async def _notify(self, stub: RegistrationStub, status: RegistrationStatus) -> None:
@@ -288,7 +291,7 @@ def _alike(one: Plugin, other: Plugin) -> bool:
     return (one.type, one.name) == (other.type, other.name)
 
 
-def _words(error: GRPCError | trio.TooSlowError | None, seconds: float) -> str:
+def _error_text(error: GRPCError | trio.TooSlowError | None, seconds: float) -> str:
     if isinstance(error, GRPCError):
         return f"{error.status.name}: {error.message or 'no reason given'}"
     return f"no answer within {seconds:g} s"

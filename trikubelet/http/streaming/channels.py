@@ -222,7 +222,7 @@ class Channels:
         self._end(reason)
         await self._websocket.cut(reason)
 
-    async def say_goodbye(self) -> None:
+    async def close_in_order(self) -> None:
         """Close in order, and wait for the peer's end, but not long."""
         for channel in self._channels.values():
             channel.discard_received()
@@ -253,5 +253,5 @@ async def open_channels(
                 nursery.start_soon(channels.run_reader)
                 nursery.start_soon(channels.run_idle_watch, idle_timeout)
                 yield channels
-                await channels.say_goodbye()
+                await channels.close_in_order()
                 nursery.cancel_scope.cancel()

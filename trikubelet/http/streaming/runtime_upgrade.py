@@ -123,7 +123,7 @@ async def dial(address: RuntimeAddress) -> trio.abc.Stream:
     except trio.TooSlowError:
         problem = f"no connection within {DIAL_TIMEOUT:g} seconds"
     except (OSError, trio.BrokenResourceError) as error:
-        problem = _words(error)
+        problem = _error_text(error)
     raise RuntimeStreamError(f"error dialing backend: {address.authority}: {problem}")
 
 
@@ -137,7 +137,7 @@ def _keep_alive(stream: trio.SocketStream) -> None:
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """What went wrong, for each address that was tried."""
     cause = error.__cause__
     tried = cause.exceptions if isinstance(cause, ExceptionGroup) else (cause or error,)

@@ -395,7 +395,7 @@ class SpdySession:
         self._outbox.fail(self.failure)
         await trio.aclose_forcefully(self._transport)
 
-    async def say_goodbye(self) -> None:
+    async def close_in_order(self) -> None:
         """Reset what is open, send GOAWAY, and wait for the peer's end, but not long."""
         self._closing = True
         with trio.move_on_after(_LINGER), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -429,7 +429,7 @@ async def open_spdy(
                 nursery.start_soon(session.run_writer)
                 nursery.start_soon(session.run_idle_watch)
                 yield session
-                await session.say_goodbye()
+                await session.close_in_order()
                 nursery.cancel_scope.cancel()
     finally:
         await trio.aclose_forcefully(transport)

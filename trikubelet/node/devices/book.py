@@ -1,7 +1,7 @@
 """What devices there are, and which containers have them (kubelet: `ManagerImpl`'s maps, `podDevices`). Without I/O or
 clock.
 
-A resource is *listed* once its plugin has told of its devices, or when it was so before the agent started. From then on
+A resource is *listed* once its plugin has listed its devices, or when it was so before the agent started. From then on
 it is the node's, until its plugin has been away for five minutes. A device is taken while a container has it, and while
 a plugin is asked to give it to one (a reservation).
 
@@ -34,10 +34,10 @@ class _Resource:
 
     listed: bool = False
     devices: dict[str, PluginDevice] = attrs.field(factory=dict)
-    """As the plugin told last. They stay when it ends: containers still have them."""
+    """As the plugin reported last. They stay when it ends: containers still have them."""
     healthy: set[str] = attrs.field(factory=set)
     """Their ids; none without a plugin."""
-    told: bool = False
+    reported: bool = False
     """`devices` comes from a plugin of this agent's time."""
     stopped_at: float | None = None
     """When the plugin ended, in seconds; None while there is one."""
@@ -68,7 +68,7 @@ class DeviceBook:
             self._grants[uid] = {name: dict(granted) for name, granted in containers.items()}
 
     def connected(self, resource: str) -> None:
-        """A plugin is there, the first or another one. What its predecessor told holds until it tells something."""
+        """A plugin is there, the first or another one. What its predecessor reported holds until it sends a list."""
         known = self._resources.setdefault(resource, _Resource())
         known.stopped_at = None
 
@@ -79,7 +79,7 @@ class DeviceBook:
         before = {device: self.is_healthy(resource, device) for device in self._granted(resource)}
         known.devices = {device.id: device for device in devices}
         known.healthy = {device.id for device in known.devices.values() if device.healthy}
-        known.listed, known.told, known.gone = True, True, False
+        known.listed, known.reported, known.gone = True, True, False
         changed = {device for device, healthy in before.items() if self.is_healthy(resource, device) != healthy}
         return self._owners(resource, changed)
 
@@ -214,10 +214,10 @@ class DeviceBook:
         return {resource: len(self._taken(resource)) for resource in sorted(resources)}
 
     def is_healthy(self, resource: str, device: str) -> bool:
-        """How a device does, as its plugin told last. One that its plugin tells of no more is not healthy. Before the
+        """How a device does, as its plugin reported last. One that its plugin lists no more is not healthy. Before the
         plugin has sent a list, all are."""
         known = self._resources.get(resource)
-        if known is None or not known.told:
+        if known is None or not known.reported:
             return True
         return device in known.devices and known.devices[device].healthy
 

@@ -182,7 +182,7 @@ class ThresholdNotifier:
         ]
         self._usage_notifier = usage_notifier
         self._stall_notifier = stall_notifier
-        self._told: set[Path] = set()
+        self._logged: set[Path] = set()
         self._setting = trio.CapacityLimiter(1)
         """A kernel that hangs in it takes no thread from others."""
         self._over = False
@@ -266,6 +266,6 @@ class ThresholdNotifier:
             notifier.close()
 
     def _log_once(self, path: Path, error: OSError) -> None:
-        if path not in self._told:
-            self._told.add(path)
+        if path not in self._logged:
+            self._logged.add(path)
             log.warning("the kernel cannot notify when memory becomes scarce here", path=str(path), problem=str(error))

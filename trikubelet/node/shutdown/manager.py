@@ -162,19 +162,19 @@ class ShutdownManager:
     # --- Logind ------------------------------------------------------------------------------------------------------
 
     async def _watch(self, run: _Run, looked: trio.Event) -> None:
-        pause, told = RECONNECTS.first, ""
+        pause, logged = RECONNECTS.first, ""
         while True:
             try:
                 async with self._logind.session() as session:
                     await self._arrange(run, session, looked)
-                    pause, told = RECONNECTS.first, ""
+                    pause, logged = RECONNECTS.first, ""
                     while True:
                         await self._handle(run, session, shutting_down=await session.next_change())
             except LogindError as error:
                 looked.set()
-                if str(error) != told:
+                if str(error) != logged:
                     log.warning("cannot watch for shutdowns of the machine, will try again", error=str(error))
-                told = str(error)
+                logged = str(error)
             await trio.sleep(pause)
             pause = RECONNECTS.after(pause)
 

@@ -40,12 +40,12 @@ class HealthHandlers:
         problems: Callable[[], Mapping[str, str | None]],
         *,
         checks: Collection[str] | None = NODE_CHECKS,
-        tell_reasons: bool = False,
+        show_reasons: bool = False,
         observe: Observe = lambda _name, _well: None,
     ) -> None:
         self._all_problems = problems
         self._checks = checks
-        self._tell_reasons = tell_reasons
+        self._show_reasons = show_reasons
         self._observe = observe
 
     async def root(self, request: Request) -> Response:
@@ -60,7 +60,7 @@ class HealthHandlers:
             self._observe(name, not problem)
             if problem:
                 failed[name] = problem
-                lines.append(f"[-]{name} failed: {problem if self._tell_reasons else 'reason withheld'}")
+                lines.append(f"[-]{name} failed: {problem if self._show_reasons else 'reason withheld'}")
             else:
                 lines.append(f"[+]{name} ok")
         if excluded:

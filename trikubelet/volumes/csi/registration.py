@@ -104,7 +104,7 @@ class CSIRegistration:
                 await self._entries.install(found)
         except (CSIError, TransientVolumeError, DriverEntryError) as error:
             await self.deregister(plugin)
-            raise PluginRefusedError(_words(error)) from error
+            raise PluginRefusedError(_error_text(error)) from error
 
     async def deregister(self, plugin: Plugin) -> None:
         """Nothing happens when a newer driver has taken its name. Cancelled, the cluster is told later."""
@@ -122,7 +122,7 @@ class CSIRegistration:
         try:
             await self._entries.update(await self._info(name))
         except (CSIError, TransientVolumeError, DriverEntryError) as error:
-            log.error("Failed to update CSIDriver", driver=name, error=_words(error))
+            log.error("Failed to update CSIDriver", driver=name, error=_error_text(error))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do so as often as CSIDriver objects ask for it, until cancelled. Started at once."""
@@ -181,5 +181,5 @@ class CSIRegistration:
         return version
 
 
-def _words(error: CSIError | TransientVolumeError | DriverEntryError) -> str:
+def _error_text(error: CSIError | TransientVolumeError | DriverEntryError) -> str:
     return error.problem if isinstance(error, TransientVolumeError) else str(error)

@@ -20,7 +20,7 @@ from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes import layout
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
-from trikubelet.volumes.kinds.node_kind import telling
+from trikubelet.volumes.kinds.node_kind import as_volume_error
 from trikubelet.volumes.kinds.programs import run_program
 
 LOSETUP: Final = "losetup"
@@ -55,7 +55,7 @@ class DeviceMapper:
 
     async def map(self, volume: str, device: Path, places: DeviceMap) -> str:
         """Returns the device's own path. Idempotent. Raises VolumeError; what was done until then is for `unmap`."""
-        with telling(volume, f"cannot map {device}"):
+        with as_volume_error(volume, f"cannot map {device}"):
             real = await self.disk.run_foreign(partial(_real_device, volume, device))
             await self.disk.run(partial(self._bind, real, places))
             loop = await self.disk.run(partial(self._loop_of, places.bound))
@@ -65,7 +65,7 @@ class DeviceMapper:
 
     async def unmap(self, volume: str, places: DeviceMap) -> None:
         """Idempotent. Raises VolumeError."""
-        with telling(volume, f"cannot unmap {places.bound}"):
+        with as_volume_error(volume, f"cannot unmap {places.bound}"):
             while (loop := await self.disk.run(partial(self._loop_of, places.bound))) is not None:
                 await self._losetup(volume, "-d", loop)
                 if await self.disk.run(partial(self._loop_of, places.bound)) == loop:
@@ -74,7 +74,7 @@ class DeviceMapper:
 
     async def remove(self, volume: str, folder: Path) -> None:
         """Remove a volume's map folder, which no pod uses. Idempotent. Raises VolumeError."""
-        with telling(volume, f"cannot remove {folder}"):
+        with as_volume_error(volume, f"cannot remove {folder}"):
             users = await self.disk.run(partial(_remove_unused, folder))
         if users:
             raise VolumeError(volume, f'the device "{folder}" is still referenced from other Pods [{" ".join(users)}]')

@@ -17,7 +17,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
-from trikubelet.volumes.kinds.node_kind import NodeKind, telling
+from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error
 from trikubelet.volumes.kinds.programs import run_program
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
 from trikubelet.volumes.removal import StillMountedError
@@ -58,7 +58,7 @@ class NFSKind(NodeKind):
         spec, path = request.spec, self.path(request.pod.metadata.uid, request.spec.inner_name)
         source, read_only = _source(spec)
         mounted = MountedVolume(spec, path, read_only=read_only)
-        with telling(spec.name, f"cannot make {path}"):
+        with as_volume_error(spec.name, f"cannot make {path}"):
             if not await self._disk.run(partial(self._make_folder, path)):
                 return mounted
         options = set(() if spec.persistent is None else mount_options(spec.persistent))
@@ -74,19 +74,19 @@ class NFSKind(NodeKind):
 
     async def tear_down(self, uid: str, inner_name: str, *, block: bool = False) -> None:
         path = self.path(uid, inner_name)
-        with telling(inner_name, f"cannot unmount {path}"):
+        with as_volume_error(inner_name, f"cannot unmount {path}"):
             mounts = await self._disk.run(lambda: self._mounter.table().below(path))
             for mount in mounts:
                 if mount.point != path:
                     raise StillMountedError(str(mount.point))
             for _ in mounts:
                 await self._unmount(inner_name, path)
-        with telling(inner_name, f"cannot remove {path}"):
+        with as_volume_error(inner_name, f"cannot remove {path}"):
             await self._disk.run(partial(_remove_folder, path))
 
     async def reconstruct(self, uid: str, inner_name: str, *, block: bool = False) -> VolumeSpec | None:
         path = self.path(uid, inner_name)
-        with telling(inner_name, f"cannot list {path.parent}"):
+        with as_volume_error(inner_name, f"cannot list {path.parent}"):
             if not await self._disk.run(partial(_is_listed, path)):
                 return None
         return VolumeSpec(inner_name, inner_name, self.plugin, Volume(inner_name, nfs=NFSVolumeSource()))

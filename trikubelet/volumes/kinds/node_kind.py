@@ -67,7 +67,7 @@ class NodeKind:
 
 
 @contextmanager
-def telling(volume: str, failed: str) -> Iterator[None]:
+def as_volume_error(volume: str, failed: str) -> Iterator[None]:
     """Turn OSError into the VolumeError `<failed>: <what the system said>`."""
     try:
         yield
