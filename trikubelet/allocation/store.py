@@ -1,4 +1,4 @@
-"""Allocations of pods in a file: what they were given (`allocated_pods_state`), and what the runtime was told of it.
+"""Allocations of pods in a file: what they were given (`allocated_pods_state`), and what of it the runtime was set to.
 
 The file is the kubelet's (`allocation/state`), so a node can be taken over in both directions:
 

@@ -1,6 +1,6 @@
 """The driver `cgroupfs` on cgroup v1: a folder in each hierarchy.
 
-Killing freezes the group first, so that nothing in it can fork while its processes are told to die; containers that are
+Killing freezes the group first, so that nothing in it can fork while its processes are killed; containers that are
 frozen by themselves, as paused ones are, are thawed with it, or they could not die. A process may be in the group in
 one hierarchy and not in the freezer's; the next round finds what it forked.
 

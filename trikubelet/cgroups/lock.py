@@ -23,10 +23,10 @@ FOLDER: Final = Path("/run/trikubelet")
 
 
 class RootInUseError(CgroupError):
-    """Another agent keeps its pods below this cgroup root. `pid` is its process, None where it cannot be told."""
+    """Another agent keeps its pods below this cgroup root. `pid` is its process, None where that is unknown."""
 
     def __init__(self, root: str, pid: int | None) -> None:
-        holder = "a process that cannot be told" if pid is None else f"process {pid}"
+        holder = "an unknown process" if pid is None else f"process {pid}"
         super().__init__(
             root,
             f"another agent keeps its pods there ({holder}), and each would end the other's: "

@@ -58,7 +58,7 @@ class OrphanCgroups:
             self._send.send_nowait(uid)
 
     def throttle(self, uid: str) -> bool:
-        """Leave a pod's group the smallest share of the processors. False: it was told before."""
+        """Leave a pod's group the smallest share of the processors. False: that was done before."""
         if uid in self._throttled:
             return False
         self._throttled.add(uid)

@@ -34,7 +34,7 @@ class _LeftOutError(Exception):
 
 
 class TarExtraction:
-    """One copy. Blocking: for a worker thread. `warn` is told of every entry that is left out, by name."""
+    """One copy. Blocking: for a worker thread. `warn` is called with the name of every entry that is left out."""
 
     def __init__(self, destination: Path, source: str, warn: Callable[[str], None]) -> None:
         """`source`: the name that every entry begins with, "." for none."""

@@ -1,4 +1,4 @@
-"""The agent's end of the keeper's socket: finds the keeper or starts one, asks it, and hears its events.
+"""The agent's end of the keeper's socket: finds the keeper or starts one, sends requests, and receives its events.
 
 `run` holds the connection for as long as the agent lives. If the keeper dies, whatever is being asked fails with
 KeeperLostError, a new keeper is started (it records the containers that died with the old one), and the listener is

@@ -5,8 +5,8 @@ rotated, a projected token, a new authority. A program is asked when what it sai
 
 No task runs for this. Everything is looked at when it is needed: tokens and, once a minute, the other files with each
 request (a node sends one every few seconds), all files before each new connection. That loses nothing, since nobody
-could use what changed in between. When certificates have changed, listeners are told that connections made before are
-to be left.
+could use what changed in between. When certificates have changed, listeners are called, since connections made before
+are to be left.
 
 What is worse than before is not taken: a file that is half written, or a certificate whose key has not come yet, leaves
 the last good one in use.
@@ -55,7 +55,7 @@ class Credentials:
     def __init__(
         self, access: ClusterAccess, *, clock: WallClock, environment: Mapping[str, str], proxy_url: str = ""
     ) -> None:
-        """`environment` is what a plugin is started with; `proxy_url` what it is told of the proxy."""
+        """`environment` is what a plugin is started with; `proxy_url` the proxy in its ExecCredential."""
         settings = access.credentials
         self._request = f"connect to {access.server}"
         self._pem = _PemFiles(access)
@@ -102,7 +102,8 @@ class Credentials:
             self._plugin.refuse(headers)
 
     def reload(self) -> None:
-        """A file is known to have changed: look at all of them now. Listeners are told if one has, or now is there."""
+        """A file is known to have changed: look at all of them now. Listeners are called if one has, or now is
+        there."""
         if self._token_file is not None:
             self._token_file.expire()
         context = self._pem.context
@@ -114,7 +115,7 @@ class Credentials:
     def on_change(self, listener: Callable[[], None]) -> None:
         """`listener` is called synchronously when connections must be made anew, and when the first can be made.
 
-        A task would be told too late: the request that found the change must not go out on an old connection.
+        A task would learn of it too late: the request that found the change must not go out on an old connection.
         """
         self._listeners.append(listener)
 
@@ -352,7 +353,7 @@ class _Plugin:
 
 
 def _expiry(pair: KeyPair) -> datetime | None:
-    """The first end in a chain of certificates; None when it cannot be told."""
+    """The first end in a chain of certificates; None when it is unknown."""
     from cryptography import x509
 
     try:

@@ -4,7 +4,7 @@ Four things can happen, and callers treat them differently: the server refused (
 the refusal), no answer came (`ApiUnreachable`: try again later, and a write may have happened), something else came
 than asked for (`ApiAnswerError`), and there was nothing to identify ourselves with (`CredentialsError`).
 
-A refusal is told in a `Status` object, with words that users of kubectl know. Proxies between agent and server refuse
+A refusal comes as a `Status` object, with words that users of kubectl know. Proxies between agent and server refuse
 too, in HTML or plain text.
 """
 

@@ -1,4 +1,4 @@
-"""What an API server is told of what happened: each thing once, with a count, and never too much of it.
+"""Which events an API server gets for what happened: each thing once, with a count, and never too many.
 
 A sighting goes through three stages, in the order and with the numbers of client-go's event correlator, so that users
 see the same events as of a kubelet. *Combining*: from the tenth different message about one object with one reason
@@ -149,7 +149,7 @@ class _Group:
 
 @attrs.define
 class _Allowance:
-    """How often an object may be told of: a bucket of tokens that fills slowly."""
+    """How many events an object may have: a bucket of tokens that fills slowly."""
 
     tokens: float
     filled: float

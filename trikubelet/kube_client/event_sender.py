@@ -1,6 +1,6 @@
 """Takes the agent's events to the API server, and keeps them while there is none.
 
-The recorder's listener is `offer`: it never waits. What is to be told after a sighting is decided there
+The recorder's listener is `offer`: it never waits. Which event follows a sighting is decided there
 (event_correlation.py) and put into a queue with one place for each event, so that an hour without an API server costs
 one request for each event, with the count and the times that it has by then. Four events are written at a time, each
 by one task alone: a write that is older never overtakes a newer one.
@@ -57,9 +57,9 @@ class SenderStatistics:
     """In the queue or being written."""
     written: int
     combined: int
-    """Sightings that were told together with a later one, since the event still waited."""
+    """Sightings that were sent together with a later one, since the event still waited."""
     limited: int
-    """Sightings of objects that were told of too often; only counted."""
+    """Sightings of objects with too many events; only counted."""
     dropped: int
     """Because the queue was full."""
     refused: int

@@ -60,7 +60,7 @@ class _Watched:
     scope: trio.CancelScope | None = None
     """Of the present watch, None when there is none."""
     final: bool = False
-    """The object is immutable: nothing more will be told."""
+    """The object is immutable: it does not change any more."""
     outdated: bool = False
     """Somebody may have had an answer, or none, that is older than what the present watch tells first."""
 
@@ -162,7 +162,7 @@ class ObjectWatches:
             read_before = trio.current_time() - self._idle_seconds
             for watched in self._watched.values():
                 unused = watched.read_at < read_before and not any(watched.users.values())
-                # One that was told nothing yet goes on: its request would have been for nothing.
+                # One without any answer yet goes on: its request would have been for nothing.
                 if unused and watched.store.synced:
                     self._end(watched)
 

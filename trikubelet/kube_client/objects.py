@@ -71,7 +71,7 @@ class ClusterObjects:
         return found.handler
 
     async def service_variables(self, pod: Pod) -> Mapping[str, str]:
-        """Static pods are told of the services that are known; they must start without an API server."""
+        """Static pods get the services that are known; they must start without an API server."""
         if pod.spec.enable_service_links is None:
             raise ObjectError("nil pod.spec.enableServiceLinks encountered, cannot construct envvars", "unavailable")
         if not is_static_pod(pod) and not await _synced_soon(self._services):

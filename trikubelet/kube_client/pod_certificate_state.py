@@ -170,7 +170,7 @@ def _inspect_issued(
 
 
 def _warned(state: Issued, now: datetime) -> tuple[Issued, tuple[Warned, ...]]:
-    """What is told of a certificate that should have been renewed: each once."""
+    """The warnings about a certificate that should have been renewed: each once."""
     warnings = []
     if now >= state.renew_at + OVERDUE_AFTER and not state.warned_overdue:
         warnings.append(Warned("CertificateOverdueForRefresh", "PodCertificate refresh overdue"))

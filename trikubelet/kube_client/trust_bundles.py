@@ -117,7 +117,7 @@ class TrustBundles:
         raise ObjectError("ClusterTrustBundle informer has not yet synced", "unavailable")
 
     async def _served(self) -> Resource[ClusterTrustBundle] | None:
-        """Which version the server has; None, with the problem noted, when none or when it cannot be told."""
+        """Which version the server has; None, with the problem noted, when none or when that is unknown."""
         for resource in VERSIONS:
             try:
                 await self._client.list(resource, limit=1, resource_version="0")

@@ -198,7 +198,7 @@ class WatchEvent(Generic[T]):
 
     @property
     def initial_events_end(self) -> bool:
-        """All objects that existed when the watch began have been told of."""
+        """All objects that existed when the watch began have been sent."""
         return self.type == "BOOKMARK" and self.object.metadata.annotations.get(INITIAL_EVENTS_END) == "true"
 
 

@@ -81,7 +81,7 @@ def kept(name: str, *, environ: Mapping[str, str] = os.environ) -> list[int]:
 
 
 def watchdog_period(environ: Mapping[str, str] = os.environ) -> float | None:
-    """Seconds within which the service manager wants to hear from this process, None when it does not ask."""
+    """Seconds within which the service manager expects a message of this process, None without a watchdog."""
     try:
         if int(environ.get("WATCHDOG_PID", os.getpid())) != os.getpid():
             return None

@@ -23,7 +23,7 @@ RETRY: Final = 10.0
 
 
 class PodCIDRUpdater:
-    """Remembers what the runtime was told."""
+    """Sends the networks to the runtime, each change once."""
 
     def __init__(self, apply: Callable[[str], Awaitable[None]]) -> None:
         """`apply` takes networks that are joined by commas, has a deadline, and raises CRIError."""

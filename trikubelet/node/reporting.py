@@ -54,7 +54,7 @@ class StatusEvents:
         self._unschedulable = False
 
     def record(self, following: NextNode) -> None:
-        """Record the events of a change that is about to be reported, and log what could not be told."""
+        """Record the events of a change that is about to be reported, and log what is unknown."""
         for event in following.events:
             subject = REBOOTED if event.reason == REBOOTED else _subject(event.reason)
             if self._recorded.get(subject) == event.reason:

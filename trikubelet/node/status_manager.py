@@ -182,7 +182,7 @@ class NodeStatusManager:
         self._changed.send(None)
 
     def report_soon(self) -> None:
-        """The same, and the API server is to be told without the pause between changes: somebody waits for it."""
+        """The same, and it is reported without the pause between changes: a caller waits for it."""
         self._asked += 1
         self._asked_for.send(None)
         self.changed_soon()
@@ -273,7 +273,7 @@ class NodeStatusManager:
                 await self._ask.receive()
 
     async def _until_changed(self, problems: tuple[str, ...]) -> None:
-        """Return when a change is told, or `problems` are others: some of them go away without being told."""
+        """Return when a change is signalled, or `problems` are others: some of them go away without a signal."""
         while problems and trio.current_time() < self._retry_facts_until:
             if self._facts().problems != problems:
                 return

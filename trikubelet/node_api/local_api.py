@@ -12,7 +12,7 @@
     GET  /statistics                       the tasks of the agent, and what its parts count
 
 Beside these it has every route of the node's API (node_api.py), with the same handlers. A client that may open the
-socket has to prove nothing, is told why a check fails, and finds nothing switched off. Errors are one line
+socket needs no authentication, gets the reason why a check fails, and finds nothing switched off. Errors are one line
 of text.
 """
 

@@ -1,6 +1,6 @@
 """Where the agent spends its time: what it is doing at each hundredth second of the processor that it uses.
 
-A profiler that is told of every call (cProfile) makes the agent twice as slow while it looks. Looking from another
+A profiler that is called for every call (cProfile) makes the agent twice as slow while it runs. Looking from another
 thread was tried: that thread gets its turn mostly when the agent waits, so waiting is what it sees. The kernel's timer
 for used processor time (`ITIMER_PROF`) interrupts the agent where it works, in its own thread, and does nothing while
 it waits.

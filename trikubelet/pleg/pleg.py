@@ -87,7 +87,7 @@ class Pleg:
         self._relied_on: set[str] = set()
         """Pods of which something was said that the inspection in flight will have seen, if it succeeds."""
         self._ends_in_flight: dict[str, set[str]] = {}
-        """Containers by pod whose end was heard of while the pod was inspected."""
+        """Containers by pod whose end was reported while the pod was inspected."""
         self._failed: set[str] = set()
         self._acting: dict[str, trio.Event] = {}
         """Pods that a worker acts on, with what is set when it is done."""
@@ -119,9 +119,9 @@ class Pleg:
         self._inspect_when_idle(uid)
 
     def container_ended(self, uid: str, container_id: str) -> None:
-        """A source heard of this end: look, unless an inspection has seen it or the one in flight will.
+        """A source reports this end: inspect, unless an inspection has seen it or the one in flight will.
 
-        No moment is told, since no death may be missed because two clocks differ. Never blocks, coalesces.
+        No time is given, since no death may be missed because two clocks differ. Never blocks, coalesces.
         """
         if uid in self._in_flight:
             self._ends_in_flight.setdefault(uid, set()).add(container_id)

@@ -56,7 +56,7 @@ class PlegSources:
         on_recovery: Callable[[], object],
         make_pidfds: Callable[[RuntimeClient, ExitTracker], PidfdWatchers] = PidfdWatchers,
     ) -> None:
-        """`on_end` hears of ends from the runtime, with status and sandbox id; `on_recovery` that it lists again.
+        """`on_end` is called at ends, with status and sandbox id; `on_recovery` when the runtime lists again.
 
         It makes all sources, so it takes what each of them needs.
         """

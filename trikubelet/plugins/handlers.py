@@ -28,7 +28,7 @@ class Plugin:
 
 
 class PluginRefusedError(Exception):
-    """A plugin cannot be used. The text is told to the plugin."""
+    """A plugin cannot be used. The text is sent to the plugin."""
 
 
 class PluginHandler(Protocol):

@@ -2,7 +2,7 @@
 
 The story of a plugin: its socket appears (`watcher.py`). It is asked what it is (GetInfo), the handler of its type is
 asked whether it will do (`validate`) and takes it into use (`register`), and the plugin is told so
-(NotifyRegistrationStatus). Whatever fails on that way is told to it too, where that is possible, and the whole is tried
+(NotifyRegistrationStatus). Every failure is reported to it too, where that is possible, and the whole is tried
 again, at first soon and then more and more seldom. When the socket goes the handler gives the plugin up (`deregister`).
 A socket that was made anew is one that went and one that came. Nothing is kept over a restart of the agent: the sockets
 are still there and register again.
@@ -237,7 +237,7 @@ class PluginRegistrar:
             raise PluginRefusedError(f"RegisterPlugin error -- plugin registration failed with err: {error}") from error
 
     async def _confirm(self, stub: RegistrationStub, socket: _Socket, plugin: Plugin) -> None:
-        """A plugin that cannot be told that it is used may do what it does when it is not: it is given up."""
+        """A plugin that does not take the confirmation may act as if it were not used: it is given up."""
         try:
             await self._notify(stub, RegistrationStatus(plugin_registered=True))
         except (GRPCError, trio.TooSlowError) as error:

@@ -112,7 +112,7 @@ class Worker:
                 if self._scope is scope:  # else the next task has begun
                     self._scope = None
                     if self._woken and not self.ended:
-                        self._inspect()  # at what it was told while it was being cancelled
+                        self._inspect()  # at changes that came while it was being cancelled
 
     async def _run(self) -> None:
         while not self.ended:

@@ -79,11 +79,11 @@ class PodVolumes(Protocol):
 
     @property
     def in_use_changes(self) -> Broadcast[None]:
-        """`in_use` has changed: pods wait until the API server is told."""
+        """`in_use` has changed: pods wait until the API server has that."""
         ...
 
     def reported_in_use(self, names: tuple[str, ...]) -> None:
-        """The API server has been told of these."""
+        """The API server has these."""
         ...
 
     @property

@@ -114,7 +114,7 @@ class VolumeManager:
         )
         self._usage = UsageRecords(self._measure, self._desired.all_mounted, period=usage_period, rng=rng)
         self.reconstructed = self.not_understood = 0
-        """Pods' volumes that an earlier agent left, and those of them of which it cannot be told what they are."""
+        """Pods' volumes that an earlier agent left, and the unknown ones among them."""
         self._releases: dict[str, trio.Event] = {}
         """By UID: the next change of a volume that a release waits for."""
         self._removals: dict[str, trio.Event] = {}
@@ -309,7 +309,7 @@ class VolumeManager:
             raise messages.not_ready((), (), (), [f"cannot make the pod's folders: {error}"]) from error
 
     async def _make_ready(self, record: PodRecord) -> None:
-        """Raises VolumesNotReadyError at once for volumes of which it cannot be told what they are."""
+        """Raises VolumesNotReadyError at once for unknown volumes."""
         await self._desired.resolve(record)
         if self._desired.unattached(record):
             self._report_use()

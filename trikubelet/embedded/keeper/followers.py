@@ -77,7 +77,7 @@ class Followers:
                     self._watch(stream, follower)
 
     def close(self) -> None:
-        """Nothing more comes: every client sees the end of its pipe, once it has heard what it missed."""
+        """Nothing more comes: every client sees the end of its pipe, once it has the notice of what it missed."""
         self._closing = True
         for stream, followers in self._by_stream.items():
             for follower in list(followers):

@@ -114,7 +114,7 @@ class Server:
             answer = handler(connection, message, descriptors)
         except RequestError as error:
             connection.fail(request, error.kind, str(error))
-        except Exception as error:  # noqa: BLE001 - the agent is told, and the containers live on
+        except Exception as error:  # noqa: BLE001 - the agent gets the error, and the containers live on
             traceback.print_exc(file=sys.stderr)
             sys.stderr.flush()
             connection.fail(request, "internal", f"{operation}: {type(error).__name__}: {error}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_BODY: Final = 10 * 1024
 """Bytes of a body that are read."""
 CONNECT_TIMEOUT: Final = 30.0
-"""Of Go's client, unless it is told otherwise."""
+"""Go's default."""
 _MOST_REDIRECTS: Final = 10
 _MOST_INTERIM_ANSWERS: Final = 5
 _HANDSHAKE_TIMEOUT: Final = 10.0

@@ -108,7 +108,7 @@ def _without_token(protocols: str) -> str:
 
 
 def backend_error(error: RuntimeStreamError) -> HTTPError:
-    """What a client is told when there is no answer of the runtime to pass on."""
+    """The answer to a client when there is none of the runtime to pass on."""
     log.warning("the runtime's streaming server failed", problem=str(error))
     return HTTPError(500, str(error))
 

@@ -104,7 +104,7 @@ class _Wires:
 
     protocol: str
     structured: bool
-    """The result is told as a `metav1.Status`."""
+    """The result is sent as a `metav1.Status`."""
     streams: Mapping[str, SpdyStream | Channel]
     ended: trio.Event
 

@@ -114,7 +114,7 @@ class RotationStatistics:
 class CertificateManager:
     """Has the current certificate of one purpose, and sees to it that there is one.
 
-    `client` gives, for one renewal, a client of the API server; it is told the pair to identify with, or None when
+    `client` gives, for one renewal, a client of the API server; it gets the pair to identify with, or None when
     there is no valid one yet. `wanted` gives the certificate's subject; None: not known yet, nothing is asked
     for. Call `check_soon` when it has changed. `initial` is a pair to begin with when the store has none,
     which is renewed at once. Making a manager reads the store; raises CertificateError when that has something of no

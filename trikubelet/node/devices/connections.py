@@ -44,7 +44,9 @@ class _Plugin:
 class PluginConnections:
     """Which plugin serves which resource.
 
-    Registrations come from calls that end with their answer, so a plugin's task lives in the nursery of `run`.
+    Registrations come from calls that end with their answer, and from two places (`server`: the gRPC service, and the
+    handler of `plugins_registry`, which another part runs), so a plugin's task lives in the nursery of `run`, kept
+    here.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class DeviceManager:
         changed: Broadcast[None] | None = None,
     ) -> None:
         """`folder`: for device plugins. `active`: UIDs of all pods that are wanted here and have not ended, those that
-        are held until their verdict among them. `sources_ready`: whether that is all of them. `changed` is told
+        are held until their verdict among them. `sources_ready`: whether that is all of them. `changed` is sent
         when `resources` are others."""
         self.metrics = DeviceMetrics()
         self._active = active

@@ -10,10 +10,10 @@ Two kinds, both awaited on Trio without a thread:
 
 Neither decides anything: a task may stall for many reasons. So a stall that finds the node well is followed by a pause.
 
-A stall is told as urgent data (EPOLLPRI), for which Trio cannot wait. But it can wait for an epoll descriptor that
+A stall is signalled as urgent data (EPOLLPRI), for which Trio cannot wait. But it can wait for an epoll descriptor that
 waits for it. The kernel forgets a stall as soon as anybody has looked, so the return of Trio's wait is the
 notification, and to ask the epoll descriptor then would find nothing. A stall that comes in the moment in which Trio
-begins to wait is lost; as long as tasks stall, another one is told two seconds later.
+begins to wait is lost; as long as tasks stall, another one comes two seconds later.
 """
 
 from __future__ import annotations

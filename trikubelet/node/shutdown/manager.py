@@ -57,7 +57,7 @@ FIRST_LOOK: Final = 5.0
 RECONNECTS: Final = Backoff(first=0.25, longest=10.0)
 """Between attempts to find logind again."""
 LOOKS_AT_DELAY: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds between looks whether logind waits as long as it was told to."""
+"""Seconds between checks whether logind waits as long as it is configured to."""
 LATE_TIMEOUT: Final = 2.0
 """Seconds for pods that were killed when the last group's time was over."""
 A_MOMENT: Final = 0.1

@@ -112,7 +112,7 @@ def verify_chain(shown: Sequence[bytes], bundle: Bundle, now: datetime) -> tuple
         raise AuthenticationError(f"expected at most {LONGEST_CHAIN} client certificates, got {len(shown)}")
     try:
         leaf, *others = (crypto.load_certificate(crypto.FILETYPE_ASN1, der) for der in shown)
-        # A store keeps the first time that it is told, so each verification has its own.
+        # A store keeps the first time that is set, so each verification has its own.
         store = crypto.X509Store()
         store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
         store.set_time(now)

@@ -26,7 +26,7 @@ ANONYMOUS: Final = User("system:anonymous", groups=(UNAUTHENTICATED,))
 
 @attrs.frozen
 class AuthenticationError(Exception):
-    """The request shows a credential that cannot be accepted. For the agent's log; clients are told nothing."""
+    """The request shows a credential that cannot be accepted. For the agent's log; clients do not get it."""
 
     message: str
 

@@ -1,4 +1,4 @@
-"""`/configz`, `/flagz` and `/statusz`: what the agent was told, and what it is (KEP-4827, KEP-4828)."""
+"""`/configz`, `/flagz` and `/statusz`: the agent's configuration, flags and version (KEP-4827, KEP-4828)."""
 
 from __future__ import annotations
 

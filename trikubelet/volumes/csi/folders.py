@@ -43,7 +43,7 @@ class Folders:
             raise VolumeError(volume, str(error)) from error
 
     async def write_down(self, volume: str, at: Path, data: VolumeData, *, inside: bool = False) -> None:
-        """Before a driver is told of the place. `inside`: the place is made too, not only the folder that it is in."""
+        """Before a driver gets the place. `inside`: the place is made too, not only the folder that it is in."""
 
         def work() -> None:
             vol_data.make_folder(at.parent)

@@ -88,7 +88,7 @@ class CSIKind:
         self._context = CallContext(node, drivers, storage, credentials)
         self._block = BlockVolumes(root, self._folders, self._context)
 
-    # What can be told of a volume without its driver
+    # What is known of a volume without its driver
 
     def refreshes(self, spec: VolumeSpec) -> bool:
         """Only for drivers that ask for it (`requiresRepublish`)."""

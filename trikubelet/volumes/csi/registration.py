@@ -3,7 +3,8 @@
 
 A driver that may be used is put among the `Drivers` at once, so that volumes that are on the node already can be served
 while the API server is away. Then it is asked what it calls this node, where in its topology the node is and how many
-volumes the node can take (NodeGetInfo), and the cluster is told (`volumes.csi.node_info`). Only then it is registered.
+volumes the node can take (NodeGetInfo), and the API server gets it (`volumes.csi.node_info`). Only then it is
+registered.
 
 Some drivers' limits change while they run: a CSIDriver object may ask to look again every few seconds.
 """
@@ -107,7 +108,7 @@ class CSIRegistration:
             raise PluginRefusedError(_error_text(error)) from error
 
     async def deregister(self, plugin: Plugin) -> None:
-        """Nothing happens when a newer driver has taken its name. Cancelled, the cluster is told later."""
+        """Nothing happens when a newer driver has taken its name. Cancelled, the API server gets it later."""
         if self._registered.get(plugin.name) != plugin:
             return
         del self._registered[plugin.name]
