@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.backoff import Backoff
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import Handler, Peer
 from trikubelet.http.server import HttpServer, HttpStatistics
@@ -45,9 +46,8 @@ HEALTH_LIMITS: Final = attrs.evolve(NODE_LIMITS, connections=100, header_size=16
 
 RETRY: Final = 5.0
 """Seconds between two tries for a port that is not worth ending for (kubelet: `wait.UntilWithContext`)."""
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
-"""Seconds without accepting after that failed, for the lack of descriptors mostly."""
+PAUSES: Final = Backoff(first=0.05, longest=1.0)
+"""Without accepting after that failed, for the lack of descriptors mostly."""
 
 _KEEPALIVE_IDLE: Final = 15
 _KEEPALIVE_PROBES: Final = 9
@@ -203,7 +203,7 @@ class _ServedPort:
             except OSError as error:
                 if not self._pause:
                     log.error("nobody is let in for now", port=self._port.name, error=error.strerror)
-                self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE)
+                self._pause = PAUSES.after(self._pause) if self._pause else PAUSES.first
                 await trio.sleep(self._pause)
             else:
                 self._pause = 0.0

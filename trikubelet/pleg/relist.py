@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.backoff import Backoff
 from trikubelet.pleg.lifecycle import ContainerStates, states_of_pod, states_of_status
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
@@ -31,6 +32,7 @@ log = get_logger("pleg")
 PERIOD_ALONE: Final = 1.0
 LONGEST_PERIOD: Final = 60.0
 """Seconds between lists, without and with a healthy event source."""
+_PERIODS: Final = Backoff(first=PERIOD_ALONE, longest=LONGEST_PERIOD)
 RELIST_TIMEOUT: Final = 120.0
 UNHEALTHY_AFTER: Final = 180.0
 """Seconds, as the kubelet's `relistThreshold`."""
@@ -132,7 +134,7 @@ class Relist:
             log.warning("relist failed", error=str(error) or f"no answer within {RELIST_TIMEOUT:.0f}s")
         else:
             quiet = self._events_healthy() and not missed
-            self._period = min(2 * self._period, LONGEST_PERIOD) if quiet else PERIOD_ALONE
+            self._period = _PERIODS.after(self._period) if quiet else PERIOD_ALONE
             if self._failed:
                 self._failed = False
                 self._on_recovery()
