@@ -5,7 +5,7 @@
     retry      pending resizes are checked, in order, each beside all others as allocated: granted ones are stored and
                synced, refused ones say so in a condition and wait for room, infeasible ones wait no more
     durable    the pod's worker waits until what was granted is on the disk, then makes the runtime follow
-    synced     it tells how far the runtime is: the condition of a resize in progress comes, gets an error, goes
+    synced     the runtime's progress is reported: the condition of a resize in progress comes, gets an error, goes
 
 All of it is called by the sync loop and the pods' workers, and none of it waits but `durable`. The kubelet has a timer;
 here whatever may make room tells `room_appeared`, and the sync loop comes back with `retry`.
@@ -98,7 +98,7 @@ class AllocationContext:
     sources_ready: Callable[[], bool]
     """Whether all pods of the node are known: before that there seems to be more room than there is."""
     node_changes: Sequence[Broadcast[Any]] = ()
-    """Each of them tells that the node may have got more room."""
+    """Each is sent when the node may have got more room."""
 
 
 class AllocationManager:

@@ -83,7 +83,7 @@ class CSINodeSpec(APIObject):
 
 @attrs.frozen(repr=False)
 class CSINode(KubernetesObject):
-    """What a node tells of its volume drivers (`storage.k8s.io/v1`); it has the node's name."""
+    """A node's volume drivers (`storage.k8s.io/v1`); it has the node's name."""
 
     api_version: str = "storage.k8s.io/v1"
     kind: str = "CSINode"
@@ -156,7 +156,7 @@ class BoundObjectReference(APIObject):
 
 @attrs.frozen(repr=False)
 class TokenRequestSpec(APIObject):
-    """For whom and how long; without `expiration_seconds` the API server chooses an hour."""
+    """The token's audiences and duration; without `expiration_seconds` the API server chooses an hour."""
 
     audiences: tuple[str, ...] = field(default=(), metadata=REQUIRED)
     expiration_seconds: int | None = field(default=None, metadata=REQUIRED)

@@ -189,7 +189,7 @@ class V2Files(GroupFiles):
 
 
 def _watch(folder: str, watches: contextlib.ExitStack) -> Inotify | None:
-    """What tells that the last process is gone; None where the group is gone, or the machine has no watch left."""
+    """What reports the end of the last process; None where the group is gone, or the machine has no watch left."""
     try:
         events = watches.enter_context(Inotify())
         events.watch(Path(folder) / "cgroup.events", Mask.MODIFY)

@@ -39,7 +39,7 @@ MANAGER: Final = Interface("org.freedesktop.systemd1", "/org/freedesktop/systemd
 JOB_WITHIN: Final = 30.0
 """Seconds for systemd to make or stop a slice."""
 _ABOUT_JOB: Final = 4
-"""Values that systemd tells of a job that has ended: its number and path, the unit, and how it ended."""
+"""Values of systemd's signal about a job that has ended: its number and path, the unit, and how it ended."""
 _DONE: Final = "done"
 _EXISTS: Final = "org.freedesktop.systemd1.UnitExists"
 _NOT_THERE: Final = "org.freedesktop.systemd1.NoSuchUnit"

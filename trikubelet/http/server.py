@@ -121,8 +121,8 @@ class HttpServer:
     ) -> None:
         """Serve connections to the Unix socket at `path` until cancelled or shut down; then the socket is removed.
 
-        A socket that nobody listens on any more is replaced. Raises `trikubelet.rpc.grpc.unix.SocketInUseError` when
-        somebody does, other `OSError`s when the path cannot be used.
+        A socket without a listener is replaced. Raises `trikubelet.rpc.grpc.unix.SocketInUseError` for one
+        with a listener, other `OSError`s when the path cannot be used.
         """
         listener = listen_unix(path, mode)
         async with trio.open_nursery() as connections:

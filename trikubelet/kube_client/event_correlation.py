@@ -3,9 +3,9 @@
 A sighting goes through three stages, in the order and with the numbers of client-go's event correlator, so that users
 see the same events as of a kubelet. *Combining*: from the tenth different message about one object with one reason
 within ten minutes on, the messages share one event, `(combined from similar events): …`. *Counting*: a sighting that
-differs from an earlier one in nothing but time and version raises that event's count. *Limiting*: a node tells of one
-object 25 times in a burst, afterwards once in five minutes; the rest is counted but not told, until a sighting that is
-told carries the count.
+differs from an earlier one in nothing but time and version raises that event's count. *Limiting*: a node reports one
+object 25 times in a burst, afterwards once in five minutes; the rest is counted but not sent, until a sighting that is
+sent carries the count.
 
 All of it happens when something is seen, not when it is sent. So what the API server holds at last does not depend on
 whether it could be reached meanwhile.

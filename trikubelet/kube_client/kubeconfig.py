@@ -53,7 +53,7 @@ class TlsSettings:
     server_name: str = ""
     """Expected in the certificate instead of the host of the URL."""
     insecure: bool = False
-    """Anybody may be the server."""
+    """The server's certificate is not verified."""
 
 
 @attrs.frozen

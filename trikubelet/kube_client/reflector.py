@@ -103,7 +103,7 @@ class Reflector(Generic[T]):
 
         Most have defaults, so nine arguments are no burden: a caller gives four or five.
 
-        `one_of_many` names a reflector of which a node has hundreds: one more or less is nothing to tell of.
+        `one_of_many` names a reflector of which a node has hundreds: one more or less is not logged.
         """
         self._client = client
         self._resource = resource

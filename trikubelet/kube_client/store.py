@@ -30,7 +30,7 @@ log = get_logger("cluster")
 
 
 class Store(Generic[T]):
-    """A copy of the objects that a watch tells of, as new as the watch is. Reading it never waits.
+    """A copy of the objects of a watch, as new as the watch is. Reading it never waits.
 
     There may be thousands of stores, of one object each.
     """

@@ -42,7 +42,7 @@ class TlsError(Exception):
 
 
 def client_context(authority: bytes | None, pair: KeyPair | None, *, insecure: bool = False) -> ssl.SSLContext:
-    """A context that trusts `authority` (None: what the system trusts), or anybody if `insecure`.
+    """A context that trusts `authority` (None: what the system trusts), or any server if `insecure`.
 
     Raises TlsError for PEM that is none, and for a key that belongs to another certificate.
     """

@@ -92,7 +92,7 @@ def watchdog_period(environ: Mapping[str, str] = os.environ) -> float | None:
 
 
 async def watchdog(healthy: Callable[[], bool] = lambda: True, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Tell the service manager twice a period that the agent lives, as long as `healthy` says so.
+    """Send the service manager a sign of life twice a period, as long as `healthy` is true.
 
     Runs on the agent's own loop: a loop that hangs is not reported alive. Returns at once when no watchdog is set; else
     runs until cancelled.

@@ -72,7 +72,7 @@ class FactSources:
     """May raise OSError; then what it said last counts on."""
     lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up
     changed: Broadcast[None] = attrs.field(factory=Broadcast)
-    """The owners of facts may tell of changes here."""
+    """Sent by the owners of facts when they change."""
 
 
 class NodeObserver:

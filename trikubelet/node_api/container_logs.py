@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = get_logger("logs")
 
 POLL: Final = 1.0
-"""Seconds between two looks when nothing tells of a change."""
+"""Seconds between two checks without events."""
 ROTATION_LINGER: Final = 0.05
 """Seconds for which a rotated file is still read: a runtime may finish writing to it after it made the new one."""
 

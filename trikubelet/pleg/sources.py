@@ -77,7 +77,7 @@ class PlegSources:
             task_status.started()
 
     def events_healthy(self) -> bool:
-        """Whether there is a source that tells of every end at once."""
+        """Whether there is a source that reports every end at once."""
         return any(problem is None for name, problem in self.health().items() if name != "relists")
 
     def health(self) -> Mapping[str, str | None]:

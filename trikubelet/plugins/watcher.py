@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FOLDER_MODE: Final = 0o755
 LOOK_SECONDS: Final = 10.0
-"""Between looks when nothing tells of changes."""
+"""Between checks without events."""
 MAX_DEPTH: Final = 8
 """Folders in folders; deeper ones are passed over."""
 

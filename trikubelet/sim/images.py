@@ -110,7 +110,7 @@ class ImageShelf:
     def protect(self, reference: str, username: str, password: str) -> None:
         """The registry gives the images of this repository to this user only, and to users named in earlier calls.
 
-        An image that is on the node stays usable: whom it is for is not the runtime's to know.
+        An image that is on the node stays usable: the runtime does not know its users.
         """
         self._accounts.setdefault(repository(normalize(reference)), set()).add((username, password))
 

@@ -163,7 +163,7 @@ class SimulatedNode:
     sim: SimulatedRuntime
     sources: dict[str, ScriptedSource]
     targets: SimulatedTargets
-    """Whom the agent's probes ask."""
+    """What the agent's probes ask."""
 
     def source(self, name: str = "file") -> ScriptedSource:
         return self.sources[name]
@@ -196,7 +196,7 @@ async def simulated_node(
     are removed by worker threads, which on a mock clock have to be done without. `registry` is what the pod workers
     drive. `admission` judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster.
     `change_options` gets the options and gives what the agent gets instead. `prepare` is called with the agent before
-    it runs. `logind` tells of shutdowns of the machine, where the configuration gives pods time for them.
+    it runs. `logind` reports shutdowns of the machine, where the configuration gives pods time for them.
     `connect_plugins`: how device plugins are reached by their sockets; without it no plugin is connected. With `usage`,
     which measures the node, it evicts pods. `cgroups` are those of its pods.
     """

@@ -189,7 +189,7 @@ class DesiredStateOfWorld:
         )
 
     async def _await_driver_object(self, driver: str) -> None:
-        """A driver's object tells whether its volumes are attached: give it a moment to be read."""
+        """Give a driver's object, which says whether its volumes are attached, a moment to be read."""
         try:
             await self._storage.csi_driver(driver)
         except ObjectError as error:

@@ -22,7 +22,7 @@ class VolumeSpec:
     plugin: str
     """For example `kubernetes.io/secret`."""
     volume: Volume | None = None
-    """As the pod has it. None when only the disk tells of the volume."""
+    """As the pod has it. None when the volume is known from the disk only."""
     persistent: PersistentVolume | None = None
     claim: PersistentVolumeClaim | None = None
     read_only: bool = False

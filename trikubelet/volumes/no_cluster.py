@@ -1,7 +1,7 @@
 """What volumes get from an agent without a cluster: the kubelet's errors in standalone mode.
 
 Volumes that need nothing of a cluster never ask. Static pods are checked before they come here, so most of these texts
-are for those who try.
+are for pods that try.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ async def reconstruct(root: Path, kinds: Kinds, disk: Disk) -> list[FoundVolume]
 
 
 def made_up_name(folder: VolumeFolder) -> str:
-    """For a volume that only its folder tells of."""
+    """For a volume that is known by its folder only."""
     return f"{folder.plugin}/{folder.uid}-{folder.inner_name}"
 
 

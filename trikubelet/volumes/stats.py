@@ -240,7 +240,7 @@ class _Walk:
         os.close(left.descriptor)
 
     def _count(self, folder: int) -> list[str]:
-        """Add what is in a folder, and tell which folders are."""
+        """Add what is in a folder; returns the folders in it."""
         folders = []
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -85,7 +85,7 @@ class Followers:
                     self._remove(stream, follower)
 
     def _watch(self, stream: str, follower: _Follower) -> None:
-        """Hear of its end and, while something is missing, of room for the line that says so."""
+        """Watch for its end and, while something is missing, for room for the line about that."""
         events = event_loop.WRITE if follower.skipped else _NOTHING_BUT_ITS_END
         self._loop.watch(follower.descriptor, lambda ready: self._ready(stream, follower, ready), events)
 

@@ -36,7 +36,8 @@ class Output:
         self._loop.watch(descriptor, lambda _events: self._ready(descriptor))
 
     def drain(self) -> None:
-        """Write what is still in the pipes, and close them: their writers are dead. Nobody follows any longer."""
+        """Write what is still in the pipes, and close them: their writers are dead, and no client follows any
+        longer."""
         for descriptor in list(self._streams):
             taken = 0
             while descriptor in self._streams and taken < _LARGEST_REST:

@@ -4,7 +4,7 @@ A probe sends the same request every few seconds and nearly always gets the same
 they were written once, and simple answers are read without h11.
 
 Small on purpose. There is no proxy, no cookie, no connection kept, no credential and no certificate check (the agent
-cannot know whom a pod's certificate is from), and whatever a server sends, no more than the first 10 KiB of a body are
+cannot know the issuer of a pod's certificate), and whatever a server sends, no more than the first 10 KiB of a body are
 read. Errors are worded as users know them from Go's client, since they end up in events and statuses.
 
 Go's client would speak HTTP/2 where an encrypted server offers it; this one does not offer to.

@@ -144,7 +144,7 @@ class Channels:
             self._channels[number] = Channel(self, number, self._room)
 
     async def send(self, number: int, data: bytes) -> None:
-        """Send one message on a channel; an empty one only tells that the channel is there."""
+        """Send one message on a channel; an empty one only opens the channel."""
         if self.protocol.base64:
             await self._websocket.send(chr(ord("0") + number) + b64encode(data).decode())
         else:

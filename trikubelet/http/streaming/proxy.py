@@ -44,7 +44,7 @@ TOKEN_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 """How a browser shows its bearer token: as one of the WebSocket protocols that it offers."""
 _NOT_FORWARDED: Final = frozenset(
     {
-        # Whom the client is has been decided here; the runtime must not see with what.
+        # The client was authenticated here; the runtime must not get its credentials.
         "authorization",
         "proxy-authorization",
         # About this connection, or a body: an upgrade has none.

@@ -5,7 +5,7 @@ Two kinds, both awaited on Trio without a thread:
 - *usage* (cgroup v1): an eventfd that is written to when a group's usage crosses a number of bytes, in either
   direction. That number follows the measurements, since inactive file pages are part of the usage, and not of
   what a threshold is about (kubelet: `memoryThresholdNotifier`, `kernelMemcgNotification`).
-- *stall* (pressure stall information): the kernel tells that tasks have waited for memory for longer than they should,
+- *stall* (pressure stall information): the kernel notifies when tasks have waited for memory for too long,
   whichever version cgroups are. The kubelet has nothing of the kind, and waits for its period on cgroup v2.
 
 Neither decides anything: a task may stall for many reasons. So a stall that finds the node well is followed by a pause.

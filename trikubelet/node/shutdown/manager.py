@@ -3,14 +3,14 @@
 One task watches logind, as long as the agent runs. The bus and logind may go away and come back, also in the middle of
 a shutdown: then the watcher finds logind again and asks it anew how things are. It holds one inhibitor all the time,
 and lets go of it only for a newer one, or when the pods have ended. The shutdown itself is another task, which needs
-nobody but the pods: what happens to the bus does not concern it.
+only the pods: what happens to the bus does not concern it.
 
 Logind refuses new inhibitors once a shutdown has begun. An agent that is started in the middle of one has the inhibitor
 of the one before it where the service manager has kept that; in any case it ends the pods, in what is left of their
 time.
 
 Unlike the kubelet, which has no inhibitor at all when logind cannot be made to wait as long as is asked for, this has
-one then, and says how long the pods have. And a shutdown that is called off while pods end spares those whose turn has
+one then, and logs how long the pods have. And a shutdown that is called off while pods end spares those whose turn has
 not come.
 """
 

@@ -1,4 +1,4 @@
-"""Client certificates: does this chain lead to one of our authorities, and whom does it name?
+"""Client certificates: does this chain lead to one of our authorities, and which user does it name?
 
 TLS only made sure that the client has the key; the chain is judged here, with every request, since the authorities may
 change during a connection. OpenSSL builds the chain. What Go's verifier demands beyond that is checked on the result:
@@ -142,7 +142,7 @@ def _authorities(bundle: Bundle) -> tuple[crypto.X509, ...]:
 
 
 def user_of(certificate: x509.Certificate) -> User | None:
-    """Whom a verified certificate names: the last common name; its organizations are the groups.
+    """The user that a verified certificate names: the last common name; its organizations are the groups.
 
     None without a common name. Raises AuthenticationError for a UID that is none.
     """

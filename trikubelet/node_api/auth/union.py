@@ -2,7 +2,7 @@
 
 Facts from `k8s.io/apiserver`: `authenticatorfactory/delegating.go`, `request/union`, `group` and `request/anonymous`.
 An authenticator answers with a user, with None when the request shows nothing of its kind, or with an error. All are
-asked until one knows the user: a good token helps although the certificate is bad. Nobody in particular is only who
+asked until one knows the user: a good token helps although the certificate is bad. A request is anonymous only if it
 showed nothing at all: a bad credential is never anonymous.
 """
 

@@ -83,7 +83,7 @@ class Drivers:
     @asynccontextmanager
     async def client(self, name: str, *, volume: str = "") -> AsyncIterator[NodeClient]:
         """The driver's Node service, connected with the first call. Raises TransientVolumeError when no such driver
-        has registered; `volume` is whom the error is about."""
+        has registered; `volume` is the one that the error is about."""
         driver = self._drivers.get(name)
         if driver is None:
             what = f"driver name {name} not found in the list of registered CSI drivers"

@@ -205,7 +205,7 @@ class DriverEntries:
         await self.update(driver)
 
     async def update(self, driver: DriverOnNode) -> None:
-        """Tell what the driver says now, in the CSINode only. Raises DriverEntryError."""
+        """Write what the driver reports now, to the CSINode only. Raises DriverEntryError."""
         await self._when_answered(
             lambda: self._csi_node.change(lambda csi_node: with_driver(csi_node, driver)),
             "error updating CSINode object with CSI driver node info",

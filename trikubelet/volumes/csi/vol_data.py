@@ -30,7 +30,7 @@ EPHEMERAL: Final = "Ephemeral"
 
 
 class VolumeDataError(Exception):
-    """There is a file, but it does not tell what it should."""
+    """There is a file, but without what it should have."""
 
 
 @attrs.frozen

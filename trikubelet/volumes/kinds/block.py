@@ -47,7 +47,7 @@ class DeviceMap:
 
 @attrs.frozen
 class DeviceMapper:
-    """Arranges them. `sysfs` is where the kernel tells of its loop devices."""
+    """Arranges them. `sysfs` is where the kernel lists its loop devices."""
 
     mounter: Mounter
     disk: Disk

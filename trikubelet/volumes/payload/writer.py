@@ -156,7 +156,7 @@ def _give(descriptor: int, user: int, path: Path) -> None:
     except PermissionError:
         if os.geteuid() == 0:
             raise
-        # Without root, containers run as the agent's own user, whom it belongs to already.
+        # Without root, containers run as the agent's own user, which owns it already.
         log.warning("no permission to give a file to the pod's user", path=str(path), user=user)
 
 
