@@ -115,8 +115,8 @@ class VolumeManager:
         self._usage = UsageRecords(self._measure, self._desired.all_mounted, period=usage_period, rng=rng)
         self.reconstructed = self.not_understood = 0
         """Pods' volumes that an earlier agent left, and the unknown ones among them."""
-        self._releases: dict[str, trio.Event] = {}
-        """By UID: the next change of a volume that a release waits for."""
+        self._releases: dict[str, Broadcast[None]] = {}
+        """By UID, while a release waits: changes of the pod's volumes."""
         self._removals: dict[str, trio.Event] = {}
         """By UID: the end of a release."""
         self.pod_changes: Broadcast[str] = Broadcast()
@@ -377,12 +377,13 @@ class VolumeManager:
         self._desired.forget(uid)
         self._runner.cancel_useless(names)
         self._runner.start_next(names)
+        changes = self._releases[uid] = Broadcast()
         try:
             with trio.move_on_after(WAIT):
                 while left := self._left(names, uid):
-                    await self._releases.setdefault(uid, trio.Event()).wait()
+                    await changes.wait()
         finally:
-            self._releases.pop(uid, None)
+            del self._releases[uid]
             if not left:
                 self._tracked.forget(uid, names)
             if not names.isdisjoint(self._reported_in_use):
@@ -412,8 +413,8 @@ class VolumeManager:
         if operation.name in self._reported_in_use:
             self._report_use()
         for uid in uids:
-            if (release := self._releases.pop(uid, None)) is not None:
-                release.set()
+            if (release := self._releases.get(uid)) is not None:
+                release.send(None)
             record = self._desired.get(uid)
             if record is not None:
                 record.changed.send(None)
