@@ -33,6 +33,7 @@ from trikubelet.agent.resources import ResourceParts
 from trikubelet.agent.runtime import disk_garbage_collectors, pleg_sources, runtime_manager
 from trikubelet.agent.shutdown import AgentNode, drain, node_shutdown
 from trikubelet.agent.sources import source_mux
+from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.node.observer import FactSources, NodeObserver
 from trikubelet.pleg.exits import ExitTracker
@@ -72,8 +73,8 @@ if TYPE_CHECKING:
 
 log = get_logger("agent")
 
-CONNECT_RETRY: Final = 1.0
-CONNECT_RETRY_LONGEST: Final = 10.0
+CONNECTING: Final = Backoff(first=1.0, longest=10.0)
+"""Between two attempts to reach the runtime."""
 REPORT_WITHOUT_RUNTIME: Final = 10.0
 """Seconds that a node's reports wait at the start for its runtime."""
 
@@ -212,7 +213,7 @@ class Agent:
 
     async def _connect(self) -> None:
         """Wait until the runtime answers."""
-        pause = CONNECT_RETRY
+        pause = CONNECTING.first
         while True:
             try:
                 version = await self.runtime.connect()
@@ -224,7 +225,7 @@ class Agent:
                     retry_in=pause,
                 )
                 await trio.sleep(pause)
-                pause = min(2 * pause, CONNECT_RETRY_LONGEST)
+                pause = CONNECTING.after(pause)
             else:
                 self.runtime_version = version
                 log.info("runtime", name=version.runtime_name, version=version.runtime_version)

@@ -86,7 +86,7 @@ class ClusterParts:
             ReportedMachine(
                 facts=observer.facts,
                 facts_changed=observer.changed,
-                tell_pod_cidr=runtime.update_runtime_config,
+                update_pod_cidr=runtime.update_runtime_config,
                 reset_extended=reset_extended,
             ),
             settings,

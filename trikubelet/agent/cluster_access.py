@@ -90,5 +90,5 @@ def _access(options: AgentOptions, cluster: ClusterOptions, clock: WallClock) ->
     except OSError as error:
         text = f"cannot use {cluster.kubeconfig}, or keep certificates in {cluster.cert_dir}: {error}"
         raise ClusterAccessError(text) from error
-    identity.on_change(access.look_again)
+    identity.on_change(access.reload)
     return access, identity

@@ -69,7 +69,7 @@ class AgentEviction:
             async for uid in measured:
                 pod, usage = agent.pods.pod_by_uid(uid), await volumes.usage(uid)
                 if pod is not None and overfills(pod, {one: usage[one].used for one in usage}):
-                    manager.look_soon()
+                    manager.measure_soon()
 
     def _make_manager(self, agent: Agent) -> EvictionManager:
         from trikubelet.config.eviction_thresholds import eviction_config

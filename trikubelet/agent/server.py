@@ -109,7 +109,7 @@ class AgentServer:
     async def _follow_addresses(self, certificate: CertificateManager) -> None:
         with self._agent.observer.changed.subscribe() as changes:
             async for _ in changes:
-                certificate.look_again()
+                certificate.check_soon()
 
     async def shutdown(self) -> None:
         """Accept no more connections, and give the open ones SHUTDOWN_GRACE seconds."""

@@ -165,7 +165,7 @@ def build_options(
         raise CommandError(f"the configuration cannot be used: {_count(len(error.problems), 'problem')}") from None
     configuration = _fit_to_user(loaded, root_dir)
     if config_file is None and config_dir is None and "failSwapOn" not in loaded.explicit:
-        # Who tries the agent at their desk has swap; a node's configuration says how it wants it.
+        # A desktop machine has swap; a node's configuration says how it wants it.
         configuration = attrs.evolve(configuration, fail_swap_on=False)
     node, node_warnings = node_options(node_ips, node_labels, taints, cloud_provider, report_kubernetes_version)
     return AgentOptions(

@@ -120,7 +120,7 @@ class CertificateAndKey:
 
 
 class PodCredentials(Protocol):
-    """What pods prove who they are with."""
+    """Credentials of pods."""
 
     async def token(self, pod: Pod, audiences: tuple[str, ...], seconds: int | None) -> Token:
         """A token for a pod; the valid one when it cannot be renewed."""

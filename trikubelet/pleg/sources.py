@@ -57,8 +57,7 @@ class PlegSources:
         recovered: Broadcast[None],
         make_pidfds: Callable[[RuntimeClient, ExitTracker], PidfdWatchers] = PidfdWatchers,
     ) -> None:
-        """`on_end` takes ends that the runtime tells of, with status and sandbox id; `recovered` is told that it lists
-        again.
+        """`on_end` is called at ends, with status and sandbox id; `recovered` is sent on when the runtime lists again.
 
         It makes all sources, so it takes what each of them needs.
         """
@@ -79,7 +78,7 @@ class PlegSources:
             task_status.started()
 
     def events_healthy(self) -> bool:
-        """Whether there is a source that tells of every end at once."""
+        """Whether there is a source that reports every end at once."""
         return any(problem is None for name, problem in self.health().items() if name != "relists")
 
     def health(self) -> Mapping[str, str | None]:

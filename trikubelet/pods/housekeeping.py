@@ -217,7 +217,7 @@ class Housekeeping:
         self._inspected = self._known()
         directories = frozenset(await self._volumes.pod_uids())
         running = await self._runtime.get_pods() if self._may_hold_unknown_pods(directories) else ()
-        return NodeContents(tuple(running), directories, await self._cgroups.look())
+        return NodeContents(tuple(running), directories, await self._cgroups.find())
 
     def _may_hold_unknown_pods(self, directories: Iterable[str]) -> bool:
         if not self._cache.is_complete:

@@ -92,7 +92,7 @@ class Digest:
         self.restarts = 0
         self._hash = hashlib.sha256()
 
-    def note(self, change: Change) -> None:
+    def record(self, change: Change) -> None:
         container = change.container
         name, exit_code = "", 0
         if container is not None:
@@ -118,7 +118,7 @@ class ProgrammedLife:
         install(self.sim)
         self.watch = Watch(self.sim.machine)
         self.digest = Digest()
-        self.sim.machine.observers.append(self.digest.note)
+        self.sim.machine.observers.append(self.digest.record)
         self.sources = {name: ScriptedSource(name) for name in ("file", "api")}
         self.pods_run = 0
         self.endings: dict[str, int] = {}

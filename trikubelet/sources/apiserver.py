@@ -41,10 +41,10 @@ class ApiServerSource:
         """Send the pods whenever they change, until cancelled. `started` is called at once, not after the first set."""
         task_status.started()
         await self._pods.wait_synced()
-        while True:
-            changed = self._pods.changed()
-            await send(tuple(self._pods.values()))
-            await changed.wait()
+        with self._pods.changes.subscribe() as changes:
+            while True:
+                await send(tuple(self._pods.values()))
+                await changes.receive()
 
     def _report(self, undecodable: Undecodable, kept: Pod | None) -> None:
         metadata = undecodable.metadata

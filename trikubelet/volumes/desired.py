@@ -73,7 +73,7 @@ class Wanted:
 
     @property
     def exclusive(self) -> bool:
-        """No other pod may have it. With more access modes nobody knows which one is meant."""
+        """No other pod may have it. With more access modes it is unclear which one is meant."""
         persistent = self.spec.persistent
         return persistent is not None and persistent.spec.access_modes == (READ_WRITE_ONCE_POD,)
 

@@ -49,7 +49,7 @@ class PodVolumes(Protocol):
         ...
 
     async def remove(self, uid: str) -> None:
-        """The same for a pod that only the disk tells of."""
+        """The same for a pod that is known from the disk only."""
         ...
 
     async def pod_uids(self) -> set[str]:

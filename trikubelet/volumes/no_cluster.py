@@ -1,7 +1,7 @@
-"""What volumes are told by an agent without a cluster: the kubelet's errors in standalone mode.
+"""What volumes get from an agent without a cluster: the kubelet's errors in standalone mode.
 
 Volumes that need nothing of a cluster never ask. Static pods are checked before they come here, so most of these texts
-are for those who try.
+are for pods that try.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class NoClusterStorage:
         return None
 
     def attached(self) -> Mapping[str, str] | None:
-        """Nobody attaches anything, and that is known."""
+        """Nothing is attached, and that is known."""
         return {}
 
     async def node(self) -> Node:
@@ -104,7 +104,7 @@ class NoClusterStorage:
 
 
 class NoClusterCredentials:
-    """`PodCredentials` where nobody gives any."""
+    """`PodCredentials` without any."""
 
     async def token(self, pod: Pod, audiences: tuple[str, ...], seconds: int | None) -> Token:
         _refuse("cannot use TokenManager when kubelet is in standalone mode")

@@ -31,7 +31,7 @@ STARVED_RESOURCE: Final = "starved_resource"
 """Annotations of the event."""
 
 _COUNTED: Final = frozenset({INODES, PIDS})
-"""Resources whose amounts are told as plain numbers."""
+"""Resources whose amounts are written as plain numbers."""
 
 
 def eviction_message(

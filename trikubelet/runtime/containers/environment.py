@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from trikubelet.api import ConfigMap, Secret
-from trikubelet.api.environment_references import config_map_names, secret_names
+from trikubelet.api.environment import config_map_names, secret_names
 from trikubelet.container.downward import Addresses, field_value, resource_value
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.container.expansion import expand_known
