@@ -27,6 +27,7 @@ HELLO = {
     "cgroup_v2": False,
     "cgroup_v1": [],
     "devices_confined": False,
+    "seccomp": True,
     "problems": [],
 }
 LISTING: dict[str, Any] = {"containers": [], "sandboxes": []}

@@ -9,7 +9,7 @@ JSON and lies in the container's record, so that it starts after a restart of th
     mounts: source, target, readonly, recursive_readonly, propagation (private, rslave, rshared)
     devices: path, kind (c, b), major, minor, mode, rule
     user: uid, gid (or null), name, groups, strict      bounding, ambient: capability masks
-    privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj
+    privileged, no_new_privs, seccomp (program, flags; or null), masked_paths, readonly_paths, oom_score_adj
     pid_namespace (container, pod, node, target), pid_target, cgroup_namespace, cgroup_parent, resources
 """
 
@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import betterproto
 
+from trikubelet.embedded.confinement import ConfinementError, refuse_labels, seccomp_filter
 from trikubelet.embedded.host_devices import all_host_devices, host_device
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.rpc.cri import v1
-from trikubelet.rpc.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
 
 if TYPE_CHECKING:
     from trikubelet.embedded.images.model import StoredImage
@@ -97,8 +97,8 @@ def container_spec(context: SpecContext, config: v1.ContainerConfig, image: Stor
         "user": _user(security, image),
         "privileged": privileged,
         "no_new_privs": security.no_new_privs,
-        "masked_paths": [] if privileged else list(security.masked_paths or MASKED_PATHS),
-        "readonly_paths": [] if privileged else list(security.readonly_paths or READONLY_PATHS),
+        "masked_paths": [] if privileged else list(security.masked_paths),
+        "readonly_paths": [] if privileged else list(security.readonly_paths),
         "oom_score_adj": config.linux.resources.oom_score_adj,  # said even of 0: the keeper has the agent's
         "pid_namespace": _PID_NAMESPACES[security.namespace_options.pid],
         "pid_target": security.namespace_options.target_id,
@@ -108,14 +108,19 @@ def container_spec(context: SpecContext, config: v1.ContainerConfig, image: Stor
     }
     try:
         wanted = security.capabilities
-        spec["bounding"] = capabilities.bounding_set(
-            wanted.add_capabilities,
+        spec["ambient"] = capabilities.mask(wanted.add_ambient_capabilities)
+        bounding = capabilities.bounding_set(
+            [*wanted.add_capabilities, *wanted.add_ambient_capabilities],
             wanted.drop_capabilities,
             privileged=privileged,
             devices_confined=abilities.devices_confined,
         )
-        spec["ambient"] = capabilities.mask(wanted.add_ambient_capabilities)
-    except capabilities.UnknownCapabilityError as error:
+        if spec["ambient"] & ~bounding:
+            raise SpecError("capabilities: what is to be ambient cannot be dropped")
+        spec["bounding"] = bounding
+        refuse_labels(security)
+        spec["seccomp"] = seccomp_filter(security, bounding, abilities)
+    except (capabilities.UnknownCapabilityError, ConfinementError) as error:
         raise SpecError(str(error)) from None
     return spec
 
@@ -165,10 +170,6 @@ def signal_number(text: str) -> int:
 
 
 def _refuse_unsupported(config: v1.ContainerConfig, image: StoredImage, abilities: KeeperAbilities) -> None:
-    security = config.linux.security_context
-    for kind, profile in (("seccomp", security.seccomp), ("AppArmor", security.apparmor)):
-        if profile.profile_type == v1.SecurityProfileProfileType.Localhost:
-            raise SpecError(f"{kind} profile {profile.localhost_ref!r}: the embedded runtime has no {kind} support")
     if config.cdi_devices:
         raise SpecError("CDI devices: the embedded runtime does not support them")
     if not abilities.isolated:

@@ -84,6 +84,8 @@ class KeeperAbilities:
     cgroup_v2: bool
     cgroup_v1: tuple[str, ...]
     devices_confined: bool
+    seccomp: bool
+    """Whether it can load filters: the kernel has them, and the keeper is not of before it could."""
     problems: tuple[str, ...]
 
     @property
@@ -100,6 +102,7 @@ class KeeperAbilities:
             cgroup_v2=hello["cgroup_v2"],
             cgroup_v1=tuple(hello["cgroup_v1"]),
             devices_confined=hello["devices_confined"],
+            seccomp=hello.get("seccomp", False),
             problems=tuple(hello["problems"]),
         )
 

@@ -92,7 +92,7 @@ def test_flags() -> None:
     ("document", "problem"),
     [
         ("[", "not JSON"),
-        ("[]", "the profile: expected an object, got []"),
+        ("[]", r"the profile: expected an object, got \[\]"),
         ({"defaultAction": "ALLOW"}, "defaultAction: expected one of SCMP_ACT_ALLOW, "),
         ({"defaultAction": "SCMP_ACT_NOTIFY"}, "no agent to notify"),
         ({"listenerPath": "/run/x"}, "no agent to notify"),
