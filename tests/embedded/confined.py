@@ -45,6 +45,12 @@ for line in open("/proc/self/status"):
         answers[key] = value.strip()
 print(json.dumps(answers))
 """
+WRITER = """
+try() { ("$@") 2>/dev/null && echo done || echo refused; }
+try mkdir $1/new; try touch $1/file; try rm -r $2/../logs; try ln -s x $1/link; try mv $1/denying.json $2/moved
+try touch $2/file; try mkdir $2/folder; try mv $2/file $2/folder/; try rm -r $2/folder
+try sh -c ": > /dev/null"
+"""
 DENYING = {
     "defaultAction": "SCMP_ACT_ALLOW",
     "syscalls": [{"names": ["mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 99}],
@@ -85,6 +91,15 @@ async def main(folder: Path) -> None:
         container = await node.launch(sandbox, ["sleep", "1000"], security=security)
         outcome["exec"] = json.loads((await node.exec(container, probe())).stdout)
         await node.stop(container, 0)
+        shared = folder / "shared"
+        shared.mkdir()
+        ended = await node.run(
+            sandbox,
+            ["sh", "-c", WRITER, "sh", str(folder), str(shared)],
+            security=v1.LinuxContainerSecurityContext(readonly_rootfs=True),
+            mounts=[v1.Mount(host_path=str(shared), container_path=str(shared))],
+        )
+        outcome["read-only root"] = ended.out.split()
         await node.remove_everything()
         await node.runtime.shutdown()
     print("outcome=" + json.dumps(outcome))

@@ -28,6 +28,7 @@ HELLO = {
     "cgroup_v1": [],
     "devices_confined": False,
     "seccomp": True,
+    "landlock": 0,
     "problems": [],
 }
 LISTING: dict[str, Any] = {"containers": [], "sandboxes": []}

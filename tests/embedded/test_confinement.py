@@ -59,6 +59,8 @@ async def test_containers_and_their_commands_are_confined_as_asked(mode: str, tm
     assert_answers(found["exec"], {**REFUSED, "Seccomp": "2", "NoNewPrivs": implied})
     assert_answers(found["default, no new privileges"], {**REFUSED, "Seccomp": "2", "NoNewPrivs": "1"})
     assert_answers(found["localhost"], {**free, "mkdirat": 99, "Seccomp": "2", "NoNewPrivs": implied})
+    if plain:
+        assert found["read-only root"] == ["refused"] * 5 + ["done"] * 5
     assert mounts_with(str(tmp_path)) == []
 
 

@@ -25,6 +25,7 @@ ROOT = KeeperAbilities(
     cgroup_v1=(),
     devices_confined=True,
     seccomp=True,
+    landlock=7,
     problems=(),
 )
 PLAIN = attrs.evolve(ROOT, mode="plain", overlay=False)
@@ -194,6 +195,20 @@ def test_paths_are_hidden_as_the_client_says_and_an_empty_list_means_none() -> N
     assert (spec["masked_paths"], spec["readonly_paths"]) == (["/proc/kcore"], ["/proc/sys"])
     spec = container_spec(around(), secured(), IMAGE)
     assert spec["masked_paths"] == spec["readonly_paths"] == []
+
+
+def test_a_plain_process_with_a_read_only_root_writes_to_its_mounts_only() -> None:
+    config = secured(readonly_rootfs=True)
+    config.mounts = [
+        v1.Mount(host_path="/data", container_path="/data"),
+        v1.Mount(host_path="/shown", container_path="/shown", readonly=True),
+        v1.Mount(host_path="/var/lib/kubelet/etc-hosts", container_path="/etc/hosts"),
+    ]
+    assert container_spec(around(PLAIN), config, HOST)["write_only_below"] == ["/dev", "/proc", "/data"]
+    assert container_spec(around(PLAIN), v1.ContainerConfig(), HOST)["write_only_below"] is None
+    assert container_spec(around(), config, HOST)["write_only_below"] is None
+    with pytest.raises(SpecError, match=r"readOnlyRootFilesystem: .* no Landlock"):
+        container_spec(around(attrs.evolve(PLAIN, landlock=0)), config, HOST)
 
 
 def test_ambient_capabilities_are_the_containers_own() -> None:

@@ -9,7 +9,8 @@ JSON and lies in the container's record, so that it starts after a restart of th
     mounts: source, target, readonly, recursive_readonly, propagation (private, rslave, rshared)
     devices: path, kind (c, b), major, minor, mode, rule
     user: uid, gid (or null), name, groups, strict      bounding, ambient: capability masks
-    privileged, no_new_privs, seccomp (program, flags; or null), masked_paths, readonly_paths, oom_score_adj
+    privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj
+    seccomp: program (base64), flags; or null       write_only_below: paths, or null; only for plain processes
     pid_namespace (container, pod, node, target), pid_target, cgroup_namespace, cgroup_parent, resources
 """
 
@@ -28,10 +29,12 @@ from trikubelet.embedded.host_devices import all_host_devices, host_device
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.rpc.cri import v1
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.embedded.images.model import StoredImage
 
+log = get_logger("embedded")
 
 # Files that the kubelet mounts into every container; a plain process lives with the host's.
 _OPTIONAL_WHEN_PLAIN: Final = frozenset(
@@ -97,6 +100,7 @@ def container_spec(context: SpecContext, config: v1.ContainerConfig, image: Stor
         "user": _user(security, image),
         "privileged": privileged,
         "no_new_privs": security.no_new_privs,
+        "write_only_below": _writable_places(config) if security.readonly_rootfs and not abilities.isolated else None,
         "masked_paths": [] if privileged else list(security.masked_paths),
         "readonly_paths": [] if privileged else list(security.readonly_paths),
         "oom_score_adj": config.linux.resources.oom_score_adj,  # said even of 0: the keeper has the agent's
@@ -178,6 +182,11 @@ def _refuse_unsupported(config: v1.ContainerConfig, image: StoredImage, abilitie
                 f"image {image.name}: this machine lets the runtime make no namespaces, so only localhost/host runs; "
                 f"run the agent as root, allow user namespaces, or use containerd ({'; '.join(abilities.problems)})"
             )
+        if config.linux.security_context.readonly_rootfs and not abilities.landlock:
+            raise SpecError(
+                "readOnlyRootFilesystem: containers are plain processes here, and this kernel has no Landlock that "
+                "would keep them from writing; run the agent as root, or allow user namespaces"
+            )
         if config.tty:
             raise SpecError("tty: not available where the runtime can make no namespaces")
     elif not abilities.overlay and len(image.layers) > 1:
@@ -240,7 +249,7 @@ def _user(security: v1.LinuxContainerSecurityContext, image: StoredImage) -> dic
 def _mounts(context: SpecContext, config: v1.ContainerConfig, image: StoredImage) -> list[dict[str, Any]]:
     mounts = [_mount(mount) for mount in config.mounts]
     if not context.abilities.isolated:
-        _refuse_mounts(mounts)
+        _refuse_mounts(config)
         return []
     taken = {mount["target"].rstrip("/") for mount in mounts}
     own_names = context.sandbox.dns_config.servers or not image.is_host
@@ -276,15 +285,31 @@ def _mount(mount: v1.Mount) -> dict[str, Any]:
     }
 
 
-def _refuse_mounts(mounts: list[dict[str, Any]]) -> None:
+def _refuse_mounts(config: v1.ContainerConfig) -> None:
     """A plain process sees the host's files where they are; it can do without some of the kubelet's own mounts."""
-    for mount in mounts:
-        target = mount["target"].rstrip("/")
-        if target != mount["source"].rstrip("/") and target not in _OPTIONAL_WHEN_PLAIN:
+    for mount in config.mounts:
+        if _is_in_place(mount):
+            if mount.readonly and not config.linux.security_context.readonly_rootfs:
+                log.warning(
+                    "a plain process may write to its read-only mount, unless its root is read-only too",
+                    container=config.metadata.name,
+                    path=mount.container_path,
+                )
+        elif mount.container_path.rstrip("/") not in _OPTIONAL_WHEN_PLAIN:
             raise SpecError(
-                f"cannot mount {mount['source']} at {target}: this machine lets the runtime make no namespaces; "
-                "run the agent as root, allow user namespaces, or use containerd"
+                f"cannot mount {mount.host_path} at {mount.container_path}: this machine lets the runtime make no "
+                "namespaces; run the agent as root, allow user namespaces, or use containerd"
             )
+
+
+def _writable_places(config: v1.ContainerConfig) -> list[str]:
+    """Where a plain process with a read-only root may write: as in a container, and in its writable mounts."""
+    own = [mount.container_path for mount in config.mounts if not mount.readonly and _is_in_place(mount)]
+    return ["/dev", "/proc", *own]
+
+
+def _is_in_place(mount: v1.Mount) -> bool:
+    return mount.container_path.rstrip("/") == mount.host_path.rstrip("/")
 
 
 def _devices(config: v1.ContainerConfig, *, privileged: bool, abilities: KeeperAbilities) -> list[dict[str, Any]]:

@@ -86,6 +86,8 @@ class KeeperAbilities:
     devices_confined: bool
     seccomp: bool
     """Whether it can load filters: the kernel has them, and the keeper is not of before it could."""
+    landlock: int
+    """The kernel's Landlock ABI; 0: none, or the keeper does not know."""
     problems: tuple[str, ...]
 
     @property
@@ -103,6 +105,7 @@ class KeeperAbilities:
             cgroup_v1=tuple(hello["cgroup_v1"]),
             devices_confined=hello["devices_confined"],
             seccomp=hello.get("seccomp", False),
+            landlock=hello.get("landlock", 0),
             problems=tuple(hello["problems"]),
         )
 

@@ -17,7 +17,7 @@ import socket
 import stat
 import termios
 
-from trikubelet.embedded.keeper import capabilities, identity, linux, reaper, rootfs
+from trikubelet.embedded.keeper import capabilities, identity, landlock, linux, reaper, rootfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,17 +193,18 @@ def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
         _give_away(target, user.uid, is_terminal=spec["tty"])
     _restore_limits(context.limits)
     _report(context.report, {"uid": user.uid, "gid": user.gid, "groups": user.groups})
-    call_filter = spec.get("seccomp")  # absent in what an older agent wrote
-    # The kernel takes a filter only from a process that has CAP_SYS_ADMIN, or can gain no privileges.
-    may_filter = bool(linux.permitted_capabilities() & linux.CAP_SYS_ADMIN)
+    # Both are absent in what an older agent wrote.
+    call_filter, writable = spec.get("seccomp"), spec.get("write_only_below")
+    # The kernel takes either only from a process that has CAP_SYS_ADMIN, or can gain no privileges.
+    may_confine = bool(linux.permitted_capabilities() & linux.CAP_SYS_ADMIN)
     identity.assume(
         user,
         spec["bounding"],
         spec["ambient"],
-        until_exec=linux.CAP_SYS_ADMIN if call_filter else 0,
+        until_exec=linux.CAP_SYS_ADMIN if call_filter or writable is not None else 0,
         one_user_only=context.one_user_only,
     )
-    if spec["no_new_privs"] or (call_filter and not may_filter):
+    if spec["no_new_privs"] or (not may_confine and (call_filter or writable is not None)):
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
@@ -212,6 +213,8 @@ def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
         raise SetupError(f'chdir to cwd ("{spec["cwd"]}"): {os.strerror(error.errno or 0).lower()}') from None
     environment = _environment(spec["env"], user)
     executable = _find_program(spec["argv"][0], environment["PATH"])
+    if writable is not None:
+        landlock.write_only_below(writable)
     if call_filter:
         # At the very end: the profile is about the program, and need not allow what happens here.
         linux.filter_system_calls(binascii.a2b_base64(call_filter["program"]), call_filter["flags"])
