@@ -29,6 +29,7 @@ HELLO = {
     "devices_confined": False,
     "seccomp": True,
     "landlock": 0,
+    "apparmor": True,
     "problems": [],
 }
 LISTING: dict[str, Any] = {"containers": [], "sandboxes": []}

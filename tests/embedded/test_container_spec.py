@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import attrs
 import pytest
 
+from trikubelet.embedded.confinement import ConfinementError, apparmor_profile
 from trikubelet.embedded.container_spec import SpecContext, SpecError, container_spec, signal_number, stop_signal
 from trikubelet.embedded.images.model import ImageConfig, StoredImage
 from trikubelet.embedded.keeper import capabilities
+from trikubelet.embedded.keeper.child import SetupError, change_profile_on_exec
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.embedded.sandbox_files import SandboxConfigError, sandbox_request
 from trikubelet.rpc.cri import v1
@@ -26,6 +29,7 @@ ROOT = KeeperAbilities(
     devices_confined=True,
     seccomp=True,
     landlock=7,
+    apparmor=True,
     problems=(),
 )
 PLAIN = attrs.evolve(ROOT, mode="plain", overlay=False)
@@ -162,11 +166,6 @@ def test_a_profile_of_the_machine_is_read_where_it_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("security", "problem"),
     [
-        ({"apparmor": DEFAULT}, "AppArmor profile runtime/default: the embedded runtime does not confine by AppArmor"),
-        (
-            {"apparmor": v1.SecurityProfile(profile_type=KINDS.Localhost, localhost_ref="x"), "privileged": True},
-            "AppArmor profile x: ",
-        ),
         ({"selinux_options": v1.SeLinuxOption(level="s0")}, "seLinuxOptions: the embedded runtime does not"),
         ({"seccomp": v1.SecurityProfile(localhost_ref="x")}, "seccomp: a localhost profile is named, but the type"),
         (
@@ -180,9 +179,58 @@ def test_confinement_that_would_be_ignored_is_refused(security: dict[str, Any], 
         container_spec(around(), secured(**security), IMAGE)
 
 
-@pytest.mark.parametrize("security", [{"apparmor": UNCONFINED}, {"apparmor": DEFAULT, "privileged": True}])
-def test_no_apparmor_is_what_the_runtime_has(security: dict[str, Any]) -> None:
-    container_spec(around(), secured(**security), IMAGE)
+OWN = v1.SecurityProfile(profile_type=KINDS.Localhost, localhost_ref="strict")
+DEFAULT_PROFILE = "cri-containerd.apparmor.d (enforce)"
+
+
+@pytest.mark.parametrize(
+    ("security", "loaded", "expected"),
+    [
+        ({}, [DEFAULT_PROFILE], "cri-containerd.apparmor.d"),
+        ({}, [], None),
+        ({}, None, None),
+        ({"apparmor": DEFAULT}, [DEFAULT_PROFILE], "cri-containerd.apparmor.d"),
+        ({"apparmor": DEFAULT, "privileged": True}, [DEFAULT_PROFILE], None),
+        ({"apparmor": UNCONFINED}, [DEFAULT_PROFILE], None),
+        ({"apparmor": OWN}, ["other (enforce)", "strict (complain)"], "strict"),
+        ({"apparmor": OWN, "privileged": True}, ["strict (enforce)"], "strict"),
+        ({"apparmor": DEFAULT}, [], r"profile cri-containerd.apparmor.d: not loaded .* apparmor_parser"),
+        ({"apparmor": OWN}, ["strict-not (enforce)"], "profile strict: not loaded on this machine"),
+        ({"apparmor": OWN}, None, "profile strict: AppArmor is not enabled on this machine"),
+        ({"apparmor": DEFAULT}, None, "AppArmor is not enabled"),
+    ],
+)
+def test_apparmor_profiles_are_those_that_are_loaded(
+    tmp_path: Path, security: dict[str, Any], loaded: list[str] | None, expected: str | None
+) -> None:
+    if loaded is not None:
+        for name, content in (
+            ("module/apparmor/parameters/enabled", "Y\n"),
+            ("kernel/security/apparmor/profiles", "".join(f"{line}\n" for line in loaded)),
+        ):
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).write_text(content)
+    context = secured(**security).linux.security_context
+    if expected is None or " " not in expected:
+        assert apparmor_profile(context, tmp_path) == expected
+    else:
+        with pytest.raises(ConfinementError, match=expected):
+            apparmor_profile(context, tmp_path)
+
+
+def test_a_profile_is_taken_on_by_the_next_exec(tmp_path: Path) -> None:
+    """As far as a kernel without AppArmor can tell: what is written, and where."""
+    processes = os.open(tmp_path, os.O_PATH)
+    try:
+        with pytest.raises(SetupError, match="AppArmor profile strict: no such file or directory"):
+            change_profile_on_exec(processes, "strict")
+        for folder in ("self/attr", "self/attr/apparmor"):
+            (tmp_path / folder).mkdir(parents=True)
+            (tmp_path / folder / "exec").touch()
+            change_profile_on_exec(processes, "strict")
+            assert (tmp_path / folder / "exec").read_text() == "exec strict"
+    finally:
+        os.close(processes)
 
 
 def test_a_filter_that_the_keeper_cannot_load_is_refused() -> None:

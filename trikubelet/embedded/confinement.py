@@ -6,6 +6,7 @@ Everything else that cannot be had is an error, so that nothing runs with less t
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import betterproto
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _KINDS: Final = v1.SecurityProfileProfileType
 _LOCALHOST: Final = "localhost/"
+APPARMOR_DEFAULT: Final = "cri-containerd.apparmor.d"
 
 
 class ConfinementError(Exception):
@@ -50,15 +52,47 @@ def seccomp_filter(
         raise ConfinementError(str(error)) from None
 
 
-def refuse_labels(security: v1.LinuxContainerSecurityContext) -> None:
-    """Raises ConfinementError for AppArmor and SELinux, which this runtime does not have."""
+def apparmor_profile(security: v1.LinuxContainerSecurityContext, sys: Path = Path("/sys")) -> str | None:
+    """The AppArmor profile that the container's program starts in; None without one. Raises ConfinementError.
+
+    Profiles are loaded by whoever manages the machine. The default is that which containerd loads; where it is not, a
+    container that does not ask for one has none.
+    """
     profile = _profile("AppArmor", security.apparmor, security.apparmor_profile)
-    nothing = (_KINDS.Unconfined, _KINDS.RuntimeDefault) if security.privileged else (_KINDS.Unconfined,)
-    if profile is not None and profile.profile_type not in nothing:
-        wanted = profile.localhost_ref or "runtime/default"
-        raise ConfinementError(
-            f"AppArmor profile {wanted}: the embedded runtime does not confine by AppArmor; use containerd"
-        )
+    asked = profile is not None
+    kind = _KINDS.RuntimeDefault if profile is None else profile.profile_type
+    if kind == _KINDS.Unconfined or (kind == _KINDS.RuntimeDefault and security.privileged):
+        return None
+    name = APPARMOR_DEFAULT if profile is None or kind == _KINDS.RuntimeDefault else profile.localhost_ref
+    name = name.removeprefix(_LOCALHOST)
+    if not _apparmor_is_enabled(sys):
+        if asked:
+            raise ConfinementError(f"AppArmor profile {name}: AppArmor is not enabled on this machine")
+        return None
+    try:
+        loaded = {line.rpartition(" (")[0] for line in (sys / "kernel/security/apparmor/profiles").open()}
+    except OSError as error:
+        if asked:
+            raise ConfinementError(
+                f"AppArmor profile {name}: cannot tell whether it is loaded: {error.strerror}"
+            ) from None
+        return None
+    if name in loaded:
+        return name
+    if asked:
+        raise ConfinementError(f"AppArmor profile {name}: not loaded on this machine; load it with apparmor_parser")
+    return None
+
+
+def _apparmor_is_enabled(sys: Path) -> bool:
+    try:
+        return (sys / "module/apparmor/parameters/enabled").read_text().startswith("Y")
+    except OSError:
+        return False
+
+
+def refuse_selinux(security: v1.LinuxContainerSecurityContext) -> None:
+    """Raises ConfinementError: this runtime labels neither processes nor files."""
     if security.selinux_options != v1.SeLinuxOption():
         raise ConfinementError("seLinuxOptions: the embedded runtime does not confine by SELinux; use containerd")
 

@@ -1,7 +1,8 @@
 """From a CRI container configuration to the plain specification that the keeper carries out.
 
-Pure but for one thing: device nodes that are asked for are looked up on the host (`host_devices.py`). The result is
-JSON and lies in the container's record, so that it starts after a restart of the agent as it would have before.
+Pure but for what is looked up on the host: device nodes that are asked for (`host_devices.py`), and profiles
+(`confinement.py`). The result is JSON and lies in the container's record, so that it starts after a restart of the
+agent as it would have before.
 
     container, sandbox, directory, runtime_root, log_path
     argv, env, cwd, tty, stdin
@@ -10,6 +11,7 @@ JSON and lies in the container's record, so that it starts after a restart of th
     devices: path, kind (c, b), major, minor, mode, rule
     user: uid, gid (or null), name, groups, strict      bounding, ambient: capability masks
     privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj
+    apparmor: a profile's name, or null
     seccomp: program (base64), flags; or null       write_only_below: paths, or null; only for plain processes
     pid_namespace (container, pod, node, target), pid_target, cgroup_namespace, cgroup_parent, resources
 """
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import betterproto
 
-from trikubelet.embedded.confinement import ConfinementError, refuse_labels, seccomp_filter
+from trikubelet.embedded.confinement import ConfinementError, apparmor_profile, refuse_selinux, seccomp_filter
 from trikubelet.embedded.host_devices import all_host_devices, host_device
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
@@ -122,7 +124,10 @@ def container_spec(context: SpecContext, config: v1.ContainerConfig, image: Stor
         if spec["ambient"] & ~bounding:
             raise SpecError("capabilities: what is to be ambient cannot be dropped")
         spec["bounding"] = bounding
-        refuse_labels(security)
+        refuse_selinux(security)
+        spec["apparmor"] = apparmor_profile(security)
+        if spec["apparmor"] and not abilities.apparmor:
+            raise SpecError("AppArmor: the process that keeps the containers was started by an older version")
         spec["seccomp"] = seccomp_filter(security, bounding, abilities)
     except (capabilities.UnknownCapabilityError, ConfinementError) as error:
         raise SpecError(str(error)) from None

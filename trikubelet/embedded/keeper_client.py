@@ -88,6 +88,8 @@ class KeeperAbilities:
     """Whether it can load filters: the kernel has them, and the keeper is not of before it could."""
     landlock: int
     """The kernel's Landlock ABI; 0: none, or the keeper does not know."""
+    apparmor: bool
+    """Whether the keeper knows how to start a program in a profile."""
     problems: tuple[str, ...]
 
     @property
@@ -106,6 +108,7 @@ class KeeperAbilities:
             devices_confined=hello["devices_confined"],
             seccomp=hello.get("seccomp", False),
             landlock=hello.get("landlock", 0),
+            apparmor=hello.get("apparmor", False),
             problems=tuple(hello["problems"]),
         )
 

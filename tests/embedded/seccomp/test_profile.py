@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.embedded.seccomp.interpreter import program_of, run
-from trikubelet.embedded.seccomp import filters
+from trikubelet.embedded.seccomp import filters, profile
 from trikubelet.embedded.seccomp.bpf import MOST_INSTRUCTIONS, assemble
 from trikubelet.embedded.seccomp.profile import (
     ALLOW,
@@ -33,9 +35,9 @@ HERE = Situation("x86_64", (5, 10), frozenset({"CAP_CHOWN", "CAP_KILL"}))
 
 
 def read(situation: Situation = HERE, **document: Any) -> Profile:
-    profile = parse_profile(json.dumps({"defaultAction": "SCMP_ACT_ERRNO", **document}), situation)
-    assert profile is not None
-    return profile
+    found = parse_profile(json.dumps({"defaultAction": "SCMP_ACT_ERRNO", **document}), situation)
+    assert found is not None
+    return found
 
 
 def names(*rules: dict[str, Any], situation: Situation = HERE) -> list[str]:
@@ -125,18 +127,49 @@ def test_what_cannot_be_carried_out_is_refused(document: dict[str, Any] | str, p
         parse_profile(text, HERE)
 
 
+KEYS = sorted(
+    (profile._TOP_KEYS | profile._RULE_KEYS | profile._ARGUMENT_KEYS | profile._FILTER_KEYS | profile._ARCH_MAP_KEYS)
+    - {"listenerPath", "$schema", "comment"}
+)
+VALUES = [
+    *(None, True, 0, -1, 5, 1 << 32, 1 << 70, 1.5, "", "x", "read", "5.10", "SCMP_ARCH_X86", "SCMP_CMP_GE"),
+    *("SCMP_CMP_MASKED_EQ", "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SECCOMP_FILTER_FLAG_LOG", "clone", "socket"),
+]
+DOCUMENTS = st.recursive(
+    st.sampled_from(VALUES),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@given(DOCUMENTS, st.lists(DOCUMENTS, max_size=4))
+def test_any_document_is_a_filter_or_an_error(document: Any, rules: list[Any]) -> None:
+    for text in (json.dumps(document), json.dumps({"defaultAction": "SCMP_ACT_LOG", "syscalls": rules})):
+        try:
+            read_profile = parse_profile(text, HERE)
+        except ProfileError:
+            continue
+        if read_profile is not None:
+            program_of(assemble(read_profile))
+
+
+def test_a_document_that_is_too_deep_is_an_error() -> None:
+    with pytest.raises(ProfileError, match="not JSON"):
+        parse_profile("[" * 100_000, HERE)
+
+
 def test_a_machine_without_a_table_is_named() -> None:
     with pytest.raises(ProfileError, match="no table of system calls for sparc64"):
         read(attrs.evolve(HERE, machine="sparc64"))
 
 
 def test_jumps_reach_across_long_programs_and_too_long_ones_are_refused() -> None:
-    def profile(values: int) -> Profile:
+    def long_profile(values: int) -> Profile:
         rules = [Rule(("clone", "socket"), ALLOW, (Condition(3, "GT", 7 * one),)) for one in range(values)]
         rules += [Rule(("read",), ALLOW, (Condition(1, "EQ", 7 * one),)) for one in range(values)]
         return Profile(ERRNO | 1, ABIS_OF_MACHINE["x86_64"], tuple(reversed(rules)), 0)
 
-    program = program_of(assemble(profile(120)))
+    program = program_of(assemble(long_profile(120)))
     assert len(program) > 10 * 255
     numbers = X86_64.numbers
     assert run(program, X86_64.audit, numbers["read"], [0, 7 * 119]) == ALLOW
@@ -144,7 +177,7 @@ def test_jumps_reach_across_long_programs_and_too_long_ones_are_refused() -> Non
     assert run(program, X86_64.audit, numbers["socket"], [0, 0, 0, 1]) == ALLOW
     assert run(program, X86_64.audit, numbers["write"]) == ERRNO | 1
     with pytest.raises(ProfileError, match=f"the kernel takes {MOST_INSTRUCTIONS}"):
-        assemble(profile(400))
+        assemble(long_profile(400))
 
 
 def test_the_runtimes_default_is_compiled_once_for_a_set_of_capabilities() -> None:

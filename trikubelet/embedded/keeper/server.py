@@ -146,6 +146,7 @@ class Server:
             "devices_confined": "devices" in cgroups.controllers,
             "seccomp": linux.has_seccomp(),
             "landlock": landlock.version(),
+            "apparmor": True,  # older ones know nothing of profiles
             "problems": [*environment.abilities.problems, *cgroups.problems],
         }
 

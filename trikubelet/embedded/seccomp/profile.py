@@ -116,7 +116,7 @@ def parse_profile(text: str | bytes, situation: Situation) -> Profile | None:
     """The profile of a document; None for one that says nothing at all, which confines nothing. Raises ProfileError."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProfileError(f"not JSON: {error}") from None
     top = _object(document, "the profile", _TOP_KEYS)
     if not top.get("defaultAction") and not top.get("syscalls"):
@@ -199,11 +199,12 @@ def _kernel(conditions: dict[str, Any], where: str) -> tuple[int, int] | None:
 
 def _condition(entry: Any, where: str) -> Condition:
     entry = _object(entry, where, _ARGUMENT_KEYS)
-    if entry.get("op") not in _OPERATORS:
-        raise ProfileError(f"{where}op: expected one of {', '.join(sorted(_OPERATORS))}, got {entry.get('op')!r}")
+    operator = entry.get("op")
+    if not isinstance(operator, str) or operator not in _OPERATORS:
+        raise ProfileError(f"{where}op: expected one of {', '.join(sorted(_OPERATORS))}, got {operator!r}")
     return Condition(
         index=_number(entry, "index", _MOST_ARGUMENTS - 1, where),
-        operator=entry["op"].removeprefix("SCMP_CMP_"),
+        operator=operator.removeprefix("SCMP_CMP_"),
         value=_number(entry, "value", _LARGEST_VALUE, where),
         value_two=_number(entry, "valueTwo", _LARGEST_VALUE, where),
     )
@@ -213,7 +214,7 @@ def _action(entry: dict[str, Any], key: str, number_key: str, where: str) -> int
     name = entry.get(key)
     if name == "SCMP_ACT_NOTIFY":
         raise ProfileError(f"{where}{key}: SCMP_ACT_NOTIFY: the embedded runtime has no agent to notify")
-    if name not in _ACTIONS:
+    if not isinstance(name, str) or name not in _ACTIONS:
         raise ProfileError(f"{where}{key}: expected one of {', '.join(_ACTIONS)}, got {name!r}")
     action = _ACTIONS[name]
     if action not in (ERRNO, TRACE):
@@ -256,7 +257,7 @@ def _strings(entry: dict[str, Any], key: str, where: str) -> list[str]:
 
 
 def _number(entry: dict[str, Any], key: str, largest: int, where: str) -> int:
-    value = entry.get(key, 0)
+    value = 0 if entry.get(key) is None else entry[key]
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
         raise ProfileError(f"{where}{key}: expected a number up to {largest}, got {value!r}")
     return value
