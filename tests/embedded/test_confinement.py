@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from grpclib import GRPCError
 from tests.embedded.confined import probe
 from tests.embedded.runtime_node import mounts_with
 from tests.embedded.test_unprivileged import IN_USER_NAMESPACE, WITHOUT_NAMESPACES
+from trikubelet.embedded.seccomp.syscalls import X86
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -97,6 +99,39 @@ async def test_capabilities_open_what_belongs_to_them_and_privileged_containers_
     found = await answers(node, sandbox, seccomp=DEFAULT, capabilities=admin)
     assert_answers(found, {**OPEN, "keyctl": 1, "personality": 1, "Seccomp": "2"})
     assert_answers(await answers(node, sandbox, seccomp=DEFAULT, privileged=True), {**OPEN, "Seccomp": "0"})
+
+
+OLD_CALL = """
+import ctypes, mmap, sys
+number, argument = map(int, sys.argv[1:])
+page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+parts = b"\\x53\\xb8", number.to_bytes(4, "little"), b"\\xbb", argument.to_bytes(4, "little"), b"\\xcd\\x80\\x5b\\xc3"
+page.write(b"".join(parts))
+print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))())
+"""
+"""Calls the kernel as a 32-bit program does: push rbx; eax = number; ebx = argument; int 0x80; pop rbx; ret."""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="about the ways into an x86-64 kernel")
+async def test_programs_of_32_bits_do_not_get_around_the_filter(node: Node, tmp_path: Path) -> None:
+    sandbox = await node.sandbox()
+    getpid, unshare = X86.numbers["getpid"], X86.numbers["unshare"]
+
+    async def answer(number: int, argument: int, **security: Any) -> str:
+        command = [sys.executable, "-c", OLD_CALL, str(number), str(argument)]
+        ended = await node.run(sandbox, command, security=v1.LinuxContainerSecurityContext(**security))
+        return ended.out.strip() or f"exit code {ended.exit_code}"
+
+    unconfined = await answer(unshare, 0x10000000)
+    if unconfined == "exit code 139":
+        pytest.skip("this kernel runs no programs of 32 bits")
+    assert unconfined == "0"
+    assert await answer(getpid, 0, seccomp=DEFAULT) == "1"
+    assert await answer(unshare, 0x10000000, seccomp=DEFAULT) == "-1"
+    only_64_bits = tmp_path / "64.json"
+    only_64_bits.write_text('{"defaultAction": "SCMP_ACT_ALLOW"}')
+    profile = v1.SecurityProfile(profile_type=KINDS.Localhost, localhost_ref=str(only_64_bits))
+    assert await answer(getpid, 0, seccomp=profile) == "exit code 159"
 
 
 async def test_a_profile_needs_to_allow_only_what_the_program_does(node: Node, tmp_path: Path) -> None:

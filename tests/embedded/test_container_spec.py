@@ -233,6 +233,14 @@ def test_a_profile_is_taken_on_by_the_next_exec(tmp_path: Path) -> None:
         os.close(processes)
 
 
+def test_a_keeper_of_an_older_version_confines_nothing() -> None:
+    hello = {
+        name: value for name, value in attrs.asdict(ROOT).items() if name not in ("seccomp", "landlock", "apparmor")
+    }
+    older = KeeperAbilities.from_hello(hello)
+    assert (older.seccomp, older.landlock, older.apparmor) == (False, 0, False)
+
+
 def test_a_filter_that_the_keeper_cannot_load_is_refused() -> None:
     with pytest.raises(SpecError, match="seccomp is not supported"):
         container_spec(around(attrs.evolve(ROOT, seccomp=False)), secured(seccomp=DEFAULT), IMAGE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -196,6 +197,10 @@ def test_a_profile_on_the_machine_is_read_anew_when_it_changed(tmp_path: Path) -
     assert filters.from_file(str(file), []) != first
     with pytest.raises(ProfileError, match=f"cannot load seccomp profile {tmp_path}/none.json: No such file"):
         filters.from_file(f"{tmp_path}/none.json", [])
+    os.mkfifo(tmp_path / "pipe")
+    for path in (f"{tmp_path}/pipe", str(tmp_path), "mine.json", ""):
+        with pytest.raises(ProfileError, match="expected the absolute path of a file"):
+            filters.from_file(path, [])
     file.write_text("x")
     with pytest.raises(ProfileError, match=f"seccomp profile {file}: not JSON"):
         filters.from_file(str(file), [])

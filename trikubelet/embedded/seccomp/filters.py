@@ -29,9 +29,12 @@ def from_file(path: str, capabilities: Sequence[str]) -> dict[str, Any] | None:
 
     The file is read for each container, so that a changed one counts; what it says is compiled once.
     """
+    file = Path(path)
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(_LARGEST_PROFILE + 1)
+        if not file.is_absolute() or (file.exists() and not file.is_file()):
+            raise ProfileError(f"cannot load seccomp profile {path}: expected the absolute path of a file")
+        with file.open("rb") as stream:
+            text = stream.read(_LARGEST_PROFILE + 1)
     except OSError as error:
         raise ProfileError(f"cannot load seccomp profile {path}: {error.strerror}") from None
     if len(text) > _LARGEST_PROFILE:
