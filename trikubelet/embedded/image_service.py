@@ -1,6 +1,6 @@
 """CRI's ImageService on the embedded runtime's image store.
 
-The embedded runtime talks to no registry: a pull finds an image that was imported, or tells what can be done.
+The embedded runtime talks to no registry: a pull finds an image that was imported, or fails with what can be done.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def _nobody(image_id: str) -> Sequence[str]:
 
 
 class EmbeddedImageService(v1.ImageServiceBase):
-    """Serves the store. `users` tells which containers are made of an image, so that it is not removed under them."""
+    """Serves the store. `users` gives the containers that are made of an image, so that it is not removed under
+    them."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class EmbeddedImageService(v1.ImageServiceBase):
         return v1.RemoveImageResponse()
 
     async def image_fs_info(self, image_fs_info_request: v1.ImageFsInfoRequest) -> v1.ImageFsInfoResponse:
-        """Layers and containers are told as two file systems only where the runtime keeps containers elsewhere."""
+        """Layers and containers are reported as two file systems only where the runtime keeps containers elsewhere."""
         images = self._filesystem(self._store.usage())
         containers = [images]
         if self._containers_root is not None:
