@@ -51,13 +51,13 @@ def test_containers_are_filtered_as_their_security_contexts_and_the_node_say(nod
     }
 
 
-def test_a_profile_that_is_not_there_is_named_to_whoever_asks_for_the_pod(node: RealNode) -> None:
+def test_a_missing_profile_is_named_in_the_status_of_the_pod(node: RealNode) -> None:
     missing = {"seccompProfile": {"type": "Localhost", "localhostProfile": "none.json"}}
     node.run("missing", node.container("true", securityContext=missing))
     node.start()
 
-    def told() -> bool:
+    def is_named() -> bool:
         waiting = node.status("missing").state.waiting
         return waiting is not None and f"{node.root}/seccomp/none.json" in (waiting.message or "")
 
-    node.until(told, "the pod's status names the file")
+    node.until(is_named, "the pod's status names the file")

@@ -1,4 +1,4 @@
-"""Containers that try what a profile forbids, as whoever this process is: prints what each was answered, as JSON."""
+"""Containers that try what a profile forbids, run with the rights of this process: prints their answers as JSON."""
 
 from __future__ import annotations
 

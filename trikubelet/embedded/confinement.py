@@ -55,7 +55,7 @@ def seccomp_filter(
 def apparmor_profile(security: v1.LinuxContainerSecurityContext, sys: Path = Path("/sys")) -> str | None:
     """The AppArmor profile that the container's program starts in; None without one. Raises ConfinementError.
 
-    Profiles are loaded by whoever manages the machine. The default is that which containerd loads; where it is not, a
+    Profiles are loaded by tools of the machine. The default is that which containerd loads; where it is not loaded, a
     container that does not ask for one has none.
     """
     profile = _profile("AppArmor", security.apparmor, security.apparmor_profile)
