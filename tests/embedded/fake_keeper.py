@@ -27,6 +27,9 @@ HELLO = {
     "cgroup_v2": False,
     "cgroup_v1": [],
     "devices_confined": False,
+    "seccomp": True,
+    "landlock": 0,
+    "apparmor": True,
     "problems": [],
 }
 LISTING: dict[str, Any] = {"containers": [], "sandboxes": []}

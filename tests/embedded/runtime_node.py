@@ -95,7 +95,7 @@ class Node:
         **fields: Any,
     ) -> str:
         self._count += 1
-        security = security or v1.LinuxContainerSecurityContext()
+        security = v1.LinuxContainerSecurityContext() if security is None else security
         if not security.namespace_options.pid:
             security.namespace_options = OWN_PID
         linux = v1.LinuxContainerConfig(security_context=security)

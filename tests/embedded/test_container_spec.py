@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 
+from trikubelet.embedded.confinement import ConfinementError, apparmor_profile
 from trikubelet.embedded.container_spec import SpecContext, SpecError, container_spec, signal_number, stop_signal
 from trikubelet.embedded.images.model import ImageConfig, StoredImage
 from trikubelet.embedded.keeper import capabilities
+from trikubelet.embedded.keeper.child import SetupError, change_profile_on_exec
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.embedded.sandbox_files import SandboxConfigError, sandbox_request
 from trikubelet.rpc.cri import v1
 
 ROOT = KeeperAbilities(
-    pid=1, mode="root", overlay=True, limits=(), cgroup_v2=True, cgroup_v1=(), devices_confined=True, problems=()
+    pid=1,
+    mode="root",
+    overlay=True,
+    limits=(),
+    cgroup_v2=True,
+    cgroup_v1=(),
+    devices_confined=True,
+    seccomp=True,
+    landlock=7,
+    apparmor=True,
+    problems=(),
 )
 PLAIN = attrs.evolve(ROOT, mode="plain", overlay=False)
 IMAGE = StoredImage(
@@ -100,11 +114,163 @@ def test_plain_processes_do_without_the_kubelets_files_but_not_without_volumes()
         container_spec(around(PLAIN), mounted("/elsewhere", "/data"), HOST)
 
 
-def test_profiles_that_would_be_ignored_are_refused() -> None:
-    profile = v1.SecurityProfile(profile_type=v1.SecurityProfileProfileType.Localhost, localhost_ref="strict.json")
-    security = v1.LinuxContainerSecurityContext(seccomp=profile)
-    with pytest.raises(SpecError, match="seccomp"):
-        container_spec(around(), v1.ContainerConfig(linux=v1.LinuxContainerConfig(security_context=security)), IMAGE)
+KINDS = v1.SecurityProfileProfileType
+DEFAULT, UNCONFINED = (v1.SecurityProfile(profile_type=kind) for kind in (KINDS.RuntimeDefault, KINDS.Unconfined))
+
+
+def secured(**security: Any) -> v1.ContainerConfig:
+    return v1.ContainerConfig(
+        linux=v1.LinuxContainerConfig(security_context=v1.LinuxContainerSecurityContext(**security))
+    )
+
+
+@pytest.mark.parametrize(
+    ("security", "filtered"),
+    [
+        ({}, False),
+        ({"seccomp": DEFAULT}, True),
+        ({"seccomp": UNCONFINED}, False),
+        ({"seccomp": DEFAULT, "privileged": True}, False),
+    ],
+)
+def test_system_calls_are_filtered_as_asked_for(security: dict[str, Any], filtered: bool) -> None:
+    assert (container_spec(around(), secured(**security), IMAGE)["seccomp"] is not None) == filtered
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("text", "filtered"), [("runtime/default", True), ("unconfined", False), ("", False)])
+def test_older_clients_name_profiles_in_a_text(text: str, filtered: bool) -> None:
+    spec = container_spec(around(), secured(seccomp_profile_path=text), IMAGE)
+    assert (spec["seccomp"] is not None) == filtered
+    with pytest.raises(SpecError, match="seccomp: invalid profile 'x'"):
+        container_spec(around(), secured(seccomp_profile_path="x"), IMAGE)
+
+
+def test_the_default_filter_depends_on_the_containers_capabilities() -> None:
+    def filtered(*add: str) -> Any:
+        config = secured(seccomp=DEFAULT, capabilities=v1.Capability(add_capabilities=list(add)))
+        return container_spec(around(), config, IMAGE)["seccomp"]
+
+    assert filtered() == filtered("CHOWN") != filtered("SYS_ADMIN")
+
+
+def test_a_profile_of_the_machine_is_read_where_it_says(tmp_path: Path) -> None:
+    file = tmp_path / "strict.json"
+    profile = v1.SecurityProfile(profile_type=KINDS.Localhost, localhost_ref=str(file))
+    with pytest.raises(SpecError, match=f"cannot load seccomp profile {file}: No such file or directory"):
+        container_spec(around(), secured(seccomp=profile), IMAGE)
+    file.write_text('{"defaultAction": "SCMP_ACT_LOG", "flags": ["SECCOMP_FILTER_FLAG_LOG"]}')
+    assert container_spec(around(), secured(seccomp=profile), IMAGE)["seccomp"]["flags"] == 2
+
+
+@pytest.mark.parametrize(
+    ("security", "problem"),
+    [
+        ({"selinux_options": v1.SeLinuxOption(level="s0")}, "seLinuxOptions: the embedded runtime does not"),
+        ({"seccomp": v1.SecurityProfile(localhost_ref="x")}, "seccomp: a localhost profile is named, but the type"),
+        (
+            {"capabilities": v1.Capability(add_ambient_capabilities=["KILL"], drop_capabilities=["KILL"])},
+            "what is to be ambient cannot be dropped",
+        ),
+    ],
+)
+def test_confinement_that_would_be_ignored_is_refused(security: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SpecError, match=problem):
+        container_spec(around(), secured(**security), IMAGE)
+
+
+OWN = v1.SecurityProfile(profile_type=KINDS.Localhost, localhost_ref="strict")
+DEFAULT_PROFILE = "cri-containerd.apparmor.d (enforce)"
+
+
+@pytest.mark.parametrize(
+    ("security", "loaded", "expected"),
+    [
+        ({}, [DEFAULT_PROFILE], "cri-containerd.apparmor.d"),
+        ({}, [], None),
+        ({}, None, None),
+        ({"apparmor": DEFAULT}, [DEFAULT_PROFILE], "cri-containerd.apparmor.d"),
+        ({"apparmor": DEFAULT, "privileged": True}, [DEFAULT_PROFILE], None),
+        ({"apparmor": UNCONFINED}, [DEFAULT_PROFILE], None),
+        ({"apparmor": OWN}, ["other (enforce)", "strict (complain)"], "strict"),
+        ({"apparmor": OWN, "privileged": True}, ["strict (enforce)"], "strict"),
+        ({"apparmor": DEFAULT}, [], r"profile cri-containerd.apparmor.d: not loaded .* apparmor_parser"),
+        ({"apparmor": OWN}, ["strict-not (enforce)"], "profile strict: not loaded on this machine"),
+        ({"apparmor": OWN}, None, "profile strict: AppArmor is not enabled on this machine"),
+        ({"apparmor": DEFAULT}, None, "AppArmor is not enabled"),
+    ],
+)
+def test_apparmor_profiles_are_those_that_are_loaded(
+    tmp_path: Path, security: dict[str, Any], loaded: list[str] | None, expected: str | None
+) -> None:
+    if loaded is not None:
+        for name, content in (
+            ("module/apparmor/parameters/enabled", "Y\n"),
+            ("kernel/security/apparmor/profiles", "".join(f"{line}\n" for line in loaded)),
+        ):
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).write_text(content)
+    context = secured(**security).linux.security_context
+    if expected is None or " " not in expected:
+        assert apparmor_profile(context, tmp_path) == expected
+    else:
+        with pytest.raises(ConfinementError, match=expected):
+            apparmor_profile(context, tmp_path)
+
+
+def test_a_profile_is_taken_on_by_the_next_exec(tmp_path: Path) -> None:
+    """As far as a kernel without AppArmor can tell: what is written, and where."""
+    processes = os.open(tmp_path, os.O_PATH)
+    try:
+        with pytest.raises(SetupError, match="AppArmor profile strict: no such file or directory"):
+            change_profile_on_exec(processes, "strict")
+        for folder in ("self/attr", "self/attr/apparmor"):
+            (tmp_path / folder).mkdir(parents=True)
+            (tmp_path / folder / "exec").touch()
+            change_profile_on_exec(processes, "strict")
+            assert (tmp_path / folder / "exec").read_text() == "exec strict"
+    finally:
+        os.close(processes)
+
+
+def test_a_keeper_of_an_older_version_confines_nothing() -> None:
+    hello = {
+        name: value for name, value in attrs.asdict(ROOT).items() if name not in ("seccomp", "landlock", "apparmor")
+    }
+    older = KeeperAbilities.from_hello(hello)
+    assert (older.seccomp, older.landlock, older.apparmor) == (False, 0, False)
+
+
+def test_a_filter_that_the_keeper_cannot_load_is_refused() -> None:
+    with pytest.raises(SpecError, match="seccomp is not supported"):
+        container_spec(around(attrs.evolve(ROOT, seccomp=False)), secured(seccomp=DEFAULT), IMAGE)
+
+
+def test_paths_are_hidden_as_the_client_says_and_an_empty_list_means_none() -> None:
+    spec = container_spec(around(), secured(masked_paths=["/proc/kcore"], readonly_paths=["/proc/sys"]), IMAGE)
+    assert (spec["masked_paths"], spec["readonly_paths"]) == (["/proc/kcore"], ["/proc/sys"])
+    spec = container_spec(around(), secured(), IMAGE)
+    assert spec["masked_paths"] == spec["readonly_paths"] == []
+
+
+def test_a_plain_process_with_a_read_only_root_writes_to_its_mounts_only() -> None:
+    config = secured(readonly_rootfs=True)
+    config.mounts = [
+        v1.Mount(host_path="/data", container_path="/data"),
+        v1.Mount(host_path="/shown", container_path="/shown", readonly=True),
+        v1.Mount(host_path="/var/lib/kubelet/etc-hosts", container_path="/etc/hosts"),
+    ]
+    assert container_spec(around(PLAIN), config, HOST)["write_only_below"] == ["/dev", "/proc", "/data"]
+    assert container_spec(around(PLAIN), v1.ContainerConfig(), HOST)["write_only_below"] is None
+    assert container_spec(around(), config, HOST)["write_only_below"] is None
+    with pytest.raises(SpecError, match=r"readOnlyRootFilesystem: .* no Landlock"):
+        container_spec(around(attrs.evolve(PLAIN, landlock=0)), config, HOST)
+
+
+def test_ambient_capabilities_are_the_containers_own() -> None:
+    wanted = v1.Capability(add_ambient_capabilities=["NET_ADMIN"], drop_capabilities=["ALL"])
+    spec = container_spec(around(), secured(capabilities=wanted), IMAGE)
+    assert spec["ambient"] == spec["bounding"] == 1 << 12
 
 
 def test_devices_that_only_a_cdi_registry_knows_are_refused() -> None:

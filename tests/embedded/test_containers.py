@@ -12,6 +12,7 @@ from grpclib.const import Status
 
 from trikubelet.embedded.images.model import ImageConfig, StoredImage
 from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
 
 if TYPE_CHECKING:
     from tests.embedded.runtime_node import Node
@@ -280,12 +281,21 @@ async def test_a_read_only_root_refuses_writes_but_not_in_volumes(node: Node, tm
     assert (tmp_path / "file").read_text() == "y\n"
 
 
-async def test_kernel_settings_are_out_of_reach(node: Node) -> None:
-    ended = await node.run(
-        await node.sandbox(), ["sh", "-c", "echo 1 > /proc/sys/kernel/panic; touch /sys/x; cat /proc/kcore /proc/keys"]
-    )
+async def test_kernel_settings_are_out_of_reach_unless_the_client_says_otherwise(node: Node) -> None:
+    script = ["sh", "-c", "echo $(cat /proc/sys/kernel/panic) > /proc/sys/kernel/panic; touch /sys/x; cat /proc/keys"]
+    hidden = v1.LinuxContainerSecurityContext(masked_paths=list(MASKED_PATHS), readonly_paths=list(READONLY_PATHS))
+    ended = await node.run(await node.sandbox("hidden"), script, security=hidden)
     assert ended.err.count("Read-only file system") == 2
     assert ended.out == ""
+    ended = await node.run(await node.sandbox("shown"), script)
+    assert ended.err == "touch: cannot touch '/sys/x': Read-only file system\n"
+    assert "keyring" in ended.out
+
+
+async def test_a_privileged_container_may_change_the_kernels_settings(node: Node) -> None:
+    privileged = v1.LinuxContainerSecurityContext(privileged=True)
+    ended = await node.run(await node.sandbox(), ["grep", "/sys sysfs", "/proc/mounts"], security=privileged)
+    assert " rw," in ended.out
 
 
 async def test_a_terminal_is_one(node: Node) -> None:

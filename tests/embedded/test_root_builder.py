@@ -64,6 +64,7 @@ def spec(folder: Path, mounts: list[dict[str, Any]]) -> dict[str, Any]:
         "rootfs": {"layers": [str(folder / "layer")], "overlay": True, "readonly": False, "host": False},
         "mounts": mounts,
         "devices": [],
+        "privileged": False,
         "masked_paths": [],
         "readonly_paths": [],
         "cgroup_namespace": False,

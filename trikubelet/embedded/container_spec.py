@@ -1,7 +1,8 @@
 """From a CRI container configuration to the plain specification that the keeper carries out.
 
-Pure but for one thing: device nodes that are asked for are looked up on the host (`host_devices.py`). The result is
-JSON and lies in the container's record, so that it starts after a restart of the agent as it would have before.
+Pure but for what is looked up on the host: device nodes that are asked for (`host_devices.py`), and profiles
+(`confinement.py`). The result is JSON and lies in the container's record, so that it starts after a restart of the
+agent as it would have before.
 
     container, sandbox, directory, runtime_root, log_path
     argv, env, cwd, tty, stdin
@@ -10,6 +11,8 @@ JSON and lies in the container's record, so that it starts after a restart of th
     devices: path, kind (c, b), major, minor, mode, rule
     user: uid, gid (or null), name, groups, strict      bounding, ambient: capability masks
     privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj
+    apparmor: a profile's name, or null
+    seccomp: program (base64), flags; or null       write_only_below: paths, or null; only for plain processes
     pid_namespace (container, pod, node, target), pid_target, cgroup_namespace, cgroup_parent, resources
 """
 
@@ -23,15 +26,17 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import betterproto
 
+from trikubelet.embedded.confinement import ConfinementError, apparmor_profile, refuse_selinux, seccomp_filter
 from trikubelet.embedded.host_devices import all_host_devices, host_device
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.rpc.cri import v1
-from trikubelet.rpc.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.embedded.images.model import StoredImage
 
+log = get_logger("embedded")
 
 # Files that the kubelet mounts into every container; a plain process lives with the host's.
 _OPTIONAL_WHEN_PLAIN: Final = frozenset(
@@ -97,8 +102,9 @@ def container_spec(context: SpecContext, config: v1.ContainerConfig, image: Stor
         "user": _user(security, image),
         "privileged": privileged,
         "no_new_privs": security.no_new_privs,
-        "masked_paths": [] if privileged else list(security.masked_paths or MASKED_PATHS),
-        "readonly_paths": [] if privileged else list(security.readonly_paths or READONLY_PATHS),
+        "write_only_below": _writable_places(config) if security.readonly_rootfs and not abilities.isolated else None,
+        "masked_paths": [] if privileged else list(security.masked_paths),
+        "readonly_paths": [] if privileged else list(security.readonly_paths),
         "oom_score_adj": config.linux.resources.oom_score_adj,  # said even of 0: the keeper has the agent's
         "pid_namespace": _PID_NAMESPACES[security.namespace_options.pid],
         "pid_target": security.namespace_options.target_id,
@@ -108,14 +114,22 @@ def container_spec(context: SpecContext, config: v1.ContainerConfig, image: Stor
     }
     try:
         wanted = security.capabilities
-        spec["bounding"] = capabilities.bounding_set(
-            wanted.add_capabilities,
+        spec["ambient"] = capabilities.mask(wanted.add_ambient_capabilities)
+        bounding = capabilities.bounding_set(
+            [*wanted.add_capabilities, *wanted.add_ambient_capabilities],
             wanted.drop_capabilities,
             privileged=privileged,
             devices_confined=abilities.devices_confined,
         )
-        spec["ambient"] = capabilities.mask(wanted.add_ambient_capabilities)
-    except capabilities.UnknownCapabilityError as error:
+        if spec["ambient"] & ~bounding:
+            raise SpecError("capabilities: what is to be ambient cannot be dropped")
+        spec["bounding"] = bounding
+        refuse_selinux(security)
+        spec["apparmor"] = apparmor_profile(security)
+        if spec["apparmor"] and not abilities.apparmor:
+            raise SpecError("AppArmor: the process that keeps the containers was started by an older version")
+        spec["seccomp"] = seccomp_filter(security, bounding, abilities)
+    except (capabilities.UnknownCapabilityError, ConfinementError) as error:
         raise SpecError(str(error)) from None
     return spec
 
@@ -165,10 +179,6 @@ def signal_number(text: str) -> int:
 
 
 def _refuse_unsupported(config: v1.ContainerConfig, image: StoredImage, abilities: KeeperAbilities) -> None:
-    security = config.linux.security_context
-    for kind, profile in (("seccomp", security.seccomp), ("AppArmor", security.apparmor)):
-        if profile.profile_type == v1.SecurityProfileProfileType.Localhost:
-            raise SpecError(f"{kind} profile {profile.localhost_ref!r}: the embedded runtime has no {kind} support")
     if config.cdi_devices:
         raise SpecError("CDI devices: the embedded runtime does not support them")
     if not abilities.isolated:
@@ -176,6 +186,11 @@ def _refuse_unsupported(config: v1.ContainerConfig, image: StoredImage, abilitie
             raise SpecError(
                 f"image {image.name}: this machine lets the runtime make no namespaces, so only localhost/host runs; "
                 f"run the agent as root, allow user namespaces, or use containerd ({'; '.join(abilities.problems)})"
+            )
+        if config.linux.security_context.readonly_rootfs and not abilities.landlock:
+            raise SpecError(
+                "readOnlyRootFilesystem: containers are plain processes here, and this kernel has no Landlock that "
+                "would keep them from writing; run the agent as root, or allow user namespaces"
             )
         if config.tty:
             raise SpecError("tty: not available where the runtime can make no namespaces")
@@ -239,7 +254,7 @@ def _user(security: v1.LinuxContainerSecurityContext, image: StoredImage) -> dic
 def _mounts(context: SpecContext, config: v1.ContainerConfig, image: StoredImage) -> list[dict[str, Any]]:
     mounts = [_mount(mount) for mount in config.mounts]
     if not context.abilities.isolated:
-        _refuse_mounts(mounts)
+        _refuse_mounts(config)
         return []
     taken = {mount["target"].rstrip("/") for mount in mounts}
     own_names = context.sandbox.dns_config.servers or not image.is_host
@@ -275,15 +290,31 @@ def _mount(mount: v1.Mount) -> dict[str, Any]:
     }
 
 
-def _refuse_mounts(mounts: list[dict[str, Any]]) -> None:
+def _refuse_mounts(config: v1.ContainerConfig) -> None:
     """A plain process sees the host's files where they are; it can do without some of the kubelet's own mounts."""
-    for mount in mounts:
-        target = mount["target"].rstrip("/")
-        if target != mount["source"].rstrip("/") and target not in _OPTIONAL_WHEN_PLAIN:
+    for mount in config.mounts:
+        if _is_in_place(mount):
+            if mount.readonly and not config.linux.security_context.readonly_rootfs:
+                log.warning(
+                    "a plain process may write to its read-only mount, unless its root is read-only too",
+                    container=config.metadata.name,
+                    path=mount.container_path,
+                )
+        elif mount.container_path.rstrip("/") not in _OPTIONAL_WHEN_PLAIN:
             raise SpecError(
-                f"cannot mount {mount['source']} at {target}: this machine lets the runtime make no namespaces; "
-                "run the agent as root, allow user namespaces, or use containerd"
+                f"cannot mount {mount.host_path} at {mount.container_path}: this machine lets the runtime make no "
+                "namespaces; run the agent as root, allow user namespaces, or use containerd"
             )
+
+
+def _writable_places(config: v1.ContainerConfig) -> list[str]:
+    """Where a plain process with a read-only root may write: as in a container, and in its writable mounts."""
+    own = [mount.container_path for mount in config.mounts if not mount.readonly and _is_in_place(mount)]
+    return ["/dev", "/proc", *own]
+
+
+def _is_in_place(mount: v1.Mount) -> bool:
+    return mount.container_path.rstrip("/") == mount.host_path.rstrip("/")
 
 
 def _devices(config: v1.ContainerConfig, *, privileged: bool, abilities: KeeperAbilities) -> list[dict[str, Any]]:

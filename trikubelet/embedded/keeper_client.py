@@ -84,6 +84,12 @@ class KeeperAbilities:
     cgroup_v2: bool
     cgroup_v1: tuple[str, ...]
     devices_confined: bool
+    seccomp: bool
+    """Whether it can load filters: the kernel has them, and the keeper is not of before it could."""
+    landlock: int
+    """The kernel's Landlock ABI; 0: none, or the keeper does not know."""
+    apparmor: bool
+    """Whether the keeper knows how to start a program in a profile."""
     problems: tuple[str, ...]
 
     @property
@@ -100,6 +106,9 @@ class KeeperAbilities:
             cgroup_v2=hello["cgroup_v2"],
             cgroup_v1=tuple(hello["cgroup_v1"]),
             devices_confined=hello["devices_confined"],
+            seccomp=hello.get("seccomp", False),
+            landlock=hello.get("landlock", 0),
+            apparmor=hello.get("apparmor", False),
             problems=tuple(hello["problems"]),
         )
 

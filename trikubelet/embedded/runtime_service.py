@@ -114,7 +114,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             "limits": list(abilities.limits),
             "notIsolated": [
                 _NETWORK_NOTE,
-                "no seccomp, AppArmor or SELinux confinement",
+                "no SELinux labels" if abilities.seccomp else "no seccomp, no SELinux labels",
                 *([] if abilities.limits else ["no resource limits: no writable cgroup hierarchy"]),
                 *([] if abilities.isolated else ["processes, files and host names: containers are plain processes"]),
             ],

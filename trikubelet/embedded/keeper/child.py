@@ -7,6 +7,7 @@ descriptor, then either silence (the exec worked) or the exact error. It never r
 from __future__ import annotations
 
 import array
+import binascii
 import fcntl
 import json
 import os
@@ -16,7 +17,7 @@ import socket
 import stat
 import termios
 
-from trikubelet.embedded.keeper import capabilities, identity, linux, reaper, rootfs
+from trikubelet.embedded.keeper import capabilities, identity, landlock, linux, reaper, rootfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class ChildContext:
         "limits",
         "namespaces",
         "one_user_only",
+        "processes",
         "reaper_keeps_orphans",
         "report",
         "stage",
@@ -83,6 +85,8 @@ class ChildContext:
         self.report = report
         self.stage = "setup"
         """What the child is at, for the text of an error."""
+        self.processes: int | None = None
+        """The machine's /proc, if an AppArmor profile is to be taken on: the container's may be anything."""
         self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
@@ -143,6 +147,7 @@ def _report(descriptor: int, message: dict[str, Any], descriptors: tuple[int, ..
 
 def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
     _reset_signals()
+    _open_processes(spec, context)
     context.stage = "cgroup"
     if context.cgroup is not None:
         context.cgroup.join(born_inside=context.born_in_cgroup)
@@ -164,6 +169,7 @@ def _become_command(spec: dict[str, Any], context: ChildContext) -> None:
     _reset_signals()
     # Nobody inside may look into this process before it has become the command.
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    _open_processes(spec, context)
     context.stage = "cgroup"
     if context.cgroup is not None:
         context.cgroup.join(born_inside=context.born_in_cgroup)
@@ -192,19 +198,52 @@ def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
         _give_away(target, user.uid, is_terminal=spec["tty"])
     _restore_limits(context.limits)
     _report(context.report, {"uid": user.uid, "gid": user.gid, "groups": user.groups})
+    # These are absent in what an older agent wrote.
+    call_filter, writable = spec.get("seccomp"), spec.get("write_only_below")
+    # The kernel takes either only from a process that has CAP_SYS_ADMIN, or can gain no privileges.
+    may_confine = bool(linux.permitted_capabilities() & linux.CAP_SYS_ADMIN)
     identity.assume(
         user,
         spec["bounding"],
         spec["ambient"],
-        no_new_privileges=spec["no_new_privs"],
+        until_exec=linux.CAP_SYS_ADMIN if call_filter or writable is not None else 0,
         one_user_only=context.one_user_only,
     )
+    if spec["no_new_privs"] or (not may_confine and (call_filter or writable is not None)):
+        linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         os.fchdir(folder)
     except OSError as error:
         raise SetupError(f'chdir to cwd ("{spec["cwd"]}"): {os.strerror(error.errno or 0).lower()}') from None
-    _execute(spec["argv"], _environment(spec["env"], user))
+    if context.processes is not None:
+        change_profile_on_exec(context.processes, spec["apparmor"])
+    environment = _environment(spec["env"], user)
+    executable = _find_program(spec["argv"][0], environment["PATH"])
+    if writable is not None:
+        landlock.write_only_below(writable)
+    if call_filter:
+        # At the very end: the profile is about the program, and need not allow what happens here.
+        linux.filter_system_calls(binascii.a2b_base64(call_filter["program"]), call_filter["flags"])
+    _execute(executable, spec["argv"], environment)
+
+
+def _open_processes(spec: dict[str, Any], context: ChildContext) -> None:
+    if spec.get("apparmor"):  # absent in what an older agent wrote
+        context.processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def change_profile_on_exec(processes: int, profile: str) -> None:
+    """Have the next exec of this process start in an AppArmor profile. `processes`: a descriptor of /proc."""
+    try:
+        try:
+            file = os.open("self/attr/apparmor/exec", os.O_WRONLY | os.O_CLOEXEC, dir_fd=processes)
+        except FileNotFoundError:  # before Linux 5.1
+            file = os.open("self/attr/exec", os.O_WRONLY | os.O_CLOEXEC, dir_fd=processes)
+        os.write(file, f"exec {profile}".encode())
+        os.close(file)
+    except OSError as error:
+        raise SetupError(f"AppArmor profile {profile}: {os.strerror(error.errno or 0).lower()}") from None
 
 
 def _reset_signals() -> None:
@@ -275,8 +314,7 @@ def _environment(assignments: list[str], user: identity.Identity) -> dict[str, s
     return environment
 
 
-def _execute(argv: list[str], environment: dict[str, str]) -> NoReturn:
-    program = _find_program(argv[0], environment["PATH"])
+def _execute(program: str, argv: list[str], environment: dict[str, str]) -> NoReturn:
     try:
         os.execve(program, argv, environment)
     except OSError as error:

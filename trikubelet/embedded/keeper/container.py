@@ -54,6 +54,9 @@ class Container:
     ) -> None:
         self._environment = environment
         self.spec = spec
+        if spec.get("seccomp"):
+            # Containers have few different ones: each is in memory once.
+            spec["seccomp"]["program"] = sys.intern(spec["seccomp"]["program"])
         self.id: str = spec["container"]
         self.directory: str = spec["directory"]
         self.state = STARTING

@@ -107,9 +107,10 @@ def _database(path: str) -> list[list[str]]:
     return [line.split(":") for line in lines if line and not line.startswith("#")]
 
 
-def assume(identity: Identity, bounding: int, ambient: int, *, no_new_privileges: bool, one_user_only: bool) -> None:
+def assume(identity: Identity, bounding: int, ambient: int, *, until_exec: int, one_user_only: bool) -> None:
     """Become the user with these capabilities at most; the program to be executed gets them by the kernel's rules.
 
+    `until_exec`: those to keep until then. Neither root's nor another user's program inherits them.
     `one_user_only`: this process is not the machine's root, or root of a user namespace with a single id, and can only
     keep its identity. Raises IdentityError if it should not.
     """
@@ -134,12 +135,11 @@ def assume(identity: Identity, bounding: int, ambient: int, *, no_new_privileges
         linux.prctl(linux.PR_SET_KEEPCAPS, 1)
         os.setresuid(identity.uid, identity.uid, identity.uid)
     permitted = (bounding if identity.uid == 0 else ambient) & held
-    linux.set_capabilities(permitted, permitted, ambient & permitted)
+    now = permitted | (until_exec & held)
+    linux.set_capabilities(now, now, ambient & permitted)
     for number in range(len(capabilities.NAMES)):
         if ambient & permitted & (1 << number):
             linux.prctl(linux.PR_CAP_AMBIENT, linux.PR_CAP_AMBIENT_RAISE, number)
-    if no_new_privileges:
-        linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_everything() -> None:

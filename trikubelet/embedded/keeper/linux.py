@@ -59,6 +59,8 @@ PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 
+CAP_SYS_ADMIN = 1 << 21
+
 _SYS_CLONE3 = 435
 _SYS_OPEN_TREE = 428
 _SYS_MOVE_MOUNT = 429
@@ -70,6 +72,9 @@ _SYS_MOUNT_SETATTR = 442
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}.get(
     os.uname().machine, -1
 )
+_SYS_SECCOMP = {"x86_64": 317, "i686": 354, "aarch64": 277, "armv7l": 383, "armv8l": 383}.get(os.uname().machine, -1)
+_SECCOMP_SET_MODE_FILTER = 1
+_BPF_INSTRUCTION_SIZE = 8
 _CAPABILITY_VERSION_3 = 0x20080522
 _SIGCHLD = 17
 
@@ -104,6 +109,10 @@ class _MountAttr(ctypes.Structure):
         ("propagation", ctypes.c_uint64),
         ("userns_fd", ctypes.c_uint64),
     ]
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
 class _CapHeader(ctypes.Structure):
@@ -246,6 +255,23 @@ def permitted_capabilities() -> int:
     data = (_CapData * 2)()
     _checked(_libc.capget(ctypes.byref(header), ctypes.byref(data)), "get capabilities")
     return int(data[0].permitted) | int(data[1].permitted) << 32
+
+
+def has_seccomp() -> bool:
+    """Whether this kernel filters system calls."""
+    return _SYS_SECCOMP >= 0 and os.path.exists("/proc/sys/kernel/seccomp/actions_avail")
+
+
+def filter_system_calls(program: bytes, flags: int) -> None:
+    """Load a seccomp filter for good. Takes no_new_privs or CAP_SYS_ADMIN in this process's user namespace."""
+    filter_program = _FilterProgram(len(program) // _BPF_INSTRUCTION_SIZE, program)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_SECCOMP),
+        ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
+        ctypes.c_uint(flags),
+        ctypes.byref(filter_program),
+    )
+    _checked(int(result), "load the seccomp filter")
 
 
 def set_hostname(name: str) -> None:

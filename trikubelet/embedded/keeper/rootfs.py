@@ -172,7 +172,7 @@ class RootBuilder:
         if self._proc is not None:
             attach(self._proc, "/proc")
         if "/sys" not in self._targets and not self._in_user_namespace:
-            _mount_new("sysfs", "/sys", _QUIET | linux.MS_RDONLY)
+            _mount_new("sysfs", "/sys", _QUIET | (0 if self._spec["privileged"] else linux.MS_RDONLY))
         if self._spec["cgroup_namespace"] and "/sys/fs/cgroup" not in self._targets:
             _mount_new("cgroup2", "/sys/fs/cgroup", _QUIET | linux.MS_RDONLY)
         if "/dev" not in self._targets:

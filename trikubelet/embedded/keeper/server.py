@@ -27,7 +27,7 @@ import socket
 import sys
 import traceback
 
-from trikubelet.embedded.keeper import protocol
+from trikubelet.embedded.keeper import landlock, linux, protocol
 from trikubelet.embedded.keeper.connection import Connection
 from trikubelet.embedded.keeper.container import EXITED, STARTING, Container, StartError
 from trikubelet.embedded.keeper.execution import Execution
@@ -144,6 +144,9 @@ class Server:
             "cgroup_v2": cgroups.unified is not None,
             "cgroup_v1": sorted(cgroups.controllers),
             "devices_confined": "devices" in cgroups.controllers,
+            "seccomp": linux.has_seccomp(),
+            "landlock": landlock.version(),
+            "apparmor": True,  # older ones know nothing of profiles
             "problems": [*environment.abilities.problems, *cgroups.problems],
         }
 

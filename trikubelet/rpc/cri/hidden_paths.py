@@ -1,6 +1,6 @@
-"""What containers do not see of a machine unless they are privileged, as containerd and the kubelet have it.
+"""What containers do not see of a machine unless they are privileged, as the kubelet has it.
 
-The kubelet's side names these paths in every container's security context; a runtime that is given none takes the same.
+The kubelet's side names these paths in every container's security context; a runtime that is given none hides none.
 """
 
 from __future__ import annotations
