@@ -24,7 +24,12 @@ import attrs
 import trio
 
 from trikubelet.embedded.images.capabilities import Capabilities, probe_capabilities
-from trikubelet.embedded.images.errors import ImageInUseError, ImagePinnedError, InvalidReferenceError
+from trikubelet.embedded.images.errors import (
+    ImageGoneError,
+    ImageInUseError,
+    ImagePinnedError,
+    InvalidReferenceError,
+)
 from trikubelet.embedded.images.file_lock import held_lock, lock_if_free
 from trikubelet.embedded.images.host import HOST_IMAGE_ID, host_image
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLimits
@@ -83,7 +88,7 @@ class ImageStore:
         self._root = root
         self._clock = clock
         self._limits = limits or UnpackLimits()
-        self._platform = platform or host_platform(machine.machine())
+        self.platform = platform or host_platform(machine.machine())
         self._records = ImageRecords(root)
         self._staging_dir = root / "staging"
         for directory in (root, self._records.images_dir, self._records.layers_dir, self._staging_dir):
@@ -131,27 +136,41 @@ class ImageStore:
 
         Raises ArchiveError, InvalidReferenceError, ImagePinnedError, OSError. Then, and when cancelled, nothing stays.
         """
-        from trikubelet.embedded.images.staging import Staging  # with all of tar and gzip: only who imports pays for it
-
-        async with held_lock(self._root / "imports.lock", shared=True, timeout=_IMPORTS_TIMEOUT):
-            async with self._staging_directory() as directory:
-                staging = Staging(
-                    directory,
-                    self._records,
-                    capabilities=self._capabilities,
-                    limits=self._limits,
-                    platform=self._platform,
-                    checkpoint=trio.from_thread.check_cancelled,
-                )
-                staged = await trio.to_thread.run_sync(staging.stage, path, name, limiter=self._limiter)
-                async with self._changing_records():
-                    await trio.to_thread.run_sync(
-                        self._commit, staging, staged, self._clock.now(), limiter=self._limiter
-                    )
+        async with self.staging() as staging:
+            staged = await trio.to_thread.run_sync(staging.stage, path, name, limiter=self._limiter)
+            await self.commit(staged, staging)
         names = tuple(dict.fromkeys(str(reference) for image in staged for reference in image.names))
         log.info("images imported", archive=str(path), images=", ".join(names) or "without a name")
         await self.collect_garbage()  # an import at work keeps removals from deleting layers
         return names or tuple(dict.fromkeys(image.image.id for image in staged))
+
+    @asynccontextmanager
+    async def staging(self) -> AsyncIterator[Staging]:
+        """A place to unpack images in; what was not committed when the context ends is gone."""
+        from trikubelet.embedded.images.staging import Staging  # with all of tar and gzip: only who imports pays for it
+
+        async with held_lock(self._root / "imports.lock", shared=True, timeout=_IMPORTS_TIMEOUT):
+            async with self._staging_directory() as directory:
+                yield Staging(
+                    directory,
+                    self._records,
+                    capabilities=self._capabilities,
+                    limits=self._limits,
+                    platform=self.platform,
+                    checkpoint=trio.from_thread.check_cancelled,
+                )
+
+    async def commit(
+        self, images: Sequence[StagedImage], staging: Staging | None = None, *, pulled: bool = False
+    ) -> None:
+        """Make images visible under their names, which other images lose; `pulled`: names that a registry gave.
+
+        Without `staging` they must be in the store already: then they get the names. Raises ImageGoneError.
+        """
+        async with self._changing_records():
+            await trio.to_thread.run_sync(
+                self._commit, staging, images, self._clock.now(), pulled, limiter=self._limiter
+            )
 
     async def remove(self, reference: str, *, users: ImageUsers = _nobody) -> StoredImage | None:
         """Remove an image with all its names, and the layers that no other image has. Returns it, None if not there.
@@ -223,24 +242,30 @@ class ImageStore:
             async with held_lock(self._root / "records.lock", shared=False, timeout=_RECORDS_TIMEOUT):
                 yield
 
-    def _commit(self, staging: Staging, staged: Sequence[StagedImage], now: datetime) -> None:
-        """Make staged images visible. Runs in a thread that cannot be cancelled, under the records' lock."""
-        staging.move_layers(staged)
+    def _commit(self, staging: Staging | None, staged: Sequence[StagedImage], now: datetime, pulled: bool) -> None:
+        """Runs in a thread that cannot be cancelled, under the records' lock."""
+        if staging is not None:
+            staging.move_layers(staged)
         for new in staged:
             images = self._records.load()
             tags = tuple(str(name) for name in new.names if name.tag)
             repositories = [name.repository for name in new.names]
             digests = [f"{repository}@{digest}" for repository in repositories for digest in new.digests]
             known = images.get(new.image.id)
+            if staging is None and known is None:
+                raise ImageGoneError(new.image.id)
             for other in images.values():
                 kept = tuple(tag for tag in other.repo_tags if tag not in tags)
                 if other.id != new.image.id and kept != other.repo_tags:
                     self._records.write(attrs.evolve(other, repo_tags=kept))
+            names = (*tags, *digests)
+            before = tuple(name for name in (known.pulled if known else ()) if name not in names)
             image = attrs.evolve(
                 new.image,
                 repo_tags=tuple(dict.fromkeys((*(known.repo_tags if known else ()), *tags))),
                 repo_digests=tuple(dict.fromkeys((*(known.repo_digests if known else ()), *digests))),
                 imported_at=now,
+                pulled=(*before, *names) if pulled else before,
             )
             self._records.write(image)
 
