@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -76,7 +77,7 @@ class ScriptedRegistry:
     def first(self, path: str, *answers: Answer | Callable[[Asked], Answer]) -> None:
         """Answer the next requests for a path like this."""
         for answer in answers:
-            self.scripts[path].append(answer if callable(answer) else lambda asked, answer=answer: answer)
+            self.scripts[path].append(partial(_always, answer) if isinstance(answer, Answer) else answer)
 
     # What it has
 
@@ -97,10 +98,10 @@ class ScriptedRegistry:
         tag: str,
         layers: Sequence[bytes] = (layer("file"),),
         pack: Callable[[bytes], bytes] = lambda data: gzip.compress(data, mtime=0),
-        **top: object,
+        **top: str,
     ) -> PutImage:
         """An image for this machine, with layers from their tars."""
-        config = image_spec(layers, **top)
+        config = image_spec(layers, None, **top)
         blobs = [pack(data) for data in layers]
         document = {
             "schemaVersion": 2,
@@ -192,6 +193,10 @@ def ask_for_password(asked: Asked) -> Answer | None:
     return Answer(401, {"WWW-Authenticate": 'Basic realm="tests"'})
 
 
+def _always(answer: Answer, asked: Asked) -> Answer:
+    return answer
+
+
 def this_platform(**more: str) -> dict[str, str]:
     return {"os": "linux", "architecture": ARCHITECTURE, **more}
 
@@ -201,15 +206,9 @@ async def scripted_registry(tls: ssl.SSLContext | None = None) -> AsyncIterator[
     """Serves while the context is open; everything in it ends with the context."""
     registry = ScriptedRegistry()
     async with trio.open_nursery() as nursery:
-        if tls is None:
-            listeners: list[trio.abc.Listener[trio.abc.Stream]] = list(
-                await trio.open_tcp_listeners(0, host="127.0.0.1")
-            )
-            registry.port = listeners[0].socket.getsockname()[1]  # type: ignore[attr-defined]
-        else:
-            tls_listeners = await trio.open_ssl_over_tcp_listeners(0, tls, host="127.0.0.1")
-            registry.port = tls_listeners[0].transport_listener.socket.getsockname()[1]
-            listeners = list(tls_listeners)
+        tcp = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        registry.port = tcp[0].socket.getsockname()[1]
+        listeners = tcp if tls is None else [trio.SSLListener(one, tls) for one in tcp]
         nursery.start_soon(trio.serve_listeners, registry.serve, listeners)
         yield registry
         nursery.cancel_scope.cancel()

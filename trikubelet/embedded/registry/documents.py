@@ -114,12 +114,12 @@ async def _read(client: RegistryClient, kind: str, digest: str, *, tag: str = ""
             raise HostError(
                 PullFailure.WRONG_CONTENT, f"{host.name} sent other content than {digest}: its digest is {found}"
             )
-        return _Document(_parse(body, found), found, media_type)
+        return _Document(parse_document(body, found), found, media_type)
 
     return await client.on_hosts(ask, resolves=not digest)
 
 
-def _parse(body: bytes, entry: str) -> dict[str, Any]:
+def parse_document(body: bytes, entry: str) -> dict[str, Any]:
     """Raises ArchiveError."""
     try:
         return expect_object(json.loads(body), entry)

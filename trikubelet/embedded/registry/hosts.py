@@ -149,19 +149,18 @@ def _with_tls(
     *,
     skip_verify: bool | None,
 ) -> RegistryHost:
+    """The host with settings for TLS. With any, TLS is tried first also where the URL says plain HTTP."""
     if authorities and skip_verify is None:
         skip_verify = False  # whoever names an authority for a loopback registry wants it to be looked at
-    return attrs.evolve(
+    host = attrs.evolve(
         host,
         authorities=authorities,
         client_certificates=pairs,
         skip_verify=host.skip_verify if skip_verify is None else skip_verify,
-        plain_http_fallback=host.plain_http_fallback
-        or (host.scheme == "http" and bool(authorities or pairs or skip_verify) and _port(host.host) != 80),
-        scheme="https"
-        if host.scheme == "http" and (authorities or pairs or skip_verify) and _port(host.host) != 80
-        else host.scheme,
     )
+    if host.scheme == "http" and (authorities or pairs or skip_verify is not None) and _port(host.host) != 80:
+        return attrs.evolve(host, scheme="https", plain_http_fallback=True)
+    return host
 
 
 @attrs.frozen
@@ -191,7 +190,7 @@ class _Reader:
 
     def _at(self, url: str, override_path: bool) -> RegistryHost:
         try:
-            parts = urlsplit(url if url.startswith("http") else f"https://{url}")
+            parts = urlsplit(url if "://" in url else f"https://{url}")
             _ = parts.port
         except ValueError as error:
             raise self._wrong("host", "a URL", url) from error
