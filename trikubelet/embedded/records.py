@@ -114,6 +114,21 @@ class SandboxRecord:
     ready: bool = False
 
 
+def image_users(root: Path) -> dict[str, list[str]]:
+    """Ids of the containers that are made of each image, by its id, as the files of a runtime folder tell.
+
+    For other processes than the runtime's own: changes nothing, and leaves out what cannot be read.
+    """
+    users: dict[str, list[str]] = {}
+    for path in (root / "containers").glob("*/container.json"):
+        try:
+            image_id = json.loads(path.read_bytes())["image"]["id"]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+        users.setdefault(str(image_id), []).append(path.parent.name)
+    return users
+
+
 class RecordStore:
     """The files of one runtime folder. All methods do small synchronous file work, except `delete_tree`."""
 

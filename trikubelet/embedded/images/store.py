@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 import platform as machine
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,13 @@ from trikubelet.embedded.images.errors import (
     InvalidReferenceError,
 )
 from trikubelet.embedded.images.file_lock import held_lock, lock_if_free
-from trikubelet.embedded.images.host import HOST_IMAGE_ID, host_image
+from trikubelet.embedded.images.host import HOST_IMAGE_ID, HOST_IMAGE_NAME, host_image
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLimits
 from trikubelet.embedded.images.platform import Platform, host_platform
 from trikubelet.embedded.images.records import ImageRecords, read_layer
 from trikubelet.embedded.images.reference import Reference, id_prefix
 from trikubelet.embedded.images.trees import remove_tree
+from trikubelet.linux.inotify import Inotify, Mask
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -206,6 +207,44 @@ class ImageStore:
             except OSError as error:
                 log.warning("cannot delete", path=str(directory), error=str(error))
         return removed
+
+    @contextmanager
+    def watched(self) -> Iterator[Callable[[], Awaitable[object]]]:
+        """Yields what waits until images came, changed or went, by whatever process. Raises OSError."""
+        with Inotify() as inotify:
+            inotify.watch(self._records.images_dir, Mask.MOVED_TO | Mask.DELETE)
+            yield inotify.wait
+
+    async def tag(self, reference: str, name: Reference) -> StoredImage | None:
+        """Give an image one more name, which another image may lose. Returns it, None if there is none.
+
+        Raises ImageGoneError, and ImagePinnedError for the host image's name and for the host image.
+        """
+        from trikubelet.embedded.images.staging import StagedImage
+
+        image = self.resolve(reference)
+        if image is None:
+            return None
+        if image.is_host or name.repository == HOST_IMAGE_NAME:
+            raise ImagePinnedError(HOST_IMAGE_NAME)
+        await self.commit([StagedImage(image, (name,), ())])
+        return self.resolve(image.id)
+
+    async def untag(self, name: str) -> bool:
+        """Take one of several names from an image. False where it is not one of several: then `remove` is meant."""
+        async with self._changing_records():
+            image = self.resolve(name)
+            try:
+                full = str(Reference.parse(name))
+            except InvalidReferenceError:
+                return False
+            if image is None or image.is_host or full not in image.repo_tags or len(image.repo_tags) < 2:
+                return False
+            kept = tuple(tag for tag in image.repo_tags if tag != full)
+            pulled = tuple(tag for tag in image.pulled if tag != full)
+            self._records.write(attrs.evolve(image, repo_tags=kept, pulled=pulled))
+        log.info("image name removed", name=full, id=image.id)
+        return True
 
     def usage(self) -> StoreUsage:
         """What all layers take on disk, as measured when they were unpacked."""

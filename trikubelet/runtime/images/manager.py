@@ -114,7 +114,7 @@ class _Wanted:
 
     @property
     def backoff_key(self) -> str:
-        return f"{self.pod.metadata.uid}_{self.image}"
+        return _backoff_key(self.pod, self.image)
 
 
 @attrs.frozen
@@ -198,6 +198,10 @@ class ImageManager:
             return await self._pull(wanted)
         finally:
             self._metrics.image_requests[request.policy.lower(), present, required] += 1
+
+    def try_again(self, pod: Pod, image: str) -> None:
+        """Forget that pulls of the pod's image failed: it may be there now."""
+        self._backoff.reset(_backoff_key(pod, image))
 
     def _there_already(self, wanted: _Wanted, image: v1.Image) -> PresentImage:
         there = f'Container image "{wanted.image}" already present on machine and can be accessed by the pod'
@@ -334,6 +338,10 @@ class ImageManager:
     def _event(self, pod: Pod, request: ImageRequest, type_: EventType, reason: str, message: str) -> None:
         container = None if request.container is None else request.container.name
         self._recorder.pod_event(pod, type_, reason, message, container=container)
+
+
+def _backoff_key(pod: Pod, image: str) -> str:
+    return f"{pod.metadata.uid}_{image}"
 
 
 def _image_user(image: v1.Image) -> ImageUser:
