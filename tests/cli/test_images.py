@@ -72,7 +72,7 @@ def test_images_that_are_used_or_pinned_are_not_removed(root: Path) -> None:
     image_id = imported(root, "app:1")
     record = root / "containers" / "c1" / "container.json"
     record.parent.mkdir(parents=True)
-    record.write_text(json.dumps({"image": {"id": image_id}}))
+    record.write_text(json.dumps({"image": {"id": image_id}, "spec": {}}))
     assert "in use by container c1" in images(root, "rm", "app:1").err
     assert "cannot be removed" in images(root, "rm", "localhost/host").err
     assert "there is no image 'nope'" in images(root, "rm", "nope").err
