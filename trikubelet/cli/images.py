@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -229,7 +229,7 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     try:
-        return _refused(lambda: cast("T", trio.run(work)))
+        return _refused(lambda: trio.run(work))
     finally:
         structlog.configure(**before)
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -208,7 +208,7 @@ async def scripted_registry(tls: ssl.SSLContext | None = None) -> AsyncIterator[
     async with trio.open_nursery() as nursery:
         tcp = await trio.open_tcp_listeners(0, host="127.0.0.1")
         registry.port = tcp[0].socket.getsockname()[1]
-        listeners = tcp if tls is None else [trio.SSLListener(one, tls) for one in tcp]
+        listeners: list[Any] = list(tcp) if tls is None else [trio.SSLListener(one, tls) for one in tcp]
         nursery.start_soon(trio.serve_listeners, registry.serve, listeners)
         yield registry
         nursery.cancel_scope.cancel()
