@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click.testing
 import pytest
 
 from tests.cli.conftest import Outcome, run_command
-from tests.embedded.images.archives import layer, oci_archive
+from tests.embedded.images.archives import Entry, directory, layer, oci_archive
 from tests.oci_image import OciImage
 from tests.registry_node import RegistryNode, needs_registry
 from trikubelet.cli.main import cli
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import StandInAgent
 
 
@@ -87,6 +86,42 @@ def test_a_name_for_the_machines_own_files_is_refused(root: Path) -> None:
     imported(root, "app:1")
     assert "cannot be removed or replaced" in images(root, "tag", "app:1", "localhost/host").err
     assert "expected a name with a tag" in images(root, "tag", "app:1", f"app@sha256:{'0' * 64}").err
+
+
+def test_a_saved_image_is_the_same_when_it_is_imported_elsewhere(root: Path, tmp_path: Path) -> None:
+    layers = [
+        layer(
+            directory("d", mode=0o750),
+            "d/deleted",
+            "d/kept",
+            Entry("link", link="d/kept"),
+            directory("opaque"),
+            "opaque/x",
+        ),
+        layer(
+            Entry("d/.wh.deleted"), Entry("opaque/.wh..wh..opq"), "opaque/y", Entry("hard", link="opaque/y", hard=True)
+        ),
+    ]
+    archive = oci_archive(tmp_path / "archive.tar", layers, "app:1", {"Cmd": ["run"]})
+    images(root, "import", archive)
+    saved = tmp_path / "saved.tar"
+    assert images(root, "save", "app:1", "-o", saved).out == f"saved {saved}\n"
+    other = tmp_path / "other"
+    assert images(other, "import", saved).out == "imported docker.io/library/app:1\n"
+    before, after = (json.loads(images(one, "inspect", "app:1").out) for one in (root, other))
+    assert after["spec"]["config"] == {"Cmd": ["run"]}
+    assert listing(before) == listing(after)
+    assert "cannot be saved" in images(root, "save", "localhost/host", "-o", saved).err
+    assert list(tmp_path.glob("*.part")) == []
+
+
+def listing(image: dict[str, Any]) -> list[tuple[str, int, int]]:
+    """What lies in each layer: path, mode and size."""
+    return [
+        (str(path.relative_to(top)), path.lstat().st_mode, path.lstat().st_rdev)
+        for top in map(Path, image["layers"])
+        for path in sorted(top.rglob("*"))
+    ]
 
 
 @needs_registry

@@ -170,6 +170,38 @@ def remove_images(names: tuple[str, ...], root_dir: Path, runtime_root: Path | N
             click.echo(f"removed {image.name}")
 
 
+@images.command("save")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="The archive.  [default: stdout]")
+@_root_options
+def save_images(names: tuple[str, ...], output: Path | None, root_dir: Path, runtime_root: Path | None) -> None:
+    """Write images as an OCI archive, for `images import` or `docker load`. Their ids are others then."""
+    from trikubelet.embedded.images.save import SavedName
+
+    if output is None and sys.stdout.isatty():
+        raise CommandError("an archive is nothing for a terminal: name a file with --output")
+    with _store(root_dir, runtime_root) as store:
+        found: dict[str, SavedName] = {}
+        for name in names:
+            image = _found(store, name)
+            if image.is_host:
+                raise CommandError(f"{image.name} is this machine's own root filesystem, and cannot be saved")
+            wanted = tuple(tag for tag in image.repo_tags if _same_name(tag, name))
+            before = found[image.id].names if image.id in found else ()
+            found[image.id] = SavedName(image, (*before, *wanted))
+        if output is None:
+            _run(partial(store.save, list(found.values()), sys.stdout.buffer))
+            return
+        part = output.with_name(f"{output.name}.part")
+        try:
+            with part.open("wb") as file:
+                _run(partial(store.save, list(found.values()), file))
+            part.replace(output)
+        finally:
+            part.unlink(missing_ok=True)
+        click.echo(f"saved {output}")
+
+
 @images.command("prune")
 @click.option("--all", "-a", "all_unused", is_flag=True, help="Also images with a name.")
 @_root_options
@@ -248,6 +280,16 @@ def _found(store: ImageStore, name: str) -> StoredImage:
     if image is None:
         raise CommandError(f"there is no image {name!r}")
     return image
+
+
+def _same_name(tag: str, name: str) -> bool:
+    from trikubelet.embedded.images.errors import InvalidReferenceError
+    from trikubelet.embedded.images.reference import Reference
+
+    try:
+        return str(Reference.parse(name)) == tag
+    except InvalidReferenceError:  # an id
+        return False
 
 
 @contextmanager

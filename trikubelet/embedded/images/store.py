@@ -18,7 +18,7 @@ import platform as machine
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import attrs
 import trio
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from trikubelet.clock import WallClock
+    from trikubelet.embedded.images.save import SavedName
     from trikubelet.embedded.images.staging import StagedImage, Staging
 
 log = get_logger("images")
@@ -229,6 +230,17 @@ class ImageStore:
             raise ImagePinnedError(HOST_IMAGE_NAME)
         await self.commit([StagedImage(image, (name,), ())])
         return self.resolve(image.id)
+
+    async def save(self, images: Sequence[SavedName], out: IO[bytes]) -> None:
+        """Write images as an OCI archive (`save`). Raises OSError, ImagePinnedError for the host image."""
+        from trikubelet.embedded.images.save import write_archive
+
+        if any(saved.image.is_host for saved in images):
+            raise ImagePinnedError(HOST_IMAGE_NAME)
+        async with self.staging() as staging:  # keeps layers from being deleted
+            await trio.to_thread.run_sync(
+                write_archive, images, out, staging.directory, trio.from_thread.check_cancelled, limiter=self._limiter
+            )
 
     async def untag(self, name: str) -> bool:
         """Take one of several names from an image. False where it is not one of several: then `remove` is meant."""
