@@ -86,7 +86,7 @@ def import_images(file: Path, root_dir: Path, runtime_root: Path | None) -> None
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--username", "-u", help="For the registry. The password is asked for, or read from stdin.")
 @click.option(
-    "--hosts-dir",
+    "--registry-hosts-dir",
     "hosts_dirs",
     type=click.Path(path_type=Path),
     multiple=True,

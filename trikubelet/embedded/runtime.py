@@ -21,6 +21,7 @@ from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.store import ImageStore
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError, KeeperStartError
 from trikubelet.embedded.lifecycle import Lifecycle
+from trikubelet.embedded.preload import Preload
 from trikubelet.embedded.records import RecordStore
 from trikubelet.embedded.registry.hosts import DEFAULT_HOSTS_DIRS
 from trikubelet.embedded.registry.puller import Puller
@@ -69,6 +70,7 @@ class EmbeddedRuntime:
             self._lifecycle, self._records, self.images.resolve, streaming=self._streaming, address=self._address
         )
         self.puller = Puller(self.images, clock=clock, hosts_dirs=registry_hosts_dirs)
+        self._preload = Preload(self.root / "preload", self.root / "preloaded.json", self.images, self.puller)
         self.image_service = EmbeddedImageService(
             self.images,
             self.puller,
@@ -99,6 +101,7 @@ class EmbeddedRuntime:
                 failure = error  # raised below: here the nursery would wrap it
             else:
                 nursery.start_soon(self._tidy)
+                nursery.start_soon(self._preload.run)
                 await nursery.start(self._streaming.run)
                 task_status.started()
         if failure is not None:

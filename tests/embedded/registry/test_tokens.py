@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
+import os
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import pytest
+import trio
 import trustme
 
 from tests.embedded.registry.scripted_registry import Answer, Asked, ScriptedRegistry, scripted_registry
@@ -19,7 +23,6 @@ from trikubelet.embedded.registry.errors import PullError, PullFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.embedded.registry.conftest import PullFixture
 
@@ -197,6 +200,39 @@ async def test_an_image_comes_from_a_real_registry(pulls: PullFixture, tmp_path:
         assert caught.value.failure is PullFailure.NOT_FOUND
     finally:
         node.stop()
+
+
+@needs_registry
+async def test_a_pull_takes_a_few_buffers_of_memory(pulls: PullFixture, tmp_path: Path) -> None:
+    """Less than 32 MiB, however large the image is: here 96 MiB in one layer."""
+    (tmp_path / "rootfs").mkdir()
+    (tmp_path / "rootfs" / "small").touch()
+    node = RegistryNode(tmp_path / "registry", protected=False)
+    node.start()
+    try:
+        await pulls.pull(node.push("app:1", OciImage.from_folder(tmp_path / "rootfs", {})))  # imports what it needs
+        (tmp_path / "rootfs" / "large").write_bytes(os.urandom(2**20) * 96)
+        name = node.push("app:2", OciImage.from_folder(tmp_path / "rootfs", {}))
+        gc.collect()
+        before, most = resident_bytes(), 0
+        pulled = trio.Event()
+        async with trio.open_nursery() as nursery:
+
+            async def pull() -> None:
+                await pulls.pull(name)
+                pulled.set()
+
+            nursery.start_soon(pull)
+            while not pulled.is_set():
+                most = max(most, resident_bytes())
+                await trio.sleep(0.005)
+        assert most - before < 32 * 2**20
+    finally:
+        node.stop()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @needs_registry
