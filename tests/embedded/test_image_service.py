@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
+import trio
 from grpclib import GRPCError
 from grpclib.const import Status
+from structlog.testing import capture_logs
 
 from tests.embedded.images.archives import layer, oci_archive
 from tests.embedded.registry.scripted_registry import Answer, ask_for_password, scripted_registry
+from tests.patience import PATIENCE
 from trikubelet.clock import TrioClock
 from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.model import LayerFormat
@@ -19,9 +24,12 @@ from trikubelet.embedded.images.store import ImageStore
 from trikubelet.embedded.registry.puller import Puller
 from trikubelet.embedded.registry.retry import Patience
 from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import ImageClient
+from trikubelet.rpc.grpc import Channel, Server
+from trikubelet.rpc.grpc.unix import UnixStream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -222,3 +230,45 @@ async def test_the_file_system_info_tells_what_the_images_take(images: Fixture) 
     assert usage.inodes_used.value == 2
     assert usage.timestamp >= EPOCH.timestamp() * 1e9
     assert reply.container_filesystems == [usage]
+
+
+async def test_a_pull_that_its_caller_gives_up_leaves_nothing(images: Fixture) -> None:
+    async with scripted_registry() as registry, trio.open_nursery() as nursery:
+        put = registry.put_image("app", "1")
+        path = f"/v2/app/blobs/{put.layers[0]}"
+        registry.documents[path] = attrs.evolve(registry.documents[path], pause=60)
+
+        async def connect() -> UnixStream:
+            ours, theirs = socket.socketpair()
+            nursery.start_soon(Server([images.service]).serve_stream, UnixStream(theirs))
+            return UnixStream(ours)
+
+        async with Channel(connect) as channel:
+            with trio.CancelScope() as scope:
+                nursery.start_soon(cancel_when, scope, lambda: bool(registry.requests(path)))
+                await ImageClient(channel).pull_image(v1.ImageSpec(image=f"{registry.host}/app:1"))
+            assert scope.cancelled_caught
+            with trio.fail_after(PATIENCE):
+                while images.puller.progress():
+                    await trio.sleep(0.01)
+            assert list((images.path / "store" / "staging").iterdir()) == []
+        nursery.cancel_scope.cancel()
+
+
+async def cancel_when(scope: trio.CancelScope, condition: Callable[[], bool]) -> None:
+    while not condition():
+        await trio.sleep(0.01)
+    scope.cancel()
+
+
+async def test_a_pull_is_told_of_in_the_log_while_it_lasts(images: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trikubelet.embedded.registry.puller._TELL_EVERY", 0.05)
+    async with scripted_registry() as registry:
+        put = registry.put_image("app", "1")
+        path = f"/v2/app/blobs/{put.layers[0]}"
+        registry.documents[path] = attrs.evolve(registry.documents[path], pause=0.3)
+        with capture_logs() as told:
+            await images.pull(f"{registry.host}/app:1")
+    size = len(registry.documents[path].body)
+    assert f"0B of {size}B, 0 of 1 layers unpacked" in {line.get("progress") for line in told}
+    assert told[-1]["event"] == "image pulled"

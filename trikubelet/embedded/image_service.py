@@ -117,7 +117,7 @@ class EmbeddedImageService(v1.ImageServiceBase):
         except CredentialsFormatError as error:
             raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: {error}") from error
         except PullError as error:
-            hint = f": {_WITHOUT_REGISTRY}" if error.failure in (PullFailure.NOT_FOUND, PullFailure.UNREACHABLE) else ""
+            hint = f"; {_WITHOUT_REGISTRY}" if error.failure in (PullFailure.NOT_FOUND, PullFailure.UNREACHABLE) else ""
             raise GRPCError(_STATUS_OF_FAILURE[error.failure], f"failed to pull image {error}{hint}") from error
         except (ImageError, OSError) as error:
             raise GRPCError(Status.UNKNOWN, f"failed to pull image {name}: {error}") from error
