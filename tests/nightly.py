@@ -1,6 +1,6 @@
 """`python -m tests.nightly [EXAMPLES]`: many new examples of both state machines, 10,000 each, on all cores.
 
-A hundred times as many are played of what reads documents from anybody.
+What reads documents and layers from anybody gets a million of each.
 
 Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it. After that,
 volumes and ports are attacked for longer, agents killed at more steps, more pods begun and ended, and a longer log
@@ -36,12 +36,8 @@ ATTACKS: Final = (
     "tests/agent/test_senseless_clients.py",
     "tests/agent/test_cgroups.py",
 )
-PARSERS: Final = (
-    "tests/embedded/registry/test_generated_documents.py",
-    "tests/embedded/registry/test_hosts.py",
-    "tests/embedded/registry/test_challenge.py",
-)
-PARSER_EXAMPLES: Final = 100
+PARSERS: Final = "tests/embedded/registry/test_mutated_documents.py"
+MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000"}
 LOGS: Final = "tests/node_api/test_followed_logs.py"
 LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}
 
@@ -60,10 +56,10 @@ async def attack() -> bool:
     return passed
 
 
-async def parse(examples: int) -> bool:
-    """Have generated documents read. Whether every one was read or refused."""
-    passed, output = await run(*PARSERS, examples=PARSER_EXAMPLES * examples)
-    print(f"generated documents:\n{output}", flush=True)
+async def parse() -> bool:
+    """Have a million changed documents and layers of each kind read. Whether every one was read or refused."""
+    passed, output = await run(PARSERS, more=MANY_INPUTS)
+    print(f"changed documents and layers:\n{output}", flush=True)
     return passed
 
 
@@ -96,7 +92,7 @@ async def play_all(examples: int) -> bool:
     async with trio.open_nursery() as nursery:
         for _ in range(shares):
             nursery.start_soon(share)
-    passed.append(await parse(examples))
+    passed.append(await parse())
     passed.append(await attack())
     passed.append(await follow())
     return all(passed)

@@ -157,6 +157,29 @@ async def test_zstd_that_would_take_too_much_memory_is_refused(pulls: PullFixtur
     assert "zstd window" in failure.reason
 
 
+async def test_dockers_own_types_are_as_good(pulls: PullFixture, registry: ScriptedRegistry) -> None:
+    put = registry.put_image("app", "1")
+    renamed = registry.documents["/v2/app/manifests/1"].body
+    for oci, docker in (
+        (b"vnd.oci.image.manifest.v1+json", b"vnd.docker.distribution.manifest.v2+json"),
+        (b"vnd.oci.image.config.v1+json", b"vnd.docker.container.image.v1+json"),
+        (b"vnd.oci.image.layer.v1.tar+gzip", b"vnd.docker.image.rootfs.diff.tar.gzip"),
+    ):
+        renamed = renamed.replace(oci, docker)
+    registry.put_manifest("app", "1", renamed, "application/vnd.docker.distribution.manifest.v2+json")
+    assert (await pulls.pull(f"{registry.host}/app:1")).id == put.id
+
+
+async def test_a_proxy_of_the_environment_is_used(
+    pulls: PullFixture, registry: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = registry.put_image("app", "1")
+    registry.documents = {f"http://registry.example{path}": answer for path, answer in registry.documents.items()}
+    monkeypatch.setenv("HTTP_PROXY", f"http://{registry.host}")
+    pulls.configure("registry.example", 'server = "http://registry.example"')
+    assert (await pulls.pull("registry.example/app:1")).id == put.id
+
+
 # -- what is refused
 
 

@@ -15,6 +15,7 @@ import pytest
 import trio
 import trustme
 
+from tests.embedded.images.archives import layer
 from tests.embedded.registry.scripted_registry import Answer, Asked, ScriptedRegistry, scripted_registry
 from tests.oci_image import OciImage
 from tests.registry_node import PASSWORD, USER, RegistryNode, needs_registry
@@ -68,6 +69,25 @@ async def test_a_password_is_shown_to_the_token_server_and_not_to_the_registry(
     assert base64.b64decode(asked.headers["authorization"].removeprefix("Basic ")) == b"ali:secret"
     shown = {asked.headers.get("authorization") for asked in registry.asked if asked.path != "/token"}
     assert shown == {None, "Bearer good"}
+
+
+async def test_a_token_that_ends_during_a_pull_is_renewed(pulls: PullFixture, registry: ScriptedRegistry) -> None:
+    registry.put_image("app", "1", [layer("one"), layer("two")])
+    tokens: dict[str, int] = {}
+
+    def guard(asked: Asked) -> Answer | None:
+        if asked.path == "/token":
+            tokens[f"Bearer {len(tokens)}"] = 2
+            return token(str(len(tokens) - 1))
+        shown = asked.headers.get("authorization", "")
+        if tokens.get(shown, 0):
+            tokens[shown] -= 1
+            return None
+        return Answer(401, {"WWW-Authenticate": f'Bearer realm="http://{registry.host}/token"'})
+
+    registry.guard = guard
+    await pulls.pull(f"{registry.host}/app:1")
+    assert len(tokens) > 1
 
 
 async def test_an_identity_token_is_exchanged(pulls: PullFixture, registry: ScriptedRegistry) -> None:

@@ -81,11 +81,11 @@ async def read_image(client: RegistryClient, reference: Reference, digest: str, 
         children, others = fittest_children(document.content, document.digest, platform)
         if not children:
             raise _no_match(others, platform)
-        document = await _read(client, "manifests", digest_in(children[0]), size=_size(children[0]))
+        document = await _read(client, "manifests", digest_in(children[0]), size=size_in(children[0]))
     else:
         raise ArchiveError(f"more than {DEEPEST_INDEX} indexes lead to it", entry=document.digest)
     described = config_of(document.content, document.digest)
-    config = await _read(client, "blobs", digest_in(described), size=_size(described))
+    config = await _read(client, "blobs", digest_in(described), size=size_in(described))
     configured = Platform.from_json(config.content)
     if configured.rank_on(platform) is None:
         raise _no_match([str(configured)], platform)
@@ -93,7 +93,7 @@ async def read_image(client: RegistryClient, reference: Reference, digest: str, 
     layers = expect_objects(document.content.get("layers"), document.digest)
     image = image_of(manifest, str(reference), "")
     files = tuple(attrs.evolve(layer, file=layer.digest, digest="") for layer in image.layers)
-    return PulledImage(attrs.evolve(image, layers=files), {digest_in(layer): _size(layer) for layer in layers})
+    return PulledImage(attrs.evolve(image, layers=files), {digest_in(layer): size_in(layer) for layer in layers})
 
 
 async def _read(client: RegistryClient, kind: str, digest: str, *, tag: str = "", size: int = 0) -> _Document:
@@ -127,8 +127,8 @@ def parse_document(body: bytes, entry: str) -> dict[str, Any]:
         raise ArchiveError(f"expected JSON: {error}", entry=entry) from error
 
 
-def _size(descriptor: dict[str, Any]) -> int:
-    """Raises ArchiveError."""
+def size_in(descriptor: dict[str, Any]) -> int:
+    """A descriptor's size. Raises ArchiveError."""
     size = descriptor.get("size")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**63:
         raise ArchiveError(f"expected a number of bytes in a descriptor, got {size!r}")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ipaddress
 import posixpath
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -106,6 +105,8 @@ def parse_hosts_file(registry: str, text: str, folder: Path) -> list[RegistryHos
 
     Raises HostsFileError.
     """
+    import tomllib  # only who has such files pays for it
+
     place = str(folder / "hosts.toml")
     try:
         document = tomllib.loads(text)
