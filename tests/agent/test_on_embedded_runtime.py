@@ -11,7 +11,7 @@ import pytest
 
 from tests.oci_image import OciImage, digest, make_root_folder, write_oci_archive
 from tests.patience import PATIENCE
-from tests.registry_node import RegistryNode, needs_registry
+from tests.registry_node import PASSWORD, USER, RegistryNode, needs_registry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,14 +85,19 @@ def test_a_pod_that_waits_for_its_image_starts_when_it_is_imported(
 
 @pytest.mark.root
 @needs_registry
-def test_a_pods_image_comes_from_a_registry(embedded_node: RealNode, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protected", [False, True])
+def test_a_pods_image_comes_from_a_registry(embedded_node: RealNode, tmp_path: Path, protected: bool) -> None:
+    """From a protected one with the credentials of the node."""
     node = embedded_node
     (tmp_path / "pulled-root").mkdir()
     image = OciImage.from_folder(make_root_folder(tmp_path / "pulled-root"), {"Cmd": ["sh", "-c", UNTIL_TERM]})
-    registry = RegistryNode(tmp_path / "registry", protected=False)
+    registry = RegistryNode(tmp_path / "registry", protected=protected)
     registry.start()
     try:
         name = registry.push("team/app:1", image)
+        node.root.mkdir()
+        login = {"username": USER, "password": PASSWORD} if protected else {}
+        (node.root / "config.json").write_text(json.dumps({"auths": {registry.host: login} if login else {}}))
         node.run("web", {"name": "main", "image": name})
         node.start()
         node.until_running("web")

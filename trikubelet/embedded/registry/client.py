@@ -343,6 +343,8 @@ def _as_host_errors(host: str) -> Iterator[None]:
     """Raises what the HTTP client raises as HostError."""
     try:
         yield
+    except httpx.ConnectTimeout as error:  # half a minute of nobody is enough
+        raise HostError(PullFailure.UNREACHABLE, f"{host} cannot be reached: no connection in time") from error
     except (httpx.TimeoutException, trio.TooSlowError) as error:
         reason = f"{host} did not answer in time ({type(error).__name__})"
         raise HostError(PullFailure.UNREACHABLE, reason, may_pass=True) from error

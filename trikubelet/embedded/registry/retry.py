@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import attrs
 
@@ -62,8 +63,6 @@ def read_retry_after(value: str | None, now: datetime) -> float | None:
     value = value.strip()
     if value.isascii() and value.isdecimal():
         return float(value[:10])
-    from email.utils import parsedate_to_datetime  # only who needs it pays for it
-
     try:
         moment = parsedate_to_datetime(value)
     except (ValueError, TypeError, OverflowError):
