@@ -24,7 +24,7 @@ WITHOUT_CGROUPS: Final[dict[str, Any]] = {
     "enforceNodeAllocatable": [],
     "failCgroupV1": False,
 }
-"""The machine's `/kubepods` belongs to nobody who metrics."""
+"""The machine's `/kubepods` belongs to nobody who measures."""
 COMMAND: Final = (sys.executable, "-c", "from trikubelet.cli.main import main; main()")
 
 

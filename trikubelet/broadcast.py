@@ -1,10 +1,10 @@
-"""Telling others that something has changed: `Inbox` for one receiver, `Broadcast` for everybody who listens.
+"""Sending news of changes: `Inbox` for one receiver, `Broadcast` for any number of subscribers.
 
 Trio's memory channels queue every value. These two are for news of which only the newest matters: of values that are
-equal under a `key` an inbox keeps the last one, so what it holds is bounded by what there is to tell of, and who puts
-something in never waits.
+equal under a `key` an inbox keeps the last one, so what it holds is bounded by the number of keys, and a sender
+never waits.
 
-A broadcast keeps nothing itself. Whoever listens at the moment gets the value, whoever does not has missed it and asks
+A broadcast keeps nothing itself. Current subscribers get the value; a later subscriber has missed it and asks
 the fact's owner when it begins to listen. A trio.Event that is set and replaced by hand does half of this, a list of
 callbacks the other half; the first is easily replaced one step too early, and the second runs other people's code in
 the middle of one's own.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class BroadcastStatistics:
-    """What a debugger wants to see."""
+    """For debugging."""
 
     waiting: int
     """Tasks in `wait`."""
@@ -36,14 +36,14 @@ class BroadcastStatistics:
 
 
 class Broadcast(Generic[T]):
-    """Hands values of one kind to whoever listens."""
+    """Hands values of one kind to all subscribers."""
 
     def __init__(self) -> None:
         self._next = trio.lowlevel.ParkingLot()
         self._subscriptions: list[Subscription[T]] = []
 
     def send(self, value: T) -> None:
-        """Tell all who wait and all subscribers, in the order in which they came."""
+        """Wake all waiting tasks and put the value into all subscriptions, in the order in which they came."""
         self._next.unpark_all()
         for subscription in self._subscriptions:
             subscription.put(value)
@@ -99,7 +99,7 @@ class Inbox(Generic[T]):
         self._pending.pop(key, None)
 
     def close(self) -> None:
-        """Forget what is pending. Who waits in `receive` is told."""
+        """Forget what is pending. Tasks in `receive` get trio.EndOfChannel."""
         self._pending.clear()
         self._closed = True
         self._arrived.unpark_all()

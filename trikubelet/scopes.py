@@ -25,7 +25,7 @@ class Run(Protocol):
 def body_errors() -> Iterator[None]:
     """Around a nursery whose own tasks never raise: what comes out is what its body raised, not a group of it.
 
-    So whoever writes `async with` around a connection can catch errors by their type, also when somebody cancels him at
+    So code in an `async with` around a connection can catch errors by their type, also when it is cancelled at
     the same moment: that he is cancelled, the next checkpoint tells him again.
     """
     try:

@@ -1,5 +1,5 @@
 """What is known of pods that came and went, and what follows from it: percentiles, the floor, aims. Nothing here
-metrics."""
+measures."""
 
 from __future__ import annotations
 

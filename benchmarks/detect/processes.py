@@ -1,4 +1,4 @@
-"""The processes that `benchmarks.detect` metrics: a container runtime behind a socket, and an agent beside it.
+"""The processes that `benchmarks.detect` measures: a container runtime behind a socket, and an agent beside it.
 
     python -m benchmarks.detect.processes sim|embedded --socket PATH --root FOLDER
 

@@ -1,4 +1,4 @@
-"""What is known of pods that ended, and what follows from it: percentiles, the floor, aims. Nothing here metrics."""
+"""What is known of pods that ended, and what follows from it: percentiles, the floor, aims. Nothing here measures."""
 
 from __future__ import annotations
 

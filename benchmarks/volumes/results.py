@@ -1,4 +1,4 @@
-"""What was measured of volumes, and what follows from it. Nothing here metrics."""
+"""What was measured of volumes, and what follows from it. Nothing here measures."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.admission.situations import make_pod, requires, term, wants
-from trikubelet.admission.node_affinity import matches_node
+from trikubelet.admission.predicates import matches_node
 from trikubelet.api import Affinity, NodeAffinity, NodeSelectorTerm, PreferredSchedulingTerm
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trikubelet.admission.node_checks import apparmor_problem, wants_strict_groups
+from trikubelet.admission.handlers import apparmor_problem, wants_strict_groups
 from trikubelet.api import AppArmorProfile, Container, ObjectMeta, Pod, PodSecurityContext, PodSpec, SecurityContext
 from trikubelet.linux.machine_facts import MachineFacts
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.admission.situations import make_pod, pod_with_ports
-from trikubelet.admission.host_ports import any_conflict, host_ports
-from trikubelet.admission.taints import tolerates, untolerated
+from trikubelet.admission.predicates import tolerates, untolerated
+from trikubelet.admission.resources import any_conflict, host_ports
 from trikubelet.api import Container, ContainerPort, Taint, Toleration
 
 TAINT = Taint(key="foo", value="bar", effect="NoSchedule")

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from tests.agent.private_cgroups import PrivateCgroups
     from trikubelet.agent.agent import Agent
-    from trikubelet.api import Pod
     from trikubelet.cgroups.interface import CgroupDriver
     from trikubelet.cgroups.names import CgroupName
+    from trikubelet.sources.mux import SendPods
 
 ROOT = ("kubepods",)
 BATCHES = 10 if os.environ.get(PROFILE) == NIGHTLY else 1
@@ -36,12 +36,7 @@ LIMITS: dict[str, Any] = {"limits": {"cpu": "100m", "memory": "64Mi"}}
 
 
 class SilentSource(ScriptedSource):
-    async def run(
-        self,
-        send: trio.MemorySendChannel[tuple[Pod, ...]],
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+    async def run(self, send: SendPods, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         await trio.sleep_forever()
 

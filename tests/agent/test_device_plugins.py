@@ -199,7 +199,7 @@ async def test_a_plugin_that_hangs_holds_nobody_else(mock_clock: MockClock, tmp_
         await plugin.hung.wait()
         source.put(waiting, other)
         assert await node.until_running(other) < 5
-        assert set(node.agent.sync_loop.held) == {deleted.metadata.uid, waiting.metadata.uid}
+        assert set(node.agent.admitting.held) == {deleted.metadata.uid, waiting.metadata.uid}
         source.remove(deleted)
         await node.until(lambda: len(plugin.asked("Allocate")) == 2, within=2)
         assert plugin.asked("Allocate") == [("a",), ("a",)], "what nobody waits for is free"

@@ -204,10 +204,10 @@ async def test_a_certificate_that_was_refused_is_looked_at_with_the_next_request
 async def test_who_knows_of_a_rotation_need_not_wait(folder: Folder) -> None:
     credentials = made(**folder.settings())
     changes = Changes(credentials)
-    credentials.look_again()
+    credentials.reload()
     await credentials.tls_context()
     folder.put("second")
-    credentials.look_again()
+    credentials.reload()
     assert changes.count == 1
 
 
@@ -243,13 +243,13 @@ async def test_that_a_certificate_has_come_is_told_to_those_who_asked_for_it_in_
     (folder.path / "tls.crt").unlink()
     credentials = made(**folder.settings())
     changes = Changes(credentials)
-    credentials.look_again()
+    credentials.reload()
     with pytest.raises(CredentialsError):
         await credentials.tls_context()
-    credentials.look_again()
+    credentials.reload()
     assert changes.count == 0
     folder.put("first")
-    credentials.look_again()
+    credentials.reload()
     assert changes.count == 1
 
 
@@ -275,10 +275,10 @@ async def test_a_certificate_that_has_ended_is_told_once_with_its_file_and_used_
         await credentials.headers()
         assert expired_in(logs) == told
         folder.put("new")
-        credentials.look_again()
+        credentials.reload()
         assert expired_in(logs) == told
         folder.put("older", end - timedelta(days=1))
-        credentials.look_again()
+        credentials.reload()
         assert expired_in(logs) == [*told, (told[0][0], (end - timedelta(days=1)).isoformat())]
 
 

@@ -14,9 +14,9 @@ from trikubelet.kube_client.event_correlation import (
     COMBINED_FROM,
     COMBINED_PREFIX,
     REMEMBERED,
+    CorrelatedEvent,
     EventCorrelator,
     Sighting,
-    Telling,
 )
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,14 +35,14 @@ class Correlating:
         self._interval = interval
         self._now = 0.0
 
-    def see(self, seen: Sighting) -> Telling | None:
+    def see(self, seen: Sighting) -> CorrelatedEvent | None:
         self._now += self._interval
         return self.correlator.correlate(attrs.evolve(seen, at=EPOCH + timedelta(seconds=self._now)), self._now)
 
     def told(self, seen: Sighting) -> Event:
-        telling = self.see(seen)
-        assert telling is not None
-        return telling.event
+        correlated = self.see(seen)
+        assert correlated is not None
+        return correlated.event
 
 
 FIRST = sighting("first", "i am first")
@@ -95,7 +95,7 @@ def test_what_is_told(before: list[Sighting], seen: Sighting, interval: float, m
 def test_more_than_a_burst_is_not_told_but_counted() -> None:
     correlating = Correlating(interval=1)
     told = [correlating.see(DUPLICATE) for _ in range(BURST + 5)]
-    assert [telling is not None for telling in told] == [True] * BURST + [False] * 5
+    assert [correlated is not None for correlated in told] == [True] * BURST + [False] * 5
     correlating._now += 300
     assert correlating.told(DUPLICATE).count == BURST + 6
 
@@ -165,9 +165,9 @@ def test_an_object_whose_name_does_not_do_gives_its_events_random_names(name: st
 def test_the_changes_are_count_time_and_message() -> None:
     correlating = Correlating(interval=10)
     correlating.see(DUPLICATE)
-    telling = correlating.see(DUPLICATE)
-    assert telling is not None
-    assert telling.changes() == {"count": 2, "lastTimestamp": "2026-01-01T00:00:20Z", "message": "me again"}
+    correlated = correlating.see(DUPLICATE)
+    assert correlated is not None
+    assert correlated.changes() == {"count": 2, "lastTimestamp": "2026-01-01T00:00:20Z", "message": "me again"}
 
 
 def test_what_was_not_seen_for_longest_is_forgotten() -> None:

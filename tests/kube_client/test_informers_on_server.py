@@ -49,9 +49,9 @@ async def test_a_node_follows_its_pods(autojump_clock: MockClock) -> None:
                 await store.wait_synced()
         assert names(cluster) == {"web"}
         begin = trio.current_time()
-        changed = cluster.pods.changed()
+        changes = cluster.pods.changes.subscribe()
         server.admin.create(pod_document("db", node="a"))
-        await changed.wait()
+        await changes.receive()
         assert trio.current_time() - begin < 0.1
         assert names(cluster) == {"web", "db"}
 

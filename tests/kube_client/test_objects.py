@@ -32,7 +32,7 @@ from trikubelet.kube_client.tokens import Tokens
 from trikubelet.kube_client.types import PODS, RUNTIME_CLASSES, SERVICES, WatchEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from trio.testing import MockClock
 
@@ -82,6 +82,9 @@ class Watched:
         yield self
 
     def follow(self, pod: Pod) -> None: ...
+
+    def referring(self, plural: str, namespace: str, name: str) -> Sequence[str]:
+        return ()
 
     async def config_map(self, namespace: str, name: str) -> ConfigMap:
         self.asked.append(f"configmaps {namespace}/{name}")

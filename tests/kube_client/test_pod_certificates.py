@@ -45,11 +45,11 @@ from trikubelet.kube_client.pod_certificate_state import (
     Requested,
     State,
     Warned,
+    advance,
     asked,
     cleaned_chain,
-    look,
     request_of,
-    word_for,
+    state_label,
 )
 from trikubelet.kube_client.pod_certificates import PodCertificates
 from trikubelet.kube_client.types import POD_CERTIFICATE_REQUESTS
@@ -87,7 +87,7 @@ def decision(type_: str) -> Condition:
 
 
 def test_nothing_is_asked_for_at_once() -> None:
-    seen = look(Nothing(), NOW, request=None, gone=False, jitter=NONE)
+    seen = advance(Nothing(), NOW, request=None, gone=False, jitter=NONE)
     assert (seen.ask, seen.lost) == (True, False)
     assert asked(seen.state, request(), b"key", NOW, MINUTE) == attrs.evolve(
         REQUESTED, lost_at=NOW + LOST_AFTER + MINUTE
@@ -95,49 +95,49 @@ def test_nothing_is_asked_for_at_once() -> None:
 
 
 def test_a_request_that_was_not_seen_yet_is_waited_for_ten_minutes() -> None:
-    seen = look(REQUESTED, NOW, request=None, gone=False, jitter=NONE)
+    seen = advance(REQUESTED, NOW, request=None, gone=False, jitter=NONE)
     assert (seen.state, seen.ask, seen.wake_at) == (REQUESTED, False, NOW + LOST_AFTER)
-    late = look(REQUESTED, NOW + LOST_AFTER, request=None, gone=False, jitter=NONE)
+    late = advance(REQUESTED, NOW + LOST_AFTER, request=None, gone=False, jitter=NONE)
     assert (late.state, late.ask, late.lost) == (Nothing(), True, True)
 
 
 def test_a_request_that_is_known_to_be_gone_is_lost_at_once() -> None:
-    seen = look(REQUESTED, NOW, request=None, gone=True, jitter=NONE)
+    seen = advance(REQUESTED, NOW, request=None, gone=True, jitter=NONE)
     assert (seen.state, seen.ask, seen.lost) == (Nothing(), True, True)
 
 
 def test_an_undecided_request_is_waited_for_without_end() -> None:
-    seen = look(REQUESTED, NOW + timedelta(days=1), request=request(), gone=False, jitter=NONE)
+    seen = advance(REQUESTED, NOW + timedelta(days=1), request=request(), gone=False, jitter=NONE)
     assert (seen.state, seen.ask, seen.wake_at) == (REQUESTED, False, None)
 
 
 def test_an_issued_certificate_is_renewed_a_little_later_than_the_signer_says() -> None:
-    seen = look(REQUESTED, NOW, request=request(decision("Issued")), gone=False, jitter=MINUTE)
+    seen = advance(REQUESTED, NOW, request=request(decision("Issued")), gone=False, jitter=MINUTE)
     due = NOW + timedelta(hours=8) + MINUTE
     assert seen.state == Issued(b"key", CERTIFICATE.encode(), due, NOW + timedelta(hours=24))
     assert seen.wake_at == due
     assert not seen.ask
-    assert look(seen.state, due - MINUTE, request=None, gone=False, jitter=NONE).wake_at == due
-    assert look(seen.state, due, request=None, gone=False, jitter=NONE).ask
+    assert advance(seen.state, due - MINUTE, request=None, gone=False, jitter=NONE).wake_at == due
+    assert advance(seen.state, due, request=None, gone=False, jitter=NONE).ask
 
 
 def test_a_signer_that_is_late_is_not_asked_without_end() -> None:
     late = NOW + timedelta(days=1)
-    seen = look(REQUESTED, late, request=request(decision("Issued")), gone=False, jitter=NONE)
+    seen = advance(REQUESTED, late, request=request(decision("Issued")), gone=False, jitter=NONE)
     assert seen.wake_at == late + SHORTEST_USE
 
 
 @pytest.mark.parametrize("before", [REQUESTED, attrs.evolve(ISSUED, renewal=REQUESTED)], ids=["first", "renewal"])
 @pytest.mark.parametrize(("type_", "verb"), [("Denied", "was denied"), ("Failed", "failed")])
 def test_a_refusal_is_final_and_told(before: State, type_: str, verb: str) -> None:
-    seen = look(before, NOW, request=request(decision(type_)), gone=False, jitter=NONE)
+    seen = advance(before, NOW, request=request(decision(type_)), gone=False, jitter=NONE)
     assert seen.state == Refused(type_, "Why", 'say "so"')
     assert str(seen.state) == (
         f'PodCertificateRequest was permanently {type_.lower()}: reason="Why" message="say \\"so\\""'
     )
     told = f'PodCertificateRequest ns/req-1 {verb}, reason="Why", message="say \\"so\\""'
     assert seen.warnings == (Warned(type_, told),)
-    again = look(seen.state, NOW + timedelta(days=9), request=None, gone=False, jitter=NONE)
+    again = advance(seen.state, NOW + timedelta(days=9), request=None, gone=False, jitter=NONE)
     assert (again.state, again.ask, again.wake_at, again.warnings) == (seen.state, False, None, ())
 
 
@@ -146,15 +146,15 @@ def test_a_renewal_keeps_the_old_certificate_until_the_new_one_is_there() -> Non
     assert isinstance(renewing, Issued)
     assert (renewing.key, renewing.chain) == (b"old key", b"old chain")
     assert request_of(renewing) == attrs.evolve(REQUESTED, key=b"new key")
-    pending = look(renewing, NOW, request=request(), gone=False, jitter=NONE)
+    pending = advance(renewing, NOW, request=request(), gone=False, jitter=NONE)
     assert (pending.state, pending.ask) == (renewing, False)
-    issued = look(renewing, NOW, request=request(decision("Issued")), gone=False, jitter=NONE).state
+    issued = advance(renewing, NOW, request=request(decision("Issued")), gone=False, jitter=NONE).state
     assert isinstance(issued, Issued)
     assert (issued.key, issued.chain, issued.renewal) == (b"new key", CERTIFICATE.encode(), None)
 
 
 def test_a_lost_renewal_is_asked_for_again() -> None:
-    seen = look(attrs.evolve(ISSUED, renewal=REQUESTED), NOW, request=None, gone=True, jitter=NONE)
+    seen = advance(attrs.evolve(ISSUED, renewal=REQUESTED), NOW, request=None, gone=True, jitter=NONE)
     assert (seen.state, seen.ask, seen.lost) == (ISSUED, True, True)
 
 
@@ -165,7 +165,7 @@ def test_what_is_overdue_and_what_expires_is_told_once_each(renewal: Requested |
     told = []
     now = NOW
     for _ in range(4):
-        seen = look(state, now, request=seen_request, gone=False, jitter=NONE)
+        seen = advance(state, now, request=seen_request, gone=False, jitter=NONE)
         state = seen.state
         told += [(warning.reason, now - NOW) for warning in seen.warnings]
         now = seen.wake_at or now + MINUTE
@@ -183,7 +183,7 @@ def test_whatever_happens_time_goes_on_and_no_two_requests_are_under_way(data: s
         there = requested is not None and data.draw(st.booleans())
         types = data.draw(st.sampled_from([(), ("Issued",), ("Denied",), ("Failed",)]))
         found = request(*map(decision, types)) if there else None
-        seen = look(state, now, request=found, gone=data.draw(st.booleans()), jitter=data.draw(jitters))
+        seen = advance(state, now, request=found, gone=data.draw(st.booleans()), jitter=data.draw(jitters))
         if isinstance(state, Issued):
             assert isinstance(seen.state, Issued | Refused)
         assert seen.wake_at is None or seen.wake_at > now or seen.ask
@@ -206,7 +206,7 @@ def test_whatever_happens_time_goes_on_and_no_two_requests_are_under_way(data: s
     ],
 )
 def test_the_words_for_metrics(state: State, after: timedelta, word: str) -> None:
-    assert word_for(state, NOW + after) == word
+    assert state_label(state, NOW + after) == word
 
 
 def test_a_chain_has_nothing_but_certificates() -> None:

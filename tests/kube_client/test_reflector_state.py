@@ -18,7 +18,7 @@ from trikubelet.kube_client.reflector_state import (
     after,
     listed,
     next_request,
-    told,
+    seen,
 )
 
 NEW = Position()
@@ -96,8 +96,8 @@ def test_a_list_makes_the_copy_current_and_forgets_the_troubles_before() -> None
 
 
 def test_events_move_the_version_and_those_without_one_do_not() -> None:
-    assert told(CURRENT, "8").version == "8"
-    assert told(CURRENT, "").version == "7"
+    assert seen(CURRENT, "8").version == "8"
+    assert seen(CURRENT, "").version == "7"
 
 
 def test_pauses_double_up_to_a_limit_and_begin_anew_after_peace() -> None:

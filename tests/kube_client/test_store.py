@@ -37,10 +37,10 @@ async def test_nothing_is_there_before_the_first_list() -> None:
 
 async def test_an_empty_list_is_a_first_sync_too() -> None:
     store = Store(PODS)
-    changed = store.changed()
+    woken = store.changes.subscribe()
     store.replace([], [], "5")
     assert store.synced
-    assert changed.is_set()
+    assert len(woken) == 1
     assert store.resource_version == "5"
     await store.wait_synced()
 
@@ -62,10 +62,10 @@ async def test_a_list_tells_what_differs_deletions_first() -> None:
 async def test_a_list_that_shows_what_is_known_keeps_the_same_objects_quiet() -> None:
     store = Store(PODS)
     store.replace([pod("a", 1)], [], "5")
-    changed, changes = store.changed(), told(store)
+    woken, changes = store.changes.subscribe(), told(store)
     store.replace([pod("a", 1)], [], "6")
     assert not changes
-    assert not changed.is_set()
+    assert not woken
     assert store.resource_version == "6"
 
 
@@ -136,8 +136,8 @@ async def test_a_listener_that_fails_keeps_no_change_from_the_others() -> None:
         raise LookupError
 
     store.subscribe(fail)
-    changes, changed = told(store), store.changed()
+    changes, woken = told(store), store.changes.subscribe()
     store.replace([pod("a", 1)], [], "5")
     assert changes == [("", "a@1")]
-    assert changed.is_set()
+    assert len(woken) == 1
     assert store.synced

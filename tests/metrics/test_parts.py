@@ -98,7 +98,7 @@ async def test_requests_are_counted_while_they_last(autojump_clock: MockClock) -
 def test_health_checks_count_whoever_asks_until_they_are_reset() -> None:
     problems = {"ping": None, "pleg": "it is stuck"}
     checks = HealthChecks(lambda: problems)
-    checks.look()
+    checks.check()
     checks.observe("pleg", True)
     assert checks.results == {"ping": True, "pleg": True}
     assert checks.counts == {("ping", "success"): 1, ("pleg", "error"): 1, ("pleg", "success"): 1}

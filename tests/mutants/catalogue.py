@@ -78,9 +78,7 @@ def _mutant(file: str, name: str, promise: Promise | None, without: str, old: st
 
 _state = functools.partial(_mutant, "pods/machine.py")
 _registry = functools.partial(_mutant, "pods/registry.py")
-_termination = functools.partial(_mutant, "pods/termination.py")
-_messages = functools.partial(_mutant, "pods/work.py")
-_queries = functools.partial(_mutant, "pods/states.py")
+_phases = functools.partial(_mutant, "pods/phases.py")
 
 
 def _fact(file: str, name: str, without: str, old: str, new: str) -> Mutant:
@@ -475,7 +473,7 @@ FAULTS: Final = (
 )
 
 STATIC_PODS: Final = (
-    _queries(
+    _registry(
         "static pods run together",
         Promise.ONE_STATIC_POD_OF_A_NAME,
         "A started static pod does not keep the next one of its name from starting.",
@@ -529,105 +527,105 @@ STATIC_PODS: Final = (
 )
 
 GRACE: Final = (
-    _termination(
+    _phases(
         "grace in force is forgotten",
         Promise.A_GRACE_PERIOD_NEVER_GROWS,
         "The grace period in force does not count, so a later request makes it longer.",
         "for seconds in (current, deletion, override) if",
         "for seconds in (deletion, override) if",
     ),
-    _termination(
+    _phases(
         "longest grace counts",
         Promise.A_GRACE_PERIOD_NEVER_GROWS,
         "Of several grace periods the longest counts, so an eviction waits as long as the API said.",
         "return max(MINIMUM_GRACE_PERIOD, min(asked, default=MINIMUM_GRACE_PERIOD))",
         "return max(MINIMUM_GRACE_PERIOD, max(asked, default=MINIMUM_GRACE_PERIOD))",
     ),
-    _termination(
+    _phases(
         "no grace at all",
         None,
         "A grace period of zero goes through, so a pod gets no time at all.",
         "return max(MINIMUM_GRACE_PERIOD, min(asked, default=MINIMUM_GRACE_PERIOD))",
         "return min(asked, default=MINIMUM_GRACE_PERIOD)",
     ),
-    _termination(
+    _phases(
         "spec shortens a deletion",
         None,
         "The spec's grace period counts beside what was asked for, so a longer one from the API is cut.",
         "if not asked and pod is not None and pod.spec.termination_grace_period_seconds is not None:\n        asked =",
         "if pod is not None and pod.spec.termination_grace_period_seconds is not None:\n        asked +=",
     ),
-    _termination(
+    _phases(
         "terminal phase is overlooked",
         Promise.NO_START_AFTER_THE_END_WAS_ASKED,
         "A terminal phase in an update does not ask for an end, so a pod that has failed is started again.",
         "return request.pod.metadata.deletion_timestamp is not None or is_terminal(request.pod)",
         "return request.pod.metadata.deletion_timestamp is not None",
     ),
-    _termination(
+    _phases(
         "deletion is overlooked",
         Promise.NO_START_AFTER_THE_END_WAS_ASKED,
         "A deletion timestamp does not ask for an end, so a deleted pod is started again.",
         "return request.pod.metadata.deletion_timestamp is not None or is_terminal(request.pod)",
         "return is_terminal(request.pod)",
     ),
-    _termination(
+    _phases(
         "later kill takes the status function away",
         None,
         "A kill without a status function takes away that of an earlier one, so an evicted pod does not say so.",
         "status_fn or kill.status_fn",
         "status_fn",
     ),
-    _termination(
+    _phases(
         "first kill's status function stays",
         None,
         "The first kill's status function counts instead of the last one's.",
         "status_fn or kill.status_fn",
         "kill.status_fn or status_fn",
     ),
-    _termination(
+    _phases(
         "deadline moves away",
         Promise.A_DEADLINE_ONLY_MOVES_CLOSER,
         "The latest deadline counts, so each further kill of a stubborn pod puts off its end.",
         "min(deadline, kill.deadline)",
         "max(deadline, kill.deadline)",
     ),
-    _termination(
+    _phases(
         "last deadline counts",
         Promise.A_DEADLINE_ONLY_MOVES_CLOSER,
         "A grace period begins anew with each request, so an update of a pod that is ending puts off its end.",
         "min(deadline, kill.deadline)",
         "deadline",
     ),
-    _termination(
+    _phases(
         "first deadline stays",
         Promise.A_DEADLINE_ONLY_MOVES_CLOSER,
         "The deadline does not move with a shorter grace period, so the pod keeps the longer one.",
         "min(deadline, kill.deadline)",
         "kill.deadline",
     ),
-    _termination(
+    _phases(
         "deadline without its grace",
         Promise.A_DEADLINE_ONLY_MOVES_CLOSER,
         "A pod that nobody asked to end gets no time at all.",
         "return Kill(grace_period, now + grace_period)",
         "return Kill(grace_period, now)",
     ),
-    _termination(
+    _phases(
         "override is not heard",
         Promise.A_DEADLINE_ONLY_MOVES_CLOSER,
         "What a kill says of its grace period does not count, so an eviction in need takes as long as any end.",
         "override = None if isinstance(request, UpdatePod) else request.grace_period_override",
         "override = None",
     ),
-    _termination(
+    _phases(
         "eviction is taken back",
         None,
         "A later kill takes an eviction back, so the content that was to be freed stays.",
         "evicted=ending.evicted or evicted",
         "evicted=evicted",
     ),
-    _termination(
+    _phases(
         "deletion is taken back",
         None,
         "A later kill takes a deletion back, so the content of a deleted pod stays.",
@@ -637,28 +635,28 @@ GRACE: Final = (
 )
 
 UPDATES: Final = (
-    _messages(
+    _phases(
         "newest start time counts",
         None,
         "The newest start time replaces the oldest, so the latency looks shorter than it was.",
         "start_time=min(times, default=None)",
         "start_time=max(times, default=None)",
     ),
-    _messages(
+    _phases(
         "repetition counts as latency",
         None,
         "A repetition keeps its start time, so every resync counts as a slow update.",
         "return attrs.evolve(taken, mirror_pod=mirror_pod, update_type=SyncPodType.SYNC, start_time=None)",
         "return attrs.evolve(taken, mirror_pod=mirror_pod, update_type=SyncPodType.SYNC)",
     ),
-    _messages(
+    _phases(
         "mirror pod is forgotten",
         None,
         "A repetition forgets the mirror pod, so a new one is made each time.",
         "taken.mirror_pod or (active.mirror_pod if isinstance(active, ConfigUpdate) else None)",
         "taken.mirror_pod",
     ),
-    _queries(
+    _registry(
         "containers may start while the queries say no",
         Promise.NO_START_AFTER_THE_END_WAS_ASKED,
         "Others stop setting up for containers while a sync may still start some.",
@@ -666,21 +664,21 @@ UPDATES: Final = (
         "return self.synced if state is None else isinstance("
         "state, TerminationRequested | Terminating | Terminated | Finished)",
     ),
-    _queries(
+    _registry(
         "volumes go while containers run",
         Promise.TERMINATED_MEANS_NOTHING_RUNS,
         "What containers need is taken away while they are still ending.",
         "return self.synced if state is None else isinstance(state, Terminated | Finished)",
         "return self.synced if state is None else isinstance(state, Terminating | Terminated | Finished)",
     ),
-    _queries(
+    _registry(
         "deleted pod's content goes early",
         None,
         "The content of a deleted pod goes while its containers still run.",
         "                return ending.evicted\n",
         "                return ending.evicted or ending.deleted\n",
     ),
-    _queries(
+    _registry(
         "unknown pods do not run",
         None,
         "Before the whole config was seen, a pod that is not known yet is said to have no running container.",
@@ -747,8 +745,8 @@ LIFE: Final = (
     _life(
         "time to look again is not noted",
         "What the machine says of the next look is dropped, so what failed is not tried again.",
-        "        if retry is not None:\n            self._look_again_at",
-        "        if False:\n            self._look_again_at",
+        "        if retry is not None:\n            delay",
+        "        if False:\n            delay",
     ),
     _life(
         "look again at the old version",
@@ -890,8 +888,8 @@ SYNCER: Final = (
     _syncer(
         "why a pod was killed is not reported",
         "The last status of a killed pod does not say why, so an evicted pod looks like one that ended by itself.",
-        "self._report(pod, stopped, ended=True, change=kill().status_fn)",
-        "self._report(pod, stopped, ended=True)",
+        "self._reporter.report(pod, stopped, ended=True, change=kill().status_fn)",
+        "self._reporter.report(pod, stopped, ended=True)",
     ),
 )
 

@@ -114,7 +114,7 @@ async def kept_node_on(client: ScriptedClient, seed: int = 1, **settings: Any) -
         client,
         client.view(limit=None, timeout=10),
         store,
-        ReportedMachine(facts=lambda: stage.facts, tell_pod_cidr=tell),
+        ReportedMachine(facts=lambda: stage.facts, update_pod_cidr=tell),
         attrs.evolve(SETTINGS, **settings),
         recorder=recorder,
         clock=clock,

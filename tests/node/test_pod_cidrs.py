@@ -29,13 +29,13 @@ async def test_networks_are_told_when_they_change_and_again_after_a_failure(auto
         nursery.start_soon(teller.run)
         await trio.sleep(30)
         assert told == []
-        teller.note(("10.0.0.0/24", "2000::/10"))
+        teller.update(("10.0.0.0/24", "2000::/10"))
         await trio.sleep(1)
         assert told == ["10.0.0.0/24,2000::/10"]
         await trio.sleep(30)
         assert told == ["10.0.0.0/24,2000::/10"] * 2
-        teller.note(("10.0.0.0/24", "2000::/10"))
-        teller.note(())
+        teller.update(("10.0.0.0/24", "2000::/10"))
+        teller.update(())
         await trio.sleep(30)
         assert len(told) == 2
         nursery.cancel_scope.cancel()

@@ -17,7 +17,7 @@ def cache_and_questions() -> tuple[PodStatusCache, list[tuple[str, float]]]:
 async def test_each_complete_list_tells_of_the_pods_that_it_does_not_hold() -> None:
     cache, asked = cache_and_questions()
     for began in (10.0, 20.0, 30.0):
-        cache.note_complete_list(began)
+        cache.record_complete_list(began)
         with trio.fail_after(1):
             assert (await cache.get_newer_than("unknown", began - 1)).container_statuses == ()
     assert asked == []
@@ -25,7 +25,7 @@ async def test_each_complete_list_tells_of_the_pods_that_it_does_not_hold() -> N
 
 async def test_a_pod_that_no_list_since_can_tell_of_is_inspected() -> None:
     cache, asked = cache_and_questions()
-    cache.note_complete_list(10.0)
+    cache.record_complete_list(10.0)
     with trio.move_on_after(0.01):
         await cache.get_newer_than("unknown", 11.0)
     assert asked == [("unknown", 11.0)]

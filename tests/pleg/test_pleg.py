@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from trikubelet.broadcast import Broadcast, follow
 from trikubelet.container.model import (
     ContainerID,
     ContainerState,
@@ -475,7 +476,9 @@ async def test_who_waits_for_the_runtime_is_told_when_lists_work_again(
     runtime = ScriptedRuntime()
     told: list[float] = []
     pleg = Pleg(runtime)
-    relist = Relist(pleg, runtime, lambda: False, on_recovery=lambda: told.append(trio.current_time()))
+    recovered: Broadcast[None] = Broadcast()
+    relist = Relist(pleg, runtime, lambda: False, recovered)
+    nursery.start_soon(follow, recovered.subscribe(), lambda _: told.append(trio.current_time()))
     await nursery.start(pleg.run)
     await nursery.start(relist.run)
     runtime.error = OSError("connection lost")

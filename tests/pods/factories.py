@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import trio
 
-from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, PodStatus
+from trikubelet.api import Container, ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION, CONFIG_SOURCE_ANNOTATION
 from trikubelet.container.model import (
     ContainerID,
@@ -98,3 +99,19 @@ def runtime_status(uid: str, *, containers: bool = False, sandbox: bool = False,
         sandbox_statuses=(SandboxStatus(id=f"{uid}-sandbox", attempt=0, ready=sandbox),),
         observed_at=at,
     )
+
+
+class AsAskedFor:
+    """Stands for an AllocationManager: pods have what their specs say."""
+
+    def allocated(self, pod: Pod) -> Pod:
+        return pod
+
+    def conditions(self, _uid: str) -> tuple[PodCondition, ...]:
+        return ()
+
+    def synced(self, _pod: Pod, *, in_progress: bool, error: str | None = None) -> bool:
+        return False
+
+    async def durable(self) -> None:
+        await trio.lowlevel.checkpoint()

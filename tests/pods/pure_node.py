@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from trikubelet.pods.machine import is_in_the_way
-from trikubelet.pods.phases import Finished, Kill, Terminated, Terminating, TerminationRequested
-from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
-from trikubelet.pods.types import KillRuntimePod
-from trikubelet.pods.work import (
+from trikubelet.pods.phases import (
     CleanUpPod,
     Completed,
+    Finished,
     Outcome,
     Retry,
     SyncPod,
+    Terminated,
     TerminatePod,
     TerminateRuntimePod,
+    Terminating,
+    TerminationRequested,
     Work,
 )
+from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
+from trikubelet.pods.types import Kill, KillRuntimePod
 
 if TYPE_CHECKING:
     from collections.abc import Callable

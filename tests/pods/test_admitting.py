@@ -13,8 +13,7 @@ from tests.pods.factories import make_pod
 from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Rejected, Verdict, Wait
 from trikubelet.api import Node, Pod
 from trikubelet.kube_client.errors import ApiUnreachable
-from trikubelet.pods.admitting import FETCH_TIMEOUT, Admitting, AdmittingEvent
-from trikubelet.pods.allocating import NoPodDevices, PodDevices
+from trikubelet.pods.admitting import FETCH_TIMEOUT, Admitting, AdmittingEvent, PodDevices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,6 +27,14 @@ FORBIDDEN = Rejected("NodeName", "not here")
 WEB = make_pod("web")
 
 
+class NoDevices:
+    def lacking(self, _: Pod) -> frozenset[str]:
+        return frozenset()
+
+    async def allocate(self, _: Pod) -> None:
+        raise AssertionError("no pod lacks any")
+
+
 @attrs.define
 class Desk:
     """Admission, node and preemption as a test says, and a loop that hands back what it is sent."""
@@ -39,7 +46,7 @@ class Desk:
     asked: list[tuple[str, list[str], bool]] = attrs.field(factory=list)
     final: list[tuple[str, str | None]] = attrs.field(factory=list)
     admitted: list[Pod] = attrs.field(factory=list)
-    devices: PodDevices = attrs.field(factory=NoPodDevices)
+    devices: PodDevices = attrs.field(factory=NoDevices)
     fetches: int = 0
     ended_for: list[tuple[str, list[str]]] = attrs.field(factory=list)
     has: dict[str, Pod] = attrs.field(factory=dict)

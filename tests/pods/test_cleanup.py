@@ -19,13 +19,12 @@ from trikubelet.pods.cleanup import (
     RemovePodDirectory,
     RestartPod,
     ThrottlePodCgroup,
-    is_inactive,
     plan_cleanup,
 )
-from trikubelet.pods.manager import PodManager
+from trikubelet.pods.manager import PodManager, is_inactive
+from trikubelet.pods.phases import Failed
 from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
 from trikubelet.pods.types import KillRuntimePod
-from trikubelet.pods.work import Failed
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod

@@ -15,7 +15,7 @@ from tests.pods.test_tree import PROBE, deleted, life_of, make_pod
 from trikubelet.api import PodStatus
 from trikubelet.pods.machine import IllegalTransitionError
 from trikubelet.pods.registry import PodWorkerRegistry
-from trikubelet.pods.sync_loop import SyncLoop
+from trikubelet.pods.sync_handler import SyncHandler
 from trikubelet.pods.syncer import AgentPodSyncer, SyncContext
 from trikubelet.probes.manager import PodProbes
 from trikubelet.probes.worker import Worker
@@ -113,8 +113,8 @@ PLACES: Final = [
     (Worker, "run", _of_worker, runtime_error),
     (Worker, "_inspect", _of_worker, runtime_error),
     *(
-        pytest.param(SyncLoop, name, _of_pod, runtime_error)
-        for name in ("_add_pod", "_update_pod", "_remove_pod", "_reconcile_pod")
+        pytest.param(SyncHandler, name, _of_pod, runtime_error)
+        for name in ("add_pod", "update_pod", "remove_pod", "reconcile_pod")
     ),
 ]
 

@@ -15,10 +15,10 @@ import trio.testing
 from tests.pods.factories import CREATE, KILL, SYNC, UPDATE, make_mirror, make_pod, request, running, runtime_status
 from trikubelet.api import Pod
 from trikubelet.clock import TrioClock
-from trikubelet.pods.phases import Kill, Syncing, Terminating, WaitingToStart
+from trikubelet.pods.phases import Syncing, Terminating, WaitingToStart
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
 from trikubelet.pods.statistics import LATENCY_BOUNDS
-from trikubelet.pods.types import KillPod, PodStatusFn, PodSyncReport, SyncPodType
+from trikubelet.pods.types import Kill, KillPod, PodStatusFn, PodSyncReport, SyncPodType
 from trikubelet.pods.workers import KillTimeoutError, PodWorkers
 from trikubelet.telemetry.events import EventRecorder
 

@@ -155,6 +155,8 @@ class SimulatedNodeMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_violated(self) -> None:
+        if not self.stage.watch.tasks_match():
+            self.stage.settle()
         self.stage.watch.sweep()
         self._judge()
 

@@ -24,28 +24,30 @@ from tests.pods.pure_node import PureNode
 from tests.sim.held_run import HeldRun
 from trikubelet.api import Pod
 from trikubelet.pods.machine import IllegalTransitionError
-from trikubelet.pods.phases import Finished, Terminated, Terminating, TerminationRequested
-from trikubelet.pods.retry import FAULTS, NetworkNotReadyError, RetryPolicy
-from trikubelet.pods.types import PodSyncReport
-from trikubelet.pods.work import (
+from trikubelet.pods.phases import (
     Cancelled,
     CleanUpPod,
     Completed,
     Failed,
+    Finished,
     Outcome,
     RetryReason,
     SyncPod,
+    Terminated,
     TerminatePod,
     TerminateRuntimePod,
+    Terminating,
+    TerminationRequested,
 )
+from trikubelet.pods.retry import FAULTS, NetworkNotReadyError, RetryPolicy
+from trikubelet.pods.types import PodSyncReport
 from trikubelet.pods.workers import PodWorkers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from trikubelet.container.model import PodRuntimeStatus, RunningPod
-    from trikubelet.pods.phases import Kill
-    from trikubelet.pods.types import PodSyncer, Request, SyncPodType
+    from trikubelet.pods.types import Kill, PodSyncer, Request, SyncPodType
 
 NIGHTLY = settings.get_current_profile_name() == "nightly"
 
@@ -348,7 +350,8 @@ class LivesMachine(RuleBasedStateMachine):
                 pure.done(uid, Cancelled())
             for uid in ready:
                 pure.now = now - 1
-                pure.begin(uid)
+                if pure.begin(uid) is not None:
+                    self.due.pop(uid, None)
             if not called_off and not ready:
                 break
 

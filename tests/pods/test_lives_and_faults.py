@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus, RunningPod
-    from trikubelet.pods.phases import Kill
-    from trikubelet.pods.types import SyncPodType
+    from trikubelet.pods.types import Kill, SyncPodType
 
 Behaviour = Callable[[trio.Nursery], Awaitable[object]]
 

@@ -18,8 +18,18 @@ from trikubelet.pods.machine import (
     PhaseName,
     check_transition,
 )
-from trikubelet.pods.phases import Finished, Identity, Phase, Syncing, WaitingToStart
-from trikubelet.pods.work import Cancelled, Completed, ConfigUpdate, Failed, Outcome
+from trikubelet.pods.phases import (
+    Cancelled,
+    Completed,
+    ConfigUpdate,
+    Failed,
+    Finished,
+    Identity,
+    Outcome,
+    Phase,
+    Syncing,
+    WaitingToStart,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,27 +15,25 @@ from tests.pods.factories import CREATE, KILL, SYNC, UPDATE, make_pod, request, 
 from tests.pods.pure_node import PureNode
 from trikubelet.api import Pod
 from trikubelet.pods.phases import (
-    Finished,
-    Phase,
-    Syncing,
-    Terminated,
-    Terminating,
-    TerminationRequested,
-    WaitingToStart,
-)
-from trikubelet.pods.types import KillRuntimePod, SyncPodType, UpdatePod
-from trikubelet.pods.work import (
     Cancelled,
     CleanUpPod,
     Completed,
     ConfigUpdate,
     Failed,
+    Finished,
     Outcome,
+    Phase,
+    Syncing,
     SyncPod,
+    Terminated,
     TerminatePod,
     TerminateRuntimePod,
+    Terminating,
+    TerminationRequested,
+    WaitingToStart,
     Work,
 )
+from trikubelet.pods.types import KillRuntimePod, SyncPodType, UpdatePod
 
 if TYPE_CHECKING:
     from collections.abc import Callable

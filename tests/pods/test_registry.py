@@ -23,15 +23,21 @@ from tests.pods.pure_node import PureNode
 from trikubelet.pods import machine
 from trikubelet.pods.machine import Event, IllegalTransitionError, is_in_the_way
 from trikubelet.pods.phases import (
+    Cancelled,
+    Completed,
+    Failed,
     Finished,
+    Retry,
+    RetryReason,
     Syncing,
+    SyncPod,
     Terminated,
+    TerminatePod,
     Terminating,
     TerminationRequested,
     WaitingToStart,
 )
 from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
-from trikubelet.pods.work import Cancelled, Completed, Failed, Retry, RetryReason, SyncPod, TerminatePod
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from trikubelet.pods.phases import Failed, Retry, RetryReason
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError, RetryPolicy, failure
-from trikubelet.pods.work import Failed, Retry, RetryReason
 
 POLICY = RetryPolicy(resync_interval=20, backoff=10)
 

@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 
+from tests.pods.factories import AsAskedFor
 from tests.status.builders import observed, pod, seen
 from trikubelet.api import Container, Pod, PodCondition, PodReadinessGate, PodStatus
 from trikubelet.clock import TrioClock
@@ -159,6 +160,7 @@ class Stage:
             recorder=self.recorder,
             clock=clock,
             pleg=cast("Any", FakePleg()),
+            allocation=cast("Any", AsAskedFor()),
             network_problem=lambda: self.problem,
             host_ips=lambda: self.host_ips,
             mirrors=lambda static, mirror: self.mirrored.append((static, mirror)),

@@ -10,13 +10,14 @@ import attrs
 import pytest
 import trio
 
+from tests.pods.factories import AsAskedFor
 from tests.status.builders import observed, pod, seen
 from trikubelet.clock import TrioClock
 from trikubelet.container.model import PodRuntimeStatus
 from trikubelet.pleg.pleg import Action
 from trikubelet.pods.manager import PodManager
-from trikubelet.pods.phases import Kill
 from trikubelet.pods.syncer import AgentPodSyncer, StillRunningError, SyncContext
+from trikubelet.pods.types import Kill
 from trikubelet.probes.results import NO_RESULTS
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder
@@ -101,6 +102,7 @@ class Stage:
             recorder=EventRecorder(clock),
             clock=clock,
             pleg=parts,
+            allocation=cast("Any", AsAskedFor()),
             network_problem=lambda: None,
             host_ips=lambda: ("10.0.0.1",),
             durables=(Held("mounts", self), Held("cgroup", self)),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pods.factories import CREATE, KILL, SYNC, UPDATE, make_pod, request, running
-from trikubelet.pods.termination import asks_to_end, effective_grace_period
+from trikubelet.pods.phases import asks_to_end, effective_grace_period
 
 if TYPE_CHECKING:
     from trikubelet.pods.types import Request

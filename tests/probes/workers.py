@@ -23,7 +23,7 @@ from trikubelet.api import (
 )
 from trikubelet.container.model import ContainerID
 from trikubelet.container.probe_results import ProbeResult
-from trikubelet.probes.decisions import Next, Verdict, WorkerSpec, WorkerState, counted, look, look_at, workers_of
+from trikubelet.probes.decisions import Next, Verdict, WorkerSpec, WorkerState, counted, decide, observe, workers_of
 from trikubelet.probes.types import ProbeKind
 
 STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
@@ -90,8 +90,8 @@ class Worker:
         return self.results.get(ID)
 
     def look(self) -> Verdict:
-        seen = look_at(self.spec, self.status, deleting=self.deleting, now=self.now, agent_started=self.agent_started)
-        return self._keep(look(self.spec, self.state, seen))
+        seen = observe(self.spec, self.status, deleting=self.deleting, now=self.now, agent_started=self.agent_started)
+        return self._keep(decide(self.spec, self.state, seen))
 
     def probe(self) -> bool:
         """One round, as the kubelet's `doProbe`. Tells whether the worker goes on."""

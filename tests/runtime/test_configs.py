@@ -9,6 +9,7 @@ import attrs
 import betterproto
 import pytest
 
+from trikubelet.admission.sysctls import dotted_sysctl
 from trikubelet.api import (
     AppArmorProfile,
     Capabilities,
@@ -27,17 +28,17 @@ from trikubelet.api import (
 from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.rpc.cri import v1
-from trikubelet.runtime.containers.config import ContainerExtras, ContainerInputs, container_config
+from trikubelet.runtime.containers.container import ContainerExtras, ContainerInputs, container_config
 from trikubelet.runtime.containers.security import ImageUser, container_security_context, verify_run_as_non_root
 from trikubelet.runtime.options import RuntimeOptions
-from trikubelet.runtime.sandboxes.config import dotted_sysctl, port_mappings, sandbox_config
-from trikubelet.runtime.sandboxes.dns import DNSSettings
-from trikubelet.runtime.sandboxes.hostname import (
+from trikubelet.runtime.sandboxes.name_resolution import (
+    DNSSettings,
     host_network_hosts_file,
     kernel_hostname,
     managed_hosts_file,
     pod_hostname_and_domain,
 )
+from trikubelet.runtime.sandboxes.sandbox import port_mappings, sandbox_config
 
 OPTIONS = RuntimeOptions(root_dir=Path("/var/lib/agent"), machine=MachineFacts(10**9), cluster_domain="cluster.local")
 META = ObjectMeta(name="web", namespace="default", uid="uid-1", labels={"app": "web"}, annotations={"a": "b"})

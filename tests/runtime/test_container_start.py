@@ -32,15 +32,20 @@ from trikubelet.container.errors import ContainerConfigError
 from trikubelet.kube_client.object_getter import NoObjects
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
-from trikubelet.runtime.containers.config import ContainerExtras
-from trikubelet.runtime.containers.container import ContainerStarter, StartError, StartRequest, no_extras
+from trikubelet.runtime.containers.container import (
+    ContainerExtras,
+    ContainerStarter,
+    StartError,
+    StartRequest,
+    no_extras,
+)
 from trikubelet.runtime.containers.life import PodContainers
 from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.hooks import HookError
 from trikubelet.runtime.images.manager import ImageManager
 from trikubelet.runtime.kill import Killer
-from trikubelet.runtime.sandboxes.config import sandbox_config
-from trikubelet.runtime.sandboxes.dns import DNSSettings
+from trikubelet.runtime.sandboxes.name_resolution import DNSSettings
+from trikubelet.runtime.sandboxes.sandbox import sandbox_config
 from trikubelet.runtime.turns import Turns
 
 if TYPE_CHECKING:

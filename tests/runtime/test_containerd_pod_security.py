@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from tests.runtime.containerd_stage import manifest, stage_on
-from trikubelet.admission.node_checks import wants_strict_groups
+from trikubelet.admission.handlers import wants_strict_groups
 from trikubelet.admission.sysctls import SysctlAllowList
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.runtime.conftest import Node, make_container, make_pod
 from trikubelet.container.errors import GarbageCollectionError
 from trikubelet.container.model import ContainerState
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.gc.choice import ContainerGCPolicy
+from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.sim.programs import Program
 
 if TYPE_CHECKING:

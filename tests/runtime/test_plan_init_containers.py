@@ -20,8 +20,7 @@ from tests.runtime.test_plan import KILL_ONLY, NEW, SAME, check, rule
 from trikubelet.api import EphemeralContainer
 from trikubelet.container.model import ContainerID, ContainerState
 from trikubelet.container.probe_results import ProbeResult, ProbeResults
-from trikubelet.runtime.plan import compute_pod_actions
-from trikubelet.runtime.reset_plan import ContainerToReset
+from trikubelet.runtime.plan import ContainerToReset, compute_pod_actions
 
 UNKNOWN = ContainerState.UNKNOWN
 CREATED = ContainerState.CREATED

@@ -20,9 +20,8 @@ from trikubelet.runtime.containers.security import (
     sandbox_security_context,
 )
 from trikubelet.runtime.options import RuntimeOptions
-from trikubelet.runtime.sandboxes.config import sandbox_config
-from trikubelet.runtime.sandboxes.dns import DNSSettings
-from trikubelet.runtime.sandboxes.hostname import kernel_hostname, pod_hostname_and_domain
+from trikubelet.runtime.sandboxes.name_resolution import DNSSettings, kernel_hostname, pod_hostname_and_domain
+from trikubelet.runtime.sandboxes.sandbox import sandbox_config
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trikubelet.broadcast import follow
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.runtime.state import PERIOD, RuntimeState
@@ -85,7 +86,9 @@ async def test_changes_are_told(autojump_clock: MockClock) -> None:
     async with sim.connect() as channel, trio.open_nursery() as nursery:
         state = RuntimeState(RuntimeClient(channel))
         changes: list[str | None] = []
-        state.on_change(lambda: changes.append(state.conditions.network_problem))
+        nursery.start_soon(
+            follow, state.changed.subscribe(), lambda _: changes.append(state.conditions.network_problem)
+        )
         await nursery.start(state.run)
         await trio.sleep(60)
         assert changes == [None]

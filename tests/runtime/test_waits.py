@@ -7,10 +7,9 @@ import pytest
 
 from trikubelet.api import Container, ObjectMeta, Pod, PodSpec, Probe
 from trikubelet.runtime.backoff import KeyedBackoff
-from trikubelet.runtime.grace import termination_grace_period
+from trikubelet.runtime.kill import termination_grace_period
 from trikubelet.runtime.plan import KillReason
-from trikubelet.runtime.results import SyncAction, SyncResult
-from trikubelet.runtime.waiting import MAX_ENTRIES, WaitingReasons
+from trikubelet.runtime.results import MAX_ENTRIES, SyncAction, SyncResult, WaitingReasons
 
 
 def test_waits_double_from_ten_seconds_to_five_minutes() -> None:
@@ -130,11 +129,11 @@ def start_of(container: str, reason: str = "", message: str = "") -> SyncResult:
 
 def test_the_reason_of_a_failed_start_stays_until_a_start_succeeds() -> None:
     reasons = WaitingReasons()
-    reasons.note("uid", start_of("web", "ErrImagePull", "no"))
-    reasons.note("uid", start_of("web", "ImagePullBackOff", "wait"))
-    reasons.note("other", start_of("web", "CrashLoopBackOff", "back-off"))
+    reasons.record("uid", start_of("web", "ErrImagePull", "no"))
+    reasons.record("uid", start_of("web", "ImagePullBackOff", "wait"))
+    reasons.record("other", start_of("web", "CrashLoopBackOff", "back-off"))
     assert reasons.of_pod("uid") == {"web": ("ImagePullBackOff", "wait")}
-    reasons.note("uid", start_of("web"))
+    reasons.record("uid", start_of("web"))
     assert reasons.of_pod("uid") == {}
     assert reasons.of_pod("other") != {}
 
@@ -142,6 +141,6 @@ def test_the_reason_of_a_failed_start_stays_until_a_start_succeeds() -> None:
 def test_the_oldest_reasons_go_when_there_are_too_many() -> None:
     reasons = WaitingReasons()
     for number in range(MAX_ENTRIES + 1):
-        reasons.note(str(number), start_of("web", "ErrImagePull", "no"))
+        reasons.record(str(number), start_of("web", "ErrImagePull", "no"))
     assert reasons.of_pod("0") == {}
     assert reasons.of_pod(str(MAX_ENTRIES)) != {}

@@ -45,7 +45,7 @@ class ScriptedUsage:
     measured: list[int] = attrs.field(factory=list)
     """Of how many pods all was measured."""
 
-    async def look(self, limited: Sequence[Pod]) -> Measurement:
+    async def measure_node(self, limited: Sequence[Pod]) -> Measurement:
         await trio.lowlevel.checkpoint()
         return self._measurement(limited, complete=False)
 

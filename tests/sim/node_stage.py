@@ -148,6 +148,10 @@ class NodeStage:
 
         self._run.do(wait)
 
+    def settle(self) -> None:
+        """All tasks run until they wait; no time passes."""
+        self._run.do(trio.testing.wait_all_tasks_blocked)
+
     def crash(self, uid: str) -> None:
         """Every container of the pod is killed by the kernel."""
         for container in self.watch.running(uid):

@@ -11,15 +11,13 @@ import trio
 
 from tests.sim.node_stage import NodeStage, make_pod
 from trikubelet.pods import life as pod_life
-from trikubelet.pods import machine, termination
+from trikubelet.pods import machine, phases
 from trikubelet.pods.housekeeping import Housekeeping
-from trikubelet.pods.phases import Finished, Phase, WaitingToStart
-from trikubelet.pods.registry import PodWorkerRegistry
+from trikubelet.pods.phases import ConfigUpdate, Finished, Phase, WaitingToStart, new_update
+from trikubelet.pods.registry import PodStates, PodWorkerRegistry
 from trikubelet.pods.retry import RetryPolicy
-from trikubelet.pods.states import PodStates
 from trikubelet.pods.syncer import AgentPodSyncer
 from trikubelet.pods.types import KillRuntimePod, PodSyncReport
-from trikubelet.pods.work import ConfigUpdate, new_update
 from trikubelet.pods.workers import PodWorkers
 from trikubelet.runtime import backoff
 from trikubelet.sim.watch import (
@@ -43,8 +41,7 @@ if TYPE_CHECKING:
     import pytest
 
     from trikubelet.pods.life import PodLife
-    from trikubelet.pods.phases import Kill
-    from trikubelet.pods.types import Request
+    from trikubelet.pods.types import Kill, Request
 
 
 @contextmanager
@@ -132,12 +129,12 @@ def test_a_finished_pod_may_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_grace_period_may_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    shrink = termination.effective_grace_period
+    shrink = phases.effective_grace_period
 
     def take_the_last(in_force: int | None, *rest: Any) -> int:
         return shrink(None, *rest)
 
-    monkeypatch.setattr(termination, "effective_grace_period", take_the_last)
+    monkeypatch.setattr(phases, "effective_grace_period", take_the_last)
     with watched_node() as stage:
         stage.put("api", make_pod("one", "web", "stubborn", 5))
         stage.pass_time(5)
@@ -148,7 +145,7 @@ def test_a_grace_period_may_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_end_may_not_be_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    further_kill = termination.further_kill
+    further_kill = phases.further_kill
 
     def put_off(kill: Kill | None, *rest: Any) -> Kill:
         later = further_kill(kill, *rest)

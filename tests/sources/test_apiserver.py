@@ -13,8 +13,7 @@ from trikubelet.clock import TrioClock
 from trikubelet.kube_client.store import Store
 from trikubelet.kube_client.types import PODS, Undecodable, WatchEvent
 from trikubelet.sources.apiserver import ApiServerSource
-from trikubelet.sources.mux import SourceMux
-from trikubelet.sources.types import PodOperation, PodUpdate
+from trikubelet.sources.mux import PodOperation, PodUpdate, SourceMux
 from trikubelet.telemetry.events import EventRecorder, EventType
 
 if TYPE_CHECKING:

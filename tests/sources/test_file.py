@@ -84,7 +84,7 @@ async def watching(path: Path, **options: Any) -> AsyncIterator[Watched]:
     source = FileSource(path, node_name="node", clock=SystemClock(), on_problems=on_problems, **options)
     send, receive = trio.open_memory_channel[tuple[Pod, ...]](10)
     async with trio.open_nursery() as nursery:
-        await nursery.start(source.run, send)
+        await nursery.start(source.run, send.send)
         yield Watched(source, receive, told)
         nursery.cancel_scope.cancel()
 

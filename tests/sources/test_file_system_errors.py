@@ -16,7 +16,7 @@ import trio.testing
 
 from tests.sources.test_file import manifest, put, watching
 from trikubelet.clock import SystemClock
-from trikubelet.sources import file, file_watch
+from trikubelet.sources import file
 from trikubelet.sources.file import FileSource
 from trikubelet.sources.manifests import display_path, read_manifest
 
@@ -163,7 +163,7 @@ async def problems(path):
     source = FileSource(path, node_name="node", clock=SystemClock(), period=0.05)
     send, receive = trio.open_memory_channel(10)
     async with trio.open_nursery() as nursery:
-        await nursery.start(source.run, send)
+        await nursery.start(source.run, send.send)
         await trio.sleep(0.3)
         print(path.name, [str(p) for found in source.problems.values() for p in found], source.path_problem)
         nursery.cancel_scope.cancel()
@@ -268,7 +268,7 @@ async def test_a_watch_that_is_refused_is_said_once_and_replaced_by_the_periodic
     tmp_path: Path, clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     warnings = Warnings()
-    monkeypatch.setattr(file_watch, "log", warnings)
+    monkeypatch.setattr(file, "log", warnings)
 
     def refuse(self: object, path: Path, mask: int) -> int:
         raise OSError(number, os.strerror(number), str(path))
@@ -290,7 +290,7 @@ async def test_a_watch_that_breaks_while_it_is_waited_for_is_replaced(
 ) -> None:
     """As when the limit fs.epoll.max_user_watches is reached."""
     warnings = Warnings()
-    monkeypatch.setattr(file_watch, "log", warnings)
+    monkeypatch.setattr(file, "log", warnings)
 
     async def fail(self: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

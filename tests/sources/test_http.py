@@ -156,7 +156,7 @@ async def running(nursery: trio.Nursery) -> Running:
     source = HttpSource(URL, node_name=NODE, headers={"X-Key": ["a", "b"]}, transport=httpx.MockTransport(site))
     send, receive = trio.open_memory_channel[tuple[Pod, ...]](10)
     site.answer = body(manifest("first"))
-    await nursery.start(source.run, send)
+    await nursery.start(source.run, send.send)
     return Running(site, source, receive)
 
 
@@ -258,7 +258,7 @@ async def test_pods_are_read_over_a_real_connection(nursery: trio.Nursery) -> No
     port = listener.socket.getsockname()[1]
     source = HttpSource(f"http://127.0.0.1:{port}/", node_name=NODE)
     send, receive = trio.open_memory_channel[tuple[Pod, ...]](0)
-    nursery.start_soon(source.run, send)
+    nursery.start_soon(source.run, send.send)
     with trio.fail_after(20):
         (pod,) = await receive.receive()
     assert pod.metadata.name == "real-node-a"

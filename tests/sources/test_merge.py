@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trikubelet.api import Pod, pod_from_dict
-from trikubelet.sources.merge import NOTHING, Merged, merge_source
-from trikubelet.sources.types import PodOperation
+from trikubelet.sources.mux import Merged, PodOperation, merge_source
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 LATER = datetime(2026, 2, 2, tzinfo=UTC)
@@ -27,7 +26,7 @@ def make(name: str, uid: str | None = None, namespace: str = "new", image: str =
 
 
 def merge(known: Merged | None, *pods: Pod, source: str = "test", now: datetime = NOW) -> Merged:
-    return merge_source(source, known or NOTHING, pods, now=now, first=known is None)
+    return merge_source(source, known, pods, now=now)
 
 
 def operations(merged: Merged) -> list[tuple[PodOperation, list[str]]]:

@@ -6,8 +6,7 @@ import trio
 
 from trikubelet.api import Pod, pod_from_dict
 from trikubelet.clock import TrioClock
-from trikubelet.sources.mux import SourceMux, SourcesSeen
-from trikubelet.sources.types import PodOperation, PodUpdate
+from trikubelet.sources.mux import PodOperation, PodUpdate, SendPods, SourceMux
 from trikubelet.telemetry.events import EventRecorder, EventType
 
 
@@ -29,14 +28,13 @@ class ScriptedSource:
     pause: float = 1.0
     closed: bool = False
 
-    async def run(self, send: trio.MemorySendChannel[tuple[Pod, ...]], *, task_status: trio.TaskStatus[None]) -> None:
+    async def run(self, send: SendPods, *, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()
         try:
-            async with send:
-                for pods in self.sets:
-                    await trio.sleep(self.pause)
-                    await send.send(pods)
-                await trio.sleep_forever()
+            for pods in self.sets:
+                await trio.sleep(self.pause)
+                await send(pods)
+            await trio.sleep_forever()
         finally:
             self.closed = True
 
@@ -97,7 +95,11 @@ def test_sources_need_different_names() -> None:
         SourceMux([ScriptedSource("file", []), ScriptedSource("file", [])], clock=TrioClock())
 
 
-def test_the_first_set_of_a_source_is_the_first_once() -> None:
-    seen = SourcesSeen(frozenset({"a"}))
-    assert seen.mark("a")
-    assert not seen.mark("a")
+async def test_the_first_set_of_a_source_is_the_first_once(autojump_clock: trio.abc.Clock) -> None:
+    mux = SourceMux([ScriptedSource("file", [(), (), (make("a"),)])], clock=TrioClock())
+    send, receive = trio.open_memory_channel[PodUpdate](0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(mux.run, send)
+        assert (await receive.receive()).pods == ()
+        assert [pod.metadata.name for pod in (await receive.receive()).pods] == ["a"]
+        nursery.cancel_scope.cancel()

@@ -7,8 +7,7 @@ import pytest
 
 from trikubelet.api import Pod, Toleration, pod_from_dict, set_pod_defaults
 from trikubelet.api.pod_kinds import is_static_pod
-from trikubelet.sources.manifests import parse_manifest
-from trikubelet.sources.static_pods import api_reference, fnv1a_128, make_static
+from trikubelet.sources.manifests import api_reference, fnv1a_128, make_static, parse_manifest
 
 
 def pod(**metadata: Any) -> Pod:

@@ -22,9 +22,8 @@ from trikubelet.api import (
 from trikubelet.cgroups.interface import CgroupReading
 from trikubelet.container import model
 from trikubelet.container.model import RuntimeResources
-from trikubelet.status.actual_resources import ActualResources
 from trikubelet.status.generate import generate_pod_status
-from trikubelet.status.pod_resources import with_pod_resources
+from trikubelet.status.resources import ActualResources, with_pod_resources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

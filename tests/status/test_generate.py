@@ -17,8 +17,8 @@ from trikubelet.api import (
     Quantity,
     ResourceRequirements,
 )
+from trikubelet.status.container_statuses import ProbeOutcomes
 from trikubelet.status.generate import Eviction, generate_pod_status
-from trikubelet.status.probe_outcomes import ProbeOutcomes
 
 if TYPE_CHECKING:
     from trikubelet.container.model import PodRuntimeStatus

@@ -14,7 +14,7 @@ from trikubelet.api import (
     PodStatus,
 )
 from trikubelet.container import model
-from trikubelet.status.lost_ends import with_lost_ends
+from trikubelet.status.generate import with_lost_ends
 
 RUNNING = ContainerState(running=ContainerStateRunning())
 TERMINATED = ContainerState(terminated=ContainerStateTerminated(exit_code=1))

@@ -9,7 +9,7 @@ import pytest
 from tests.status.builders import observed, pod, seen
 from trikubelet.api import Container, Pod, PodStatus, Quantity, ResourceRequirements
 from trikubelet.status.generate import generate_pod_status
-from trikubelet.status.pod_resources import with_pod_resources
+from trikubelet.status.resources import with_pod_resources
 
 ONE = {"cpu": "100m", "memory": "100Mi"}
 TWO = {"cpu": "200m", "memory": "200Mi"}

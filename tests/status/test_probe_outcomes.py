@@ -7,7 +7,7 @@ import pytest
 
 from tests.status.builders import ended, running, waiting
 from trikubelet.api import Container, ContainerStatus, Probe
-from trikubelet.status.probe_outcomes import NO_OUTCOMES, ProbeOutcomes, with_probe_outcomes
+from trikubelet.status.container_statuses import NO_OUTCOMES, ProbeOutcomes, with_probe_outcomes
 
 ID = "test://c"
 UNPROBED = Container(name="c", liveness_probe=Probe())

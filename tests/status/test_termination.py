@@ -6,7 +6,7 @@ import pytest
 
 from tests.status.builders import ended, ended_state, pod, running, sidecar, waiting
 from trikubelet.api import ContainerStatus, PodStatus
-from trikubelet.status.termination import has_initialized, terminated_status
+from trikubelet.status.generate import has_initialized, terminated_status
 
 A, B, X, Y = "a", "b", "x", "y"
 

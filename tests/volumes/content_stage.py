@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,6 +52,9 @@ class Objects:
         yield self
 
     def follow(self, pod: Pod) -> None: ...
+
+    def referring(self, plural: str, namespace: str, name: str) -> Sequence[str]:
+        return ()
 
     changes: Broadcast[tuple[str, str, str]] = attrs.field(factory=Broadcast)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
@@ -48,7 +49,7 @@ class FakeKind:
     running: Counter[str] = attrs.field(factory=Counter)
     """How many calls go on for a volume, by its inner name."""
     most_at_once: int = 0
-    staged_volumes: Callable[[], Awaitable[list[VolumeSpec]]] = _nothing_staged
+    staged_volumes: Callable[[], Coroutine[Any, Any, list[VolumeSpec]]] = _nothing_staged
     left: dict[tuple[str, str], VolumeSpec | VolumeError | None] = attrs.field(factory=dict)
     """What `reconstruct` tells of what is on disk."""
     size: Quantity | None = None

@@ -40,7 +40,7 @@ from trikubelet.volumes.kinds.protocol import Kinds
 from trikubelet.volumes.manager import VolumeManager
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from trikubelet.kube_client.volume_objects import CertificateAndKey, References, Token
 
@@ -72,6 +72,9 @@ class FakeObjects:
         yield self
 
     def follow(self, pod: Pod) -> None: ...
+
+    def referring(self, plural: str, namespace: str, name: str) -> Sequence[str]:
+        return ()
 
     async def config_map(self, namespace: str, name: str) -> ConfigMap:
         raise NotImplementedError

@@ -16,7 +16,6 @@ from hypothesis.stateful import (
 
 from tests.volumes.stage import pod
 from trikubelet.api import PersistentVolume, PersistentVolumeSpec
-from trikubelet.volumes.actual_state import ActualStateOfWorld
 from trikubelet.volumes.decisions import (
     Action,
     Certainty,
@@ -29,6 +28,7 @@ from trikubelet.volumes.decisions import (
 from trikubelet.volumes.desired import Wanted
 from trikubelet.volumes.model import MountedVolume, Presence, VolumeSpec
 from trikubelet.volumes.reconstruct import FoundVolume
+from trikubelet.volumes.tracked_volumes import TrackedVolumes
 
 NAME = "kubernetes.io/csi/pv-1"
 SPEC = VolumeSpec("data", "pv-1", "kubernetes.io/csi", persistent=PersistentVolume())
@@ -39,7 +39,7 @@ PODS = ("a", "b", "c")
 
 
 class VolumesOfANode(RuleBasedStateMachine):
-    """A volume that pods share, with the truth about it beside what the actual state believes.
+    """A volume that pods share, with the truth about it beside what the tracked state believes.
 
     Pods come, end, and are released; operations end in every way; the agent is restarted. Never is anything taken down
     while a pod wants it or its containers may run, nor unstaged while a pod may have it.
@@ -52,7 +52,7 @@ class VolumesOfANode(RuleBasedStateMachine):
         self.spec = attrs.evolve(SPEC, persistent=volume)
         self.staged, self.attachable, self.exclusive = staged, attachable, exclusive
         self.now = 0.0
-        self.actual = ActualStateOfWorld()
+        self.tracked = TrackedVolumes()
         self.operation: Operation | None = None
         self.wanted: set[str] = set()
         self.containers: set[str] = set()
@@ -73,7 +73,7 @@ class VolumesOfANode(RuleBasedStateMachine):
             refreshes=True,
             request=0,
         )
-        self.actual.want(NAME, uid, one)
+        self.tracked.want(NAME, uid, one)
         self.wanted.add(uid)
         self.containers.add(uid)
 
@@ -81,15 +81,15 @@ class VolumesOfANode(RuleBasedStateMachine):
     def release(self, uid: str) -> None:
         self.containers.discard(uid)
         self.wanted.discard(uid)
-        self.actual.release(uid)
+        self.tracked.release(uid)
 
     @rule(uid=st.sampled_from(PODS))
     def refresh(self, uid: str) -> None:
-        self.actual.change(NAME, uid, lambda one: attrs.evolve(one, request=one.request + 1))
+        self.tracked.change(NAME, uid, lambda one: attrs.evolve(one, request=one.request + 1))
 
     @rule()
     def forgive(self) -> None:
-        self.actual.forgive([NAME])
+        self.tracked.forgive([NAME])
 
     @rule(seconds=st.sampled_from([0.0, 200.0]))
     def start(self, seconds: float) -> None:
@@ -119,17 +119,17 @@ class VolumesOfANode(RuleBasedStateMachine):
             self.is_staged = True  # at worst
         self.operation = None
         self.wanted.clear()
-        self.actual = ActualStateOfWorld()
-        self.actual.adopt(
+        self.tracked = TrackedVolumes()
+        self.tracked.adopt(
             FoundVolume(uid=uid, unique_name=NAME, spec=self.spec, staged=self.staged) for uid in sorted(self.mounts)
         )
         self.lost = self.lost or (self.is_staged and not self.mounts)
 
     @invariant()
     def what_is_there_is_known(self) -> None:
-        if not hasattr(self, "actual"):
+        if not hasattr(self, "tracked"):
             return
-        volume = self.actual.get(NAME)
+        volume = self.tracked.get(NAME)
         known = set() if volume is None else set(volume.actual.mounts)
         going_on = set() if self.operation is None else {self.operation.uid}
         assert self.mounts <= known | going_on
@@ -141,13 +141,13 @@ class VolumesOfANode(RuleBasedStateMachine):
                 assert uid in self.mounts
 
     def teardown(self) -> None:
-        if not hasattr(self, "actual"):
+        if not hasattr(self, "tracked"):
             return
         if self.operation is not None:
             self._do(self.operation)
             self._finish(self._done(self.operation))
         self._run_dry()
-        volume = self.actual.get(NAME)
+        volume = self.tracked.get(NAME)
         present = {uid for uid in PODS if volume is not None and volume.actual.is_present(uid)}
         others = self.mounts - self.wanted
         if not self.exclusive:
@@ -159,15 +159,15 @@ class VolumesOfANode(RuleBasedStateMachine):
         self._run_dry()
         assert not self.mounts
         assert not self.is_staged or self.lost
-        assert self.actual.names() == ()
-        assert not any(self.actual.names_of(uid) for uid in PODS)
+        assert self.tracked.names() == ()
+        assert not any(self.tracked.names_of(uid) for uid in PODS)
 
     def _run_dry(self) -> None:
         """Let all succeed until nothing is left to do, or only what cannot succeed."""
         for _ in range(60):
             if not self._start():
-                volume = self.actual.get(NAME)
-                wake_at = None if volume is None else self.actual.next_step(NAME, self.now, may_unstage=True).wake_at
+                volume = self.tracked.get(NAME)
+                wake_at = None if volume is None else self.tracked.next_step(NAME, self.now, may_unstage=True).wake_at
                 if wake_at is None:
                     return
                 self.now = max(self.now, wake_at)
@@ -181,9 +181,9 @@ class VolumesOfANode(RuleBasedStateMachine):
         assert self.exclusive, "expected an end, things went on and on"
 
     def _start(self) -> bool:
-        if self.actual.get(NAME) is None:
+        if self.tracked.get(NAME) is None:
             return False
-        operation = self.actual.next_step(NAME, self.now, may_unstage=True).operation
+        operation = self.tracked.next_step(NAME, self.now, may_unstage=True).operation
         if operation is None:
             return False
         match operation.action:
@@ -197,7 +197,7 @@ class VolumesOfANode(RuleBasedStateMachine):
                 assert operation.uid in self.wanted
                 assert self.is_staged or not self.staged
                 assert not self.exclusive or self.mounts <= {operation.uid}
-        self.actual.begin(operation)
+        self.tracked.begin(operation)
         self.operation = operation
         return True
 
@@ -206,7 +206,7 @@ class VolumesOfANode(RuleBasedStateMachine):
         operation, self.operation = self.operation, None
         if operation.obstacle is not None:
             outcome = Failed(Certainty.TRANSIENT, "no")
-        self.actual.finish(operation, outcome, self.now)
+        self.tracked.finish(operation, outcome, self.now)
 
     def _do(self, operation: Operation) -> None:
         """What the operation does to the truth."""
@@ -235,7 +235,7 @@ class VolumesOfANode(RuleBasedStateMachine):
         return Done(mounted=MountedVolume(operation.spec, Path("/x")))
 
     def _wanted_in_book(self) -> dict[str, Wanted]:
-        volume = self.actual.get(NAME)
+        volume = self.tracked.get(NAME)
         return {} if volume is None else volume.wanted
 
 

@@ -2,10 +2,10 @@
 
 The first refusal is what the pod gets; it is final. A question that cannot be answered yet stops the asking: the pod is
 held, and asked about again from the beginning. Ending other pods comes last of all, after everything else has been
-asked, so that nobody is ended for a pod that is refused in the end.
+asked, so that no pod is ended for one that is refused in the end.
 
 Devices are asked about where the kubelet gives them out. They are given out later, to pods that nothing else speaks
-against (`pods.allocating`): so no plugin is asked for a pod that is refused for something else.
+against (`pods.admitting`): so no plugin is asked for a pod that is refused for something else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import attrs
 
 from trikubelet.admission import handlers
 from trikubelet.admission.declared_features import DECLARED
-from trikubelet.admission.node_checks import wants_strict_groups
+from trikubelet.admission.handlers import wants_strict_groups
 from trikubelet.admission.predicates import NODE_AFFINITY, Misfit, Mismatch, misfits
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
 from trikubelet.admission.resources import Demand, Insufficient
@@ -50,9 +50,9 @@ class NodeAdmission:
     sysctls: SysctlAllowList
     machine: MachineFacts
     abilities: Callable[[], RuntimeAbilities | None]
-    """What the runtime can do; None before it ever answered."""
+    """The runtime's abilities; None before it first answered."""
     features: Collection[str] = DECLARED
-    """What the node declares."""
+    """The node's declared features."""
     pressure: Callable[[], tuple[str, ...]] = _no_pressure
     """Types of the node's conditions that tell of something running out."""
     shutting_down: Callable[[], bool] = lambda: False
@@ -65,7 +65,7 @@ class NodeAdmission:
     """Whether resources of pods as a whole can be changed while they run."""
     devices: Devices = attrs.field(factory=NoDevices)
     _demands: dict[str, tuple[Pod, Demand]] = attrs.field(factory=dict, init=False)
-    """What was worked out before, by UID: a hundred pods that arrive at once are each compared with all others."""
+    """Cached demands, by UID: a hundred pods that arrive at once are each compared with all others."""
 
     def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool) -> Verdict:
         """May the pod run beside `others`? See `Admission.admit`."""
@@ -135,7 +135,7 @@ class NodeAdmission:
 def _room_for(
     pod: Pod, others: Sequence[Pod], found: Sequence[Misfit], *, fresh: bool
 ) -> Admitted | Rejected | Preempt | NeedsFreshNode:
-    """What follows from all that speaks against the pod (kubelet: `HandleAdmissionFailure`)."""
+    """The verdict that follows from the predicates that fail (kubelet: `HandleAdmissionFailure`)."""
     if not found:
         return Admitted()
     if not fresh and all(misfit == NODE_AFFINITY for misfit in found):

@@ -1,8 +1,8 @@
-"""What a node says it can do beyond the oldest release that a control plane works with (KEP-5328).
+"""Declared features: abilities of a node beyond the oldest release that a control plane works with (KEP-5328).
 
 A node names features in `status.declaredFeatures`. A pod needs some of them for what it asks, and some changes of a pod
 need others. The scheduler and the API server compare; the node compares once more, for pods that came another way.
-One list says of each feature who needs it, so that what is declared and what is asked for have the same names.
+One list says of each feature which pods need it, so that what is declared and what is asked for have the same names.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ REGISTRY: Final = (
 
 
 def declared(enabled: Collection[str]) -> tuple[str, ...]:
-    """Those of the registry that are enabled, in the order in which a node declares them."""
+    """The enabled features, in the order in which a node declares them."""
     return tuple(feature.name for feature in REGISTRY if feature.name in enabled)
 
 
@@ -78,7 +78,7 @@ DECLARED: Final = declared(
         RESTART_ALL_CONTAINERS,
     }
 )
-"""What this agent can do today."""
+"""The features that this agent has."""
 
 
 def infer_for_scheduling(pod: Pod) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def infer_for_update(old: Pod, new: Pod) -> tuple[str, ...]:
 
 
 def lack_of_features(needed: Collection[str], node: Collection[str]) -> str | None:
-    """What to tell of features that the node has not declared; None when it has all."""
+    """The message about features that the node has not declared; None when it has all."""
     missing = [name for name in needed if name not in node]
     if not missing:
         return None

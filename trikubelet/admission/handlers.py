@@ -1,6 +1,7 @@
-"""What is asked of a pod beside whether it fits (kubelet: `lifecycle.PodAdmitHandler`s). Pure.
+"""The checks of a pod beside whether it fits (kubelet: `lifecycle.PodAdmitHandler`s). Pure.
 
-Each function is one question, and answers with the refusal; None: nothing to say against the pod.
+Each function is one question, and answers with the refusal; None: nothing to say against the pod. A pod that the node
+cannot run as asked for fails at once and for good, with a reason that a controller can act on.
 """
 
 from __future__ import annotations
@@ -8,18 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.admission.declared_features import infer_for_scheduling, lack_of_features
-from trikubelet.admission.node_checks import apparmor_problem
-from trikubelet.admission.predicates import OS, OS_LABEL
-from trikubelet.admission.taints import MEMORY_PRESSURE, tolerates
+from trikubelet.admission.predicates import MEMORY_PRESSURE, OS, OS_LABEL, tolerates
 from trikubelet.admission.types import InfeasibleResize, Rejected
 from trikubelet.api import POD_PENDING, QOS_BEST_EFFORT, qos_class
 from trikubelet.api.pod_kinds import is_critical_pod
+from trikubelet.api.security_context import APPARMOR_ANNOTATION, apparmor_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from trikubelet.admission.sysctls import SysctlAllowList
-    from trikubelet.api import Container, Pod
+    from trikubelet.api import AppArmorProfile, Container, Pod
     from trikubelet.linux.machine_facts import MachineFacts
 
 EVICTED: Final = "Evicted"
@@ -38,9 +38,9 @@ _MEMORY_ONLY: Final = ("MemoryPressure",)
 
 
 def under_pressure(pod: Pod, conditions: Sequence[str]) -> Rejected | None:
-    """Of a node that runs out of something, all but critical pods are kept away (kubelet: eviction manager).
+    """Under pressure, a node takes critical pods only (kubelet: eviction manager).
 
-    Of one that runs out of memory only those that reserve none, and do not put up with it. `conditions` are the types
+    When only memory is short, BestEffort pods are refused which do not tolerate the taint. `conditions` are the types
     of the node's conditions, as `DiskPressure`.
     """
     if not conditions or is_critical_pod(pod):
@@ -85,7 +85,7 @@ def without_devices(problem: str | None) -> Rejected | None:
 
 
 def unenforceable_apparmor(pod: Pod, machine: MachineFacts) -> Rejected | None:
-    """A profile that nobody would enforce. A pod that has started is not asked again."""
+    """A profile that would not be enforced. A pod that has started is not asked again."""
     if pod.status.phase not in ("", POD_PENDING):
         return None
     problem = apparmor_problem(pod, machine)
@@ -139,3 +139,40 @@ def _memory_request(container: Container) -> int:
 def _restarts_for_memory(container: Container) -> bool:
     policies = {policy.resource_name: policy.restart_policy for policy in container.resize_policy}
     return policies.get("memory") == RESTART_CONTAINER
+
+
+def wants_strict_groups(pod: Pod) -> bool:
+    """Whether the pod's processes shall have only the groups that it names, and none that the image gives them."""
+    shared = pod.spec.security_context
+    return shared is not None and shared.supplemental_groups_policy == "Strict"
+
+
+def apparmor_problem(pod: Pod, machine: MachineFacts) -> str | None:
+    """Why the AppArmor profiles that the pod names could not be enforced; None when they can, or none is named."""
+    if not _wants_apparmor(pod):
+        return None
+    if not machine.apparmor:
+        return "AppArmor is not enabled on the host"
+    for container in (*pod.spec.init_containers, *pod.spec.containers, *pod.spec.ephemeral_containers):
+        profile = apparmor_profile(pod, container)
+        if profile is not None and profile.type == "Localhost" and not (profile.localhost_profile or "").strip():
+            return f'invalid empty AppArmor profile name: "{profile.localhost_profile or ""}"'
+    return None
+
+
+def _wants_apparmor(pod: Pod) -> bool:
+    """Whether any profile is named that is not the absence of one."""
+    shared = pod.spec.security_context
+    if shared is not None and _confines(shared.app_armor_profile):
+        return True
+    for container in (*pod.spec.init_containers, *pod.spec.containers, *pod.spec.ephemeral_containers):
+        own = container.security_context
+        if own is not None and _confines(own.app_armor_profile):
+            return True
+    return any(
+        key.startswith(APPARMOR_ANNOTATION) and value != "unconfined" for key, value in pod.metadata.annotations.items()
+    )
+
+
+def _confines(profile: AppArmorProfile | None) -> bool:
+    return profile is not None and profile.type != "Unconfined"

@@ -3,27 +3,45 @@
 The scheduler asked before; but others choose nodes too, pods come from files, and what was known then may have changed.
 All is asked, since what to do depends on all answers: for want of resources alone, others may make room for a critical
 pod; for the node's labels alone, the node is looked at anew. Users are told the first answer.
+
+Node affinity (`GetRequiredNodeAffinity`): the labels of `nodeSelector` must all be there, and of the terms of the
+required node affinity one must hold. A term that cannot be understood does not hold, and does not hinder the others; a
+term that says nothing holds nowhere. Taints (`Toleration.ToleratesTaint`): tolerations that compare numbers (`Lt`,
+`Gt`) match nothing, since in Kubernetes they are still behind a gate that is off.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from trikubelet.admission.host_ports import any_conflict
-from trikubelet.admission.node_affinity import matches_node
-from trikubelet.admission.resources import Demand, Insufficient, insufficient, together, without_foreign_resources
-from trikubelet.admission.taints import NO_EXECUTE, untolerated
+from trikubelet.admission.resources import (
+    Demand,
+    Insufficient,
+    any_conflict,
+    insufficient,
+    together,
+    without_foreign_resources,
+)
+from trikubelet.api import Taint
+from trikubelet.api.name_formats import label_value, qualified_name
 from trikubelet.api.pod_kinds import is_static_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from trikubelet.api import Node, Pod
+    from trikubelet.api import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 
 OS: Final = "linux"
 OS_LABEL: Final = "kubernetes.io/os"
+_NAME_FIELD: Final = "metadata.name"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INT64: Final = range(-(2**63), 2**63)
+NO_EXECUTE: Final = "NoExecute"
+MEMORY_PRESSURE: Final = Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule")
+"""The control plane's taint on nodes that run out of memory."""
 
 
 @attrs.frozen
@@ -61,7 +79,104 @@ def misfits(pod: Pod, held: Sequence[Demand], node: Node) -> list[Misfit]:
         found.append(NODE_NAME)
     if wanted.ports and any_conflict(wanted.ports, (port for demand in held for port in demand.ports)):
         found.append(NODE_PORTS)
-    # The other effects are for those who choose a node, and nobody chose one for a static pod.
+    # The other effects are for schedulers, and no scheduler chose the node of a static pod.
     if not is_static_pod(pod) and untolerated(node.spec.taints, pod.spec.tolerations, NO_EXECUTE) is not None:
         found.append(TAINT_TOLERATION)
     return found
+
+
+def matches_node(pod: Pod, node_name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node of this name, with these labels, is one that the pod may be on. Preferences do not count."""
+    if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
+        return False
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.node_affinity is None:
+        return True
+    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    if required is None:
+        return True
+    return matches_terms(required.node_selector_terms, node_name, labels)
+
+
+def matches_terms(terms: Iterable[NodeSelectorTerm], node_name: str, labels: Mapping[str, str]) -> bool:
+    """Whether one of the terms holds for a node of this name, with these labels."""
+    return any(_holds(term, node_name, labels) for term in terms)
+
+
+def _holds(term: NodeSelectorTerm, node_name: str, labels: Mapping[str, str]) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(_label_holds(one, labels) for one in term.match_expressions) and all(
+        _field_holds(one, node_name) for one in term.match_fields
+    )
+
+
+def _label_holds(wanted: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    if qualified_name(wanted.key) or any(label_value(value) for value in wanted.values):
+        return False
+    value = labels.get(wanted.key)
+    match wanted.operator:
+        case "In":
+            return value in wanted.values
+        case "NotIn":
+            return bool(wanted.values) and value not in wanted.values
+        case "Exists":
+            return not wanted.values and value is not None
+        case "DoesNotExist":
+            return not wanted.values and value is None
+        case "Gt" | "Lt":
+            return len(wanted.values) == 1 and _compares(wanted.operator, value, wanted.values[0])
+        case _:
+            return False
+
+
+def _compares(operator: str, value: str | None, limit: str) -> bool:
+    number, bound = _integer(value or ""), _integer(limit)
+    if number is None or bound is None:
+        return False
+    return number > bound if operator == "Gt" else number < bound
+
+
+def _integer(text: str) -> int | None:
+    """A number as Go reads one of 64 bits."""
+    if len(text) > 64 or _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number in _INT64 else None
+
+
+def _field_holds(wanted: NodeSelectorRequirement, node_name: str) -> bool:
+    """A node has one field; of others it has nothing, which is different from any value but the empty one."""
+    if len(wanted.values) != 1:
+        return False
+    value = node_name if wanted.key == _NAME_FIELD else ""
+    match wanted.operator:
+        case "In":
+            return value == wanted.values[0]
+        case "NotIn":
+            return value != wanted.values[0]
+        case _:
+            return False
+
+
+def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Whether one of the tolerations is for the taint."""
+    return any(_matches(toleration, taint) for toleration in tolerations)
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration], effect: str) -> Taint | None:
+    """The first taint of this effect that no toleration is for."""
+    accepted = tuple(tolerations)
+    return next((taint for taint in taints if taint.effect == effect and not tolerates(accepted, taint)), None)
+
+
+def _matches(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case _:
+            return False

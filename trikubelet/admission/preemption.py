@@ -1,8 +1,8 @@
-"""Which pods have to go for a critical one (kubelet: `preemption/preemption.go`). Pure.
+"""The choice of pods to end for a critical one (kubelet: `preemption/preemption.go`). Pure.
 
 A critical pod is not refused for want of resources: others make room. Pods that asked for guarantees are spared as far
 as possible, then those that asked for anything, and of each kind as few as possible go. What the pods together cannot
-give is not taken at all: then nobody is ended, and the critical pod is refused.
+give is not taken at all: then no pod is ended, and the critical pod is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trikubelet.admission.resources import Insufficient
 
 Missing = Mapping[str, int]
-"""What has to become free, by resource, each more than 0."""
+"""Amounts that have to become free, by resource, each more than 0."""
 
 
 @attrs.frozen

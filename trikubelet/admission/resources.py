@@ -1,7 +1,10 @@
-"""What pods take of a node, and whether there is enough left for one more (scheduler: `NodeResourcesFit`). Pure.
+"""Resources and ports of pods, and whether a node has enough left for one more (`NodeResourcesFit`, `NodePorts`). Pure.
 
 Amounts are whole numbers here, as the scheduler counts and as users are told: thousandths of a CPU, bytes, pieces. What
 counts is what pods request, not what they use. A pod also takes one of the pods that a node may have.
+
+Two pods want the same port of the node when port and protocol are the same, on the same address or one of them on all
+addresses. Init containers that end free theirs before others start; sidecars keep them.
 """
 
 from __future__ import annotations
@@ -11,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.admission.host_ports import HostPort, host_ports
-from trikubelet.api import Container, Pod, is_huge_page_resource, pod_requests
+from trikubelet.api import Container, Pod, is_huge_page_resource, is_sidecar, pod_requests
 from trikubelet.api.validate_resources import is_extended_resource, is_native_resource
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ CPU: Final = "cpu"
 _BASIC: Final = (CPU, "memory", "ephemeral-storage")
 _DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 _ATTACHABLE_VOLUMES: Final = "attachable-volumes-"
+_ALL_ADDRESSES: Final = "0.0.0.0"
 
 
 @attrs.frozen
@@ -53,7 +56,7 @@ class Insufficient:
 
 @attrs.frozen
 class Demand:
-    """What one pod takes of its node."""
+    """The resources and ports of one pod."""
 
     amounts: Mapping[str, int]
     ports: frozenset[HostPort]
@@ -73,7 +76,7 @@ def amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def together(demands: Iterable[Demand]) -> dict[str, int]:
-    """What several pods take."""
+    """The sum of several pods' amounts."""
     total: dict[str, int] = {}
     for demand in demands:
         for name, amount in demand.amounts.items():
@@ -84,9 +87,9 @@ def together(demands: Iterable[Demand]) -> dict[str, int]:
 def insufficient(
     wanted: Mapping[str, int], used: Mapping[str, int], allocatable: Mapping[str, Quantity]
 ) -> list[Insufficient]:
-    """What there is not enough of: pods, cpu, memory, ephemeral-storage, then the others by name.
+    """The resources that do not suffice: pods, cpu, memory, ephemeral-storage, then the others by name.
 
-    Of what a pod does not want there may be too little: it is none of its concern.
+    Resources that a pod does not request are not looked at, even if there is too little of them.
     """
     capacity = amounts(allocatable)
     others = sorted(name for name in wanted if name != PODS and name not in _BASIC)
@@ -139,3 +142,36 @@ def _is_scalar(name: str) -> bool:
     if is_native_resource(name):
         return "/" in name or is_huge_page_resource(name) or name.startswith(_ATTACHABLE_VOLUMES)
     return is_extended_resource(name)
+
+
+@attrs.frozen
+class HostPort:
+    """One port, as it is compared."""
+
+    ip: str
+    protocol: str
+    port: int
+
+    def conflicts_with(self, other: HostPort) -> bool:
+        if (self.protocol, self.port) != (other.protocol, other.port):
+            return False
+        return self.ip == other.ip or _ALL_ADDRESSES in (self.ip, other.ip)
+
+
+def host_ports(pod: Pod) -> frozenset[HostPort]:
+    """The ports that the pod holds while it runs. A container in the node's network holds what its `hostPort`s say."""
+    sidecars = (container for container in pod.spec.init_containers if is_sidecar(container))
+    return frozenset(
+        HostPort(port.host_ip or _ALL_ADDRESSES, port.protocol or "TCP", port.host_port)
+        for container in (*sidecars, *pod.spec.containers)
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+def any_conflict(wanted: Iterable[HostPort], held: Iterable[HostPort]) -> bool:
+    """Whether a wanted port cannot be had beside those that are held."""
+    taken: dict[tuple[str, int], list[HostPort]] = {}
+    for port in held:
+        taken.setdefault((port.protocol, port.port), []).append(port)
+    return any(port.conflicts_with(other) for port in wanted for other in taken.get((port.protocol, port.port), ()))

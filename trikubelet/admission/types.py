@@ -1,4 +1,4 @@
-"""The answers to whether a pod may run here, and who gives them (kubelet: `lifecycle.PodAdmitHandler`).
+"""The answers to whether a pod may run here, and the interface that gives them (kubelet: `lifecycle.PodAdmitHandler`).
 
 The kubelet's handlers answer yes or no, and end other pods or ask the API server themselves while the sync loop waits.
 Here that is an answer too: the loop does it beside its other work, then asks again.
@@ -37,7 +37,7 @@ class InfeasibleResize(Rejected):
     """The pod runs, and can never have the resources that it asks for now without a restart."""
 
     detail: str
-    """What is in the way, as `kubelet_pod_infeasible_resizes_total` counts it: `swap_limitation`."""
+    """The obstacle, as `kubelet_pod_infeasible_resizes_total` counts it: `swap_limitation`."""
 
 
 @attrs.frozen
@@ -47,7 +47,7 @@ class Preempt:
     victims: tuple[Pod, ...]
     """In the order in which they are to be ended; never empty."""
     resource: str = ""
-    """What there is too little of, the first if there is more."""
+    """The resource that does not suffice, the first of several."""
 
 
 @attrs.frozen
@@ -66,19 +66,19 @@ Verdict = Admitted | Rejected | Preempt | NeedsFreshNode | Wait
 
 
 class Devices(Protocol):
-    """What admission asks about devices of plugins (`trikubelet.node.devices.manager`)."""
+    """The devices of plugins, as admission needs them (`trikubelet.node.devices.manager`)."""
 
     def problem(self, pod: Pod) -> str | None:
         """Why the pod cannot get the devices that it asks for, as far as that is known without asking plugins."""
         ...
 
     def allocatable_for(self, pod: Pod, allocatable: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
-        """What the node has for the pod, `allocatable` being what its object says."""
+        """The node's resources for the pod; `allocatable`: those of the node object."""
         ...
 
 
 class NoDevices:
-    """Of a node without plugins."""
+    """For a node without plugins."""
 
     def problem(self, _: Pod) -> str | None:
         return None

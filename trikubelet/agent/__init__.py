@@ -5,17 +5,17 @@
 and opens the nurseries; its own text draws the tree of scopes. `options.py` has what the command line and the
 configuration say, `overrides.py` the parts that a test or a simulated node replaces.
 
-Each of the other modules joins one part, and tells what it asks of the others:
+Each of the other modules makes and connects some of the parts:
 
 node.py cluster.py                       the node's settings and its view; what belongs to a cluster
-cluster_access.py registry_access.py     the way to the API server, and to registries
-sources.py volumes.py probes.py          where pods come from, what they find, how they are
-desired_pods.py                          which pods are active, for parts made before the sync loop
-allocation.py resources.py devices.py    what they are given: resources, cgroups, devices
-disk.py eviction.py shutdown.py drain.py   when room or time runs out
-plugins.py                               who takes plugins of which type
-server.py view.py node_view.py           what is served, and what may be asked of the agent
-metrics.py stats.py                      what there is to collect, and to measure
+cluster_access.py registry_access.py     access to the API server, and to registries
+plugins.py                               plugins that register themselves, by type
+allocation.py resources.py devices.py    admission, and what pods are given: resources, cgroups, devices
+volumes.py runtime.py                    pods' volumes; the runtime manager, and the garbage on disk
+sources.py pods.py                       where pods come from; pod workers, housekeeping and sync loop
+eviction.py shutdown.py                  ending pods: for pressure, at the machine's shutdown, by a drain
+server.py view.py node_view.py           what is served, and the agent as the node's API sees it
+metrics.py stats.py                      collected metrics, and statistics
 
-No other package imports this one, but for the simulation and the command line above it.
+Only the simulation and the command line import this package.
 """

@@ -1,23 +1,24 @@
-"""Which resizes an agent's options leave, and what its runtime manager resizes pods with."""
+"""What an agent admits to its node, and the resources that it gives to pods."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from trikubelet.admission.admit import NodeAdmission
+from trikubelet.admission.sysctls import SysctlAllowList
+from trikubelet.allocation.manager import AllocationContext, AllocationManager
 from trikubelet.allocation.model import ResizeGates
-from trikubelet.allocation.store import ACTUATED_FILE
-from trikubelet.runtime.actuated import ActuatedResources
-from trikubelet.runtime.resize import MeasuredByRuntime, Resizing
+from trikubelet.allocation.store import ALLOCATED_FILE
+from trikubelet.node.declared_features import usable_features
+from trikubelet.runtime.containers.resources import may_swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from trikubelet.agent.options import AgentOptions
+    from trikubelet.agent.agent import Agent
     from trikubelet.allocation.store import AllocationStore
-    from trikubelet.cgroups.interface import PodCgroups
-    from trikubelet.cgroups.settings import CgroupOptions
-    from trikubelet.rpc.cri.client import RuntimeClient
+    from trikubelet.broadcast import Broadcast
 
 POD_LEVEL_RESIZES: Final = "InPlacePodLevelResourcesVerticalScaling"
 INIT_CONTAINER_RESIZES: Final = "InPlacePodVerticalScalingInitContainers"
@@ -31,15 +32,44 @@ def resize_gates(gates: Mapping[str, bool]) -> ResizeGates:
     )
 
 
-def resizing(
-    options: AgentOptions,
-    runtime: RuntimeClient,
-    cgroups: PodCgroups,
-    cgroup_options: CgroupOptions,
-    open_store: Callable[[Path], AllocationStore],
-) -> Resizing:
-    """What the runtime manager resizes pods with. Raises CheckpointError for a file that cannot be used."""
-    actuated = ActuatedResources(
-        open_store(options.root_dir / ACTUATED_FILE), resize_gates(options.configuration.feature_gates)
+def node_admission(agent: Agent) -> NodeAdmission:
+    """The kubelet's rules."""
+    state, options = agent.runtime_state, agent.runtime_options
+    gates = agent.options.configuration.feature_gates
+    return NodeAdmission(
+        sysctls=SysctlAllowList.of_node(options.allowed_unsafe_sysctls, options.machine.kernel),
+        machine=options.machine,
+        abilities=lambda: state.abilities if state.answered else None,
+        features=usable_features(gates),
+        resizes_pod_level=resize_gates(gates).pod_level,
+        devices=agent.devices,
+        shutting_down=lambda: agent.shutdown is not None and agent.shutdown.shutting_down,
+        has_begun=lambda pod: agent.pleg.cache.has_begun(pod.metadata.uid),
+        may_swap=lambda pod, container: may_swap(pod, container, options),
+        pressure=agent.eviction.conditions,
     )
-    return Resizing(actuated, cgroups, cgroup_options, MeasuredByRuntime(runtime, cgroups))
+
+
+def allocation_manager(
+    agent: Agent, admission: NodeAdmission, open_store: Callable[[Path], AllocationStore]
+) -> AllocationManager:
+    """Raises CheckpointError for a file that cannot be used: it is not known then what running pods have, and the
+    kubelet does not start either."""
+    node_changes: list[Broadcast[Any]] = [agent.observer.changed]
+    if agent.cluster is not None:
+        # What pods may have is what the API server's node says, which follows what was observed with each report.
+        node_changes.append(agent.cluster.node.reported)
+    return AllocationManager(
+        open_store(agent.options.root_dir / ALLOCATED_FILE),
+        AllocationContext(
+            admission,
+            node=agent.node.cached,
+            active=agent.desired.active,
+            pod_by_uid=agent.pods.pod_by_uid,
+            sources_ready=agent.desired.sources_ready,
+            node_changes=node_changes,
+        ),
+        agent.recorder,
+        agent.clock,
+        resize_gates(agent.options.configuration.feature_gates),
+    )

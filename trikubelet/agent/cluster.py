@@ -1,7 +1,7 @@
 """The parts of an agent that belong to a cluster. An agent without one has none of them.
 
 Nothing here is waited for: an agent whose API server does not answer starts, runs its static pods, keeps those that
-ran before, and reports when it can. Writers take what the rest of the agent decides; nobody here decides about pods.
+ran before, and reports when it can. Writers take what the rest of the agent decides; nothing here decides about pods.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trikubelet.node.facts import NodeSettings
     from trikubelet.node.observer import NodeObserver
     from trikubelet.pods.manager import PodManager
-    from trikubelet.pods.states import PodStates
+    from trikubelet.pods.registry import PodStates
     from trikubelet.rpc.cri.client import RuntimeClient
     from trikubelet.status.manager import StatusManager
     from trikubelet.telemetry.events import EventRecorder
@@ -86,7 +86,7 @@ class ClusterParts:
             ReportedMachine(
                 facts=observer.facts,
                 facts_changed=observer.changed,
-                tell_pod_cidr=runtime.update_runtime_config,
+                update_pod_cidr=runtime.update_runtime_config,
                 reset_extended=reset_extended,
             ),
             settings,
@@ -115,7 +115,7 @@ class ClusterParts:
 
 
 class PodReporters:
-    """Those who tell the API server of pods: the writer of statuses, and the mirror pods of static ones."""
+    """What reports pods to the API server: the writer of statuses, and the mirror pods of static ones."""
 
     def __init__(
         self,

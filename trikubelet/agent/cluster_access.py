@@ -1,4 +1,4 @@
-"""The way to the API server: who this node is there, and a client that stays connected.
+"""Access to the API server: the node's identity there, and a client that stays connected.
 
 Only an agent with `--kubeconfig` has one. The code that it needs is loaded only then: it is a third of the agent's own.
 """
@@ -37,7 +37,7 @@ class OpenCluster:
 
     client: ApiClient
     certificate: CertificateManager | None = None
-    """Renews the certificate that the node shows there; None when it is somebody else's affair."""
+    """Renews the certificate that the node shows there; None when another program renews it."""
 
 
 @asynccontextmanager
@@ -90,5 +90,5 @@ def _access(options: AgentOptions, cluster: ClusterOptions, clock: WallClock) ->
     except OSError as error:
         text = f"cannot use {cluster.kubeconfig}, or keep certificates in {cluster.cert_dir}: {error}"
         raise ClusterAccessError(text) from error
-    identity.on_change(access.look_again)
+    identity.on_change(access.reload)
     return access, identity

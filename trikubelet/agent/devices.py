@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.admission.types import AllocationError
+from trikubelet.broadcast import Broadcast
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.container.model import ContainerState
 from trikubelet.node.devices.model import DeviceResources
@@ -27,11 +28,10 @@ if TYPE_CHECKING:
     from trikubelet.agent.overrides import Overrides
     from trikubelet.agent.plugins import AgentPlugins
     from trikubelet.api import Container, Pod, Quantity
-    from trikubelet.broadcast import Broadcast, Subscription
     from trikubelet.node.devices.manager import DeviceManager
     from trikubelet.pleg.cache import PodStatusCache
-    from trikubelet.pods.desired import DesiredPods
-    from trikubelet.runtime.containers.config import ContainerExtras
+    from trikubelet.pods.manager import DesiredPods
+    from trikubelet.runtime.containers.container import ContainerExtras
     from trikubelet.status.container_statuses import ResourceHealthOf
 
 HEALTH_GATE: Final = "ResourceHealthStatus"
@@ -48,6 +48,10 @@ class NodeDevices:
     def __init__(self, manager: DeviceManager | None, *, tells_health: bool = True) -> None:
         self.manager = manager
         self._tells_health = tells_health
+        self.health_changed: Broadcast[str] = Broadcast()
+        """UIDs of pods whose `health` has changed."""
+        if manager is not None and tells_health:
+            self.health_changed = manager.health_changed
 
     async def run(self, cache: PodStatusCache, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Raises SocketInUseError and DeviceFolderError, perhaps in a group."""
@@ -100,10 +104,6 @@ class NodeDevices:
     def reset_extended(self) -> bool:
         return self.manager is not None and self.manager.reset_extended
 
-    def follow_health(self) -> Subscription[str] | None:
-        """UIDs of pods whose `health` is another one; None where it is not told."""
-        return None if self.manager is None or not self._tells_health else self.manager.health_changed.subscribe()
-
     def health(self, uid: str) -> ResourceHealthOf:
         if self.manager is None or not self._tells_health:
             return no_resource_health
@@ -113,7 +113,7 @@ class NodeDevices:
 def node_devices(
     options: AgentOptions, overrides: Overrides, pods: DesiredPods, plugins: AgentPlugins, changed: Broadcast[None]
 ) -> NodeDevices:
-    """The devices of an agent's node. `changed` is told when they are others."""
+    """The devices of an agent's node. `changed` is sent to when they change."""
     if overrides.diskless and overrides.connect_plugins is None:
         return NodeDevices(None)
     from trikubelet.node.devices.manager import DeviceManager

@@ -1,9 +1,9 @@
 """How `trikubelet run` is ended: the first SIGINT or SIGTERM asks, the second one insists.
 
-Signals are counted by their handler and not by a task: that would hear them only while Trio's loop turns and nobody has
-cancelled it. The second one cancels everything and sets an alarm, whose signal a moment later leaves without unwinding.
-So no cleanup that waits, no thread that hangs in the kernel, no loop that hangs itself and nothing that Python does at
-its exit keeps the process. An agent that was asked and takes its time says now and then what it is at.
+Signals are counted by their handler and not by a task, which would see them only while Trio's loop turns and the task
+is not cancelled. The second signal cancels everything and sets an alarm, whose signal a moment later leaves without
+unwinding. So no cleanup that waits, no thread that hangs in the kernel, no loop that hangs itself and nothing that
+Python does at its exit keeps the process. An agent that was asked to end logs now and then what it is waiting for.
 """
 
 from __future__ import annotations

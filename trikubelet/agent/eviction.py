@@ -26,15 +26,15 @@ SETTLED_WITHIN: Final = 60.0
 """Seconds that it waits for every source of pods. An API server that is away may stay away, and pods that run meanwhile
 need their node; a minute is enough for one that restarts together with the node."""
 SETTLING: Final = 2.0
-"""Seconds after the pods are known in which they have the processor for themselves."""
+"""Seconds after the pods are known in which nothing is measured, so that they start sooner."""
 
 
 class AgentEviction:
-    """What others ask of the node's pressure, at any time. `run` it beside the agent's other parts."""
+    """The node's pressure, which may be asked for at any time. `run` it beside the agent's other parts."""
 
     def __init__(self, *, usage: UsageSource | None, measures: bool) -> None:
         """`usage` measures in the place of the node's statistics. Without it, and if the node cannot be measured,
-        nobody is evicted."""
+        no pod is evicted."""
         self._usage = usage
         self._measures = measures
         self.manager: EvictionManager | None = None
@@ -69,7 +69,7 @@ class AgentEviction:
             async for uid in measured:
                 pod, usage = agent.pods.pod_by_uid(uid), await volumes.usage(uid)
                 if pod is not None and overfills(pod, {one: usage[one].used for one in usage}):
-                    manager.look_soon()
+                    manager.measure_soon()
 
     def _make_manager(self, agent: Agent) -> EvictionManager:
         from trikubelet.config.eviction_thresholds import eviction_config

@@ -1,4 +1,4 @@
-"""Pods that wait for an image start when it is there, whoever brought it: a pull of another pod, an import, a person.
+"""Pods that wait for an image start when it is there, by another pod's pull, an import, or a command.
 
 The embedded runtime's store is a folder that any process may write to, so the folder is watched.
 """
@@ -45,12 +45,9 @@ async def watch_image_arrivals(
 
 def wake(agent: Agent, pod: Pod, images: ImageStore) -> None:
     """Sync a pod that waits for an image which is there now."""
-    arrived = [image for image in _awaited(agent, pod) if images.resolve(image) is not None]
-    if not arrived:
-        return
-    for image in arrived:
-        agent.runtime.images.try_again(pod, image)
-    agent.sync_loop.sync_soon(pod.metadata.uid)
+    for image in _awaited(agent, pod):
+        if images.resolve(image) is not None:
+            agent.runtime.images.try_again(pod, image)
 
 
 def _awaited(agent: Agent, pod: Pod) -> Iterator[str]:

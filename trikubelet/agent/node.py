@@ -28,7 +28,7 @@ from trikubelet.node.observer import NodeObserver, look_up
 from trikubelet.node.oom.watcher import KERNEL_LOG, watch_kernel_log
 from trikubelet.node.registration import initial_node
 from trikubelet.node.start_checks import report_swapped_volumes
-from trikubelet.runtime.sandboxes.dns import cluster_servers, limits_exceeded
+from trikubelet.runtime.sandboxes.name_resolution import cluster_servers, limits_exceeded
 from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaceError, UserNamespaces
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger

@@ -1,4 +1,4 @@
-"""What the command line and the configuration file say, and what the runtime manager is told of it."""
+"""What the command line and the configuration file say, and the runtime manager's options that follow from it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trikubelet.config.kubelet_configuration import MEMORY_QOS, KubeletConfigura
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
 from trikubelet.pleg.sources import EnabledSources
-from trikubelet.runtime.gc.choice import ContainerGCPolicy
+from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.runtime.images.gc_choice import ImageGCPolicy
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
 from trikubelet.runtime.options import IDRange, RuntimeOptions
-from trikubelet.runtime.sandboxes.dns import cluster_servers
+from trikubelet.runtime.sandboxes.name_resolution import cluster_servers
 
 EMBEDDED: Final = "embedded"
 LOG_SYMLINKS: Final = Path("/var/log/containers")
@@ -111,7 +111,7 @@ class AgentOptions:
 
 
 def runtime_options(options: AgentOptions) -> RuntimeOptions:
-    """What the runtime manager is told. Reads facts of the machine; raises OSError where there is no /proc."""
+    """The runtime manager's options. Reads facts of the machine; raises OSError where there is no /proc."""
     configuration = options.configuration
     pod_logs_dir = Path(configuration.pod_logs_dir)
     machine = MachineFacts.read()

@@ -45,9 +45,9 @@ class Overrides:
     admission: Admission | None = None
     """None: the kubelet's rules."""
     usage: UsageSource | None = None
-    """Who measures the node for eviction. None: the node's statistics; a diskless node has none, and evicts nobody."""
+    """Measures the node for eviction. None: the node's statistics; a diskless node has none, and evicts no pod."""
     asker: Asker | None = None
-    """Who asks containers when they are probed."""
+    """Carries probes out."""
     registry: PodWorkerRegistry | None = None
     """The pod workers' phases, empty."""
     open_allocations: Callable[[Path], AllocationStore] = AllocationStore.open
@@ -55,4 +55,4 @@ class Overrides:
     rng: Random | None = None
     """For the jitter of the pod workers."""
     logind: Logind | None = None
-    """Who tells of shutdowns; a node without a disk has nobody else."""
+    """Announces shutdowns. None: the machine's; a node without a disk has none."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AgentPlugins:
-    """Who takes plugins of which type is said before `run`."""
+    """Registers plugins with the handler of their type. Handlers are added before `run`."""
 
     def __init__(self, root: Path, rng: Random) -> None:
         self._root = root
@@ -29,7 +29,7 @@ class AgentPlugins:
         self._handlers[type_] = handler
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled, or at once where nobody takes plugins. Started at once."""
+        """Until cancelled; returns at once without a handler. Started at once."""
         task_status.started()
         if not self._handlers:
             return

@@ -8,7 +8,7 @@ import attrs
 
 from trikubelet.runtime.images.credentials.docker_config import DockerConfigFiles
 from trikubelet.runtime.images.credentials.lookup import Credentials
-from trikubelet.runtime.images.pull_records.policy import VerificationPolicy
+from trikubelet.runtime.images.pull_records.model import VerificationPolicy
 from trikubelet.runtime.images.pull_records.records import PullRecords
 from trikubelet.runtime.images.pull_records.store import RecordStore
 

@@ -1,13 +1,13 @@
-"""What an agent serves: its ports, its unix socket, the certificate that it shows, and who may ask what.
+"""What an agent serves: its ports, its unix socket, its serving certificate, and the authorization of requests.
 
     unix socket   ROOT/trikubelet.sock: the command line's; a client that may open it may do everything
     node          10250, TLS: the API server, metrics collectors; authentication and authorization before every route
-    read-only     off by default: the little that anybody may know
+    read-only     off by default: the little that needs no authentication
     health        127.0.0.1:10248: whether the process answers
     pod resources ROOT/pod-resources/kubelet.sock: what monitors of devices ask
 
 All have the same handlers (`node_api.node_api`); what they ask of the agent, they ask through `NodeView`. What is
-needed only for a port or a scrape (OpenSSL, the metrics library) is imported by who first needs it.
+needed only for a port or a scrape (OpenSSL, the metrics library) is imported when first needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = get_logger("server")
 
 SHUTDOWN_GRACE: Final = 2.0
-"""Seconds for answers in progress when the agent ends: who follows a log is cut off then."""
+"""Seconds for answers in progress when the agent ends; followed logs are cut off then."""
 
 
 class ServerError(Exception):
@@ -58,7 +58,7 @@ class ServerError(Exception):
 class AgentServer:
     """Everything that an agent serves. `run` it; it may be started before the agent, and says then what it knows.
 
-    Raises ServerError for a configuration that nobody could be served with.
+    Raises ServerError for a configuration with which nothing can be served.
     """
 
     def __init__(self, agent: Agent, view: NodeView, *, client_certificate: CertificateManager | None = None) -> None:
@@ -109,16 +109,16 @@ class AgentServer:
     async def _follow_addresses(self, certificate: CertificateManager) -> None:
         with self._agent.observer.changed.subscribe() as changes:
             async for _ in changes:
-                certificate.look_again()
+                certificate.check_soon()
 
     async def shutdown(self) -> None:
-        """Let nobody in any more, and give those who are a moment."""
+        """Accept no more connections, and give the open ones SHUTDOWN_GRACE seconds."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._local.shutdown, SHUTDOWN_GRACE)
             nursery.start_soon(self._listeners.shutdown, SHUTDOWN_GRACE)
 
     def _make_auth(self) -> NodeAuth | None:
-        """None when the node's port is not to be served, or could not be: nobody may be let in unasked."""
+        """None when the node's port is not to be served, or cannot be: it lets no request in without authentication."""
         if not self._configuration.enable_server:
             return None
         from trikubelet.node_api.auth.build import AuthConfigurationError, NoApiServerError, build_auth
@@ -173,7 +173,7 @@ class AgentServer:
                 certificate=self._certificate,
                 client_authorities=self._client_authorities,
             )
-        except ValueError as error:  # TlsSettingsError: OpenSSL is imported by who needs it
+        except ValueError as error:  # TlsSettingsError, whose module imports OpenSSL
             raise ServerError(str(error)) from error
         return ports
 

@@ -1,4 +1,4 @@
-"""Where an agent's own pods come from, as its options name it: a folder of manifests, a URL."""
+"""Where an agent's pods come from: a folder of manifests and a URL, as its options name them, and the API server."""
 
 from __future__ import annotations
 
@@ -6,22 +6,40 @@ from typing import TYPE_CHECKING
 
 from trikubelet.sources.file import FileSource
 from trikubelet.sources.manifests import display_path
+from trikubelet.sources.mux import SourceMux
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from trikubelet.agent.cluster import ClusterParts
     from trikubelet.agent.options import AgentOptions
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.sources.manifests import ManifestProblem
     from trikubelet.sources.mux import PodSource
+    from trikubelet.telemetry.events import EventRecorder
 
 log = get_logger("agent")
 
 
-def configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[PodSource]:
+def source_mux(
+    options: AgentOptions,
+    clock: WallClock,
+    recorder: EventRecorder,
+    *,
+    given: Sequence[PodSource] | None,
+    cluster: ClusterParts | None,
+) -> SourceMux:
+    """All sources of an agent's pods. `given` are instead of those that the options name."""
+    sources = [*_configured_sources(options, clock)] if given is None else [*given]
+    if cluster is not None:
+        sources.append(cluster.source)
+    return SourceMux(sources, clock=clock, on_duplicate=_warn_of_duplicate, recorder=recorder)
+
+
+def _configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[PodSource]:
     """Yields nothing when the options name no source."""
     configuration = options.configuration
     if options.manifests is not None:
@@ -43,7 +61,7 @@ def configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[PodS
         )
 
 
-def warn_of_duplicate(source: str, pod: Pod) -> None:
+def _warn_of_duplicate(source: str, pod: Pod) -> None:
     """Of two pods of a source with one name, the first is taken."""
     log.warning("pod dropped: another one of this source has its name", source=source, pod=pod.full_name)
 

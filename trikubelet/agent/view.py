@@ -17,8 +17,7 @@ from trikubelet.embedded.images.errors import ImageError
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
-from trikubelet.pods.phases import Finished, Terminated, Terminating, TerminationRequested
-from trikubelet.pods.work import ConfigUpdate
+from trikubelet.pods.phases import ConfigUpdate, Finished, Terminated, Terminating, TerminationRequested
 from trikubelet.rpc.cri.errors import CRIError
 
 if TYPE_CHECKING:
@@ -203,7 +202,7 @@ class LocalView:
 
 
 def _ending(phase: Phase, *, wanted: bool) -> Ending | None:
-    """How a pod ends that nobody wants any more; None also for one that ended by itself and stays."""
+    """How a pod ends that is deleted or not desired any more; None also for one that ended by itself and stays."""
     match phase:
         case TerminationRequested() | Terminating() | Terminated():
             return phase.ending if phase.ending.deleted or not wanted else None

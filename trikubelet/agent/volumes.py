@@ -77,6 +77,7 @@ class VolumeParts:
 
         The tools of the kinds are made here from these arguments, so a context of them would be `VolumeTools` twice.
         """
+        self._cluster = cluster
         storage = NoClusterStorage() if cluster is None else cluster.cluster.storage
         tools = VolumeTools(
             root=root.resolve(),  # the mount table knows no links
@@ -119,6 +120,10 @@ class VolumeParts:
         async with trio.open_nursery() as nursery:
             if self._csi is not None:
                 nursery.start_soon(self._csi.run)
+            if self._cluster is not None:
+                node = self._cluster.node
+                nursery.start_soon(follow, node.reported.subscribe(lambda _: None), self.manager.reported_in_use)
+                nursery.start_soon(follow, self.manager.in_use_changes.subscribe(), lambda _: node.report_soon())
             if self.drivers is not None:
                 nursery.start_soon(follow, self.drivers.changes.subscribe(), self.manager.driver_changed)
             await nursery.start(self.manager.run)

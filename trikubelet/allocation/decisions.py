@@ -2,7 +2,7 @@
 
 What a resize changes for the node is what the pod requests of cpu and memory. A change that requests no more of either
 is granted wherever nothing else is against it, and may make room; so such go first. Then the kubelet's order: priority,
-quality of service, and who has waited longest.
+quality of service, and the longest wait.
 """
 
 from __future__ import annotations

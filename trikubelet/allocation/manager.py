@@ -2,10 +2,10 @@
 
     admitted   a pod arrives: its allocation is stored; after a restart of the agent the stored one is what it has
     changed    its spec asks for other resources: it waits
-    retry      who waits is asked about, in order, each beside all others as allocated: granted ones are stored and
+    retry      pending resizes are checked, in order, each beside all others as allocated: granted ones are stored and
                synced, refused ones say so in a condition and wait for room, infeasible ones wait no more
     durable    the pod's worker waits until what was granted is on the disk, then makes the runtime follow
-    synced     it tells how far the runtime is: the condition of a resize in progress comes, gets an error, goes
+    synced     the runtime's progress is reported: the condition of a resize in progress comes, gets an error, goes
 
 All of it is called by the sync loop and the pods' workers, and none of it waits but `durable`. The kubelet has a timer;
 here whatever may make room tells `room_appeared`, and the sync loop comes back with `retry`.
@@ -51,6 +51,7 @@ from trikubelet.allocation.metrics import (
 from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates, allocation_of, with_allocation
 from trikubelet.api import Node, Pod
 from trikubelet.api.pod_kinds import is_terminal
+from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast, Subscription
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.telemetry.events import EventType
@@ -70,9 +71,9 @@ if TYPE_CHECKING:
 log = get_logger("allocation")
 
 WRITE_AFTER: Final = 0.5
-"""Seconds from an allocation that nobody waits for to its write: a hundred pods that arrive are one write."""
-WRITE_AGAIN_AFTER: Final = (1.0, 30.0)
-"""Seconds after a write that failed, doubled up to the second one."""
+"""Seconds from an allocation that no caller waits for to its write: a hundred pods that arrive are one write."""
+WRITES: Final = Backoff(first=1.0, longest=30.0)
+"""After a write that failed."""
 MAKE_ROOM_AGAIN_AFTER: Final = 1.0
 """Seconds after which more pods are asked to end, when those that were asked did not in time."""
 LAST_WRITE: Final = 5.0
@@ -97,7 +98,7 @@ class AllocationContext:
     sources_ready: Callable[[], bool]
     """Whether all pods of the node are known: before that there seems to be more room than there is."""
     node_changes: Sequence[Broadcast[Any]] = ()
-    """Each of them tells that the node may have got more room."""
+    """Each is sent when the node may have got more room."""
 
 
 class AllocationManager:
@@ -201,7 +202,7 @@ class AllocationManager:
         self.room_appeared(POD_TERMINATED)
 
     def removed(self, uid: str) -> None:
-        """Nobody wants the pod any more."""
+        """The pod was removed from all sources."""
         self._forget(uid)
         self._store.forget(uid)
         self.room_appeared(PODS_REMOVED)
@@ -249,7 +250,7 @@ class AllocationManager:
         """Ask about all that wait. Returns the pods, by their specs, that have to be synced: for new resources, or to
         report other conditions.
 
-        Until all sources are ready nobody is asked about; then tell `room_appeared`.
+        Until all sources are ready no resize is checked; then call `room_appeared`.
         """
         why, self._why = self._why or POD_UPDATED, None
         if not self._context.sources_ready():
@@ -388,15 +389,14 @@ class AllocationManager:
                 self.room_appeared(NODE_CHANGED)
 
     async def _keep_writing(self) -> None:
-        shortest, longest = WRITE_AGAIN_AFTER
         while True:
             await self._to_write.receive()
             await trio.sleep(WRITE_AFTER)
             self._to_write.drop(None)  # this write holds it
-            pause = shortest
+            pause = WRITES.first
             while not await self._write():
                 await trio.sleep(pause)
-                pause = min(2 * pause, longest)
+                pause = WRITES.after(pause)
 
     async def _write(self) -> bool:
         try:

@@ -32,7 +32,7 @@ ALL_RESIZES: Final = ResizeGates()
 
 @attrs.frozen
 class PodAllocation:
-    """What a pod was given. Overhead is not part of it: nobody asks for other overhead."""
+    """What a pod was given. Overhead is not part of it: it never changes."""
 
     containers: Mapping[str, ResourceRequirements]
     """By the container's name; never of ephemeral containers."""

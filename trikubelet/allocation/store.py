@@ -1,10 +1,10 @@
-"""Allocations of pods in a file: what they were given (`allocated_pods_state`), and what the runtime was told of it.
+"""Allocations of pods in a file: what they were given (`allocated_pods_state`), and what of it the runtime was set to.
 
 The file is the kubelet's (`allocation/state`), so a node can be taken over in both directions:
 
     {"data": "{\"entries\":{\"<uid>\":{\"ContainerResources\":{…},\"PodLevelResources\":…}}}", "checksum": …}
 
-Reading and setting is done in memory. Who needs it on the disk waits for `flush`; all who wait at
+Reading and setting is done in memory. A caller that needs it on the disk waits for `flush`; all callers at
 one time share a write, and its failure. What is forgotten leaves the file with the next write: a pod too many in it
 does no harm.
 """
@@ -55,7 +55,7 @@ class _Write:
 
 
 class AllocationStore:
-    """The allocations in one file, which nobody else writes."""
+    """The allocations in one file, which only this class writes."""
 
     def __init__(
         self,
@@ -127,9 +127,9 @@ class AllocationStore:
     async def flush(self) -> None:
         """Return when all that was set before is on the disk; at once when it is already.
 
-        Raises CheckpointError when it cannot be written: then all who wait are told, the old file is still there, and
-        the next `flush` tries again.
-        A write that has begun is not abandoned on cancellation: two at a time would spoil each other's file.
+        Raises CheckpointError when it cannot be written: then it is raised in all waiting callers, the old file is
+        still there, and the next `flush` tries again. A write that has begun is not abandoned on cancellation: two at a
+        time would spoil each other's file.
         """
         wanted = self._changes
         while self._durable_changes < wanted:

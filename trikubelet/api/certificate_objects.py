@@ -1,4 +1,4 @@
-"""Objects about certificates of pods (`certificates.k8s.io/v1beta1`): whom to trust, and who a pod is."""
+"""Objects about pods' certificates (`certificates.k8s.io/v1beta1`): trust anchors, and requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ClusterTrustBundle(KubernetesObject):
 
 @attrs.frozen(repr=False)
 class PodCertificateRequestSpec(APIObject):
-    """Who asks, for which pod, by which signer. `stub_pkcs10_request` is DER: the key and the proof that it is had.
+    """The node and pod that ask, and the signer. `stub_pkcs10_request` is DER: the key and the proof that it is had.
 
     The API server fills `pkix_public_key` and `proof_of_possession` for signers that still read them.
     """

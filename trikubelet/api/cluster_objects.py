@@ -83,7 +83,7 @@ class CSINodeSpec(APIObject):
 
 @attrs.frozen(repr=False)
 class CSINode(KubernetesObject):
-    """What a node tells of its volume drivers (`storage.k8s.io/v1`); it has the node's name."""
+    """A node's volume drivers (`storage.k8s.io/v1`); it has the node's name."""
 
     api_version: str = "storage.k8s.io/v1"
     kind: str = "CSINode"
@@ -93,7 +93,7 @@ class CSINode(KubernetesObject):
 
 @attrs.frozen(repr=False)
 class CertificateSigningRequestSpec(APIObject):
-    """The request (PEM) and who shall sign it for what; the API server adds who asked."""
+    """The request (PEM), the signer and the usages; the API server adds the requesting user."""
 
     request: bytes = field(default=b"", metadata=REQUIRED)
     signer_name: str = field(default="", metadata=REQUIRED)
@@ -156,7 +156,7 @@ class BoundObjectReference(APIObject):
 
 @attrs.frozen(repr=False)
 class TokenRequestSpec(APIObject):
-    """For whom and how long; without `expiration_seconds` the API server chooses an hour."""
+    """The token's audiences and duration; without `expiration_seconds` the API server chooses an hour."""
 
     audiences: tuple[str, ...] = field(default=(), metadata=REQUIRED)
     expiration_seconds: int | None = field(default=None, metadata=REQUIRED)

@@ -64,7 +64,7 @@ class _GiveUpError(Exception):
 
 
 Decoder = Callable[[Any, str, Decoding], Any]
-"""Decodes a value at a path. After a problem it returns something of the right type, which nobody will see."""
+"""Decodes a value at a path. After a problem it returns something of the right type, which is not used."""
 
 
 def from_dict(cls: type[T], data: object, *, max_values: int = MAX_VALUES) -> T:

@@ -1,12 +1,17 @@
-"""Where a container's environment variables come from."""
+"""Where a container's environment variables come from, and which objects they name."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import attrs
 from attrs import field
 
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.schema import REQUIRED, APIObject
+
+if TYPE_CHECKING:
+    from trikubelet.api.container import Container, EphemeralContainer
 
 
 @attrs.frozen(repr=False)
@@ -97,3 +102,17 @@ class EnvFromSource(APIObject):
     prefix: str = ""
     config_map_ref: ConfigMapEnvSource | None = None
     secret_ref: SecretEnvSource | None = None
+
+
+def config_map_names(container: Container | EphemeralContainer) -> list[str]:
+    """The config maps that the container's variables come from, each once."""
+    references = [source.config_map_ref for source in container.env_from]
+    keys = [one.value_from.config_map_key_ref for one in container.env if one.value_from is not None]
+    return list(dict.fromkeys(one.name for one in (*references, *keys) if one is not None))
+
+
+def secret_names(container: Container | EphemeralContainer) -> list[str]:
+    """The secrets that the container's variables come from, each once."""
+    references = [source.secret_ref for source in container.env_from]
+    keys = [one.value_from.secret_key_ref for one in container.env if one.value_from is not None]
+    return list(dict.fromkeys(one.name for one in (*references, *keys) if one is not None))

@@ -106,7 +106,7 @@ class Event(KubernetesObject):
 
 @attrs.frozen(repr=False)
 class LeaseSpec(APIObject):
-    """Who holds a lease and until when; durations are in seconds."""
+    """A lease's holder and its end; durations are in seconds."""
 
     holder_identity: str | None = None
     lease_duration_seconds: Int32 | None = None

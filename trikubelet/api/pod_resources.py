@@ -39,7 +39,7 @@ def aggregate_container_limits(pod: Pod) -> ResourceList:
 def pod_requests(pod: Pod, *, overhead: bool = True) -> ResourceList:
     """What the pod requests: pod-level requests where they are set, else the containers', and its overhead on top.
 
-    Without `overhead` it is what the containers share, as a runtime is told of a sandbox.
+    Without `overhead` it is what the containers share, as CRI has it for a sandbox.
     """
     requests = aggregate_container_requests(pod)
     if pod.spec.resources is not None:

@@ -1,4 +1,4 @@
-"""The quality of service class of a pod: who is spared when a node runs out of something."""
+"""The quality of service class of a pod: which pods are spared when a node runs out of a resource."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def qos_class(pod: Pod) -> str:
 
 
 def compute_qos_class(pod: Pod) -> str:
-    """Guaranteed: all have limits for cpu and memory, and request just that. BestEffort: nobody asks for anything.
+    """Guaranteed: all have limits for cpu and memory, and request just that. BestEffort: no container requests
+    anything.
 
     Pod-level resources, where there are any, stand for the containers'. Ephemeral containers do not count.
     """

@@ -1,4 +1,4 @@
-"""Who a container runs as and what the kernel lets it do."""
+"""The user that a container runs as, and what the kernel lets it do."""
 
 from __future__ import annotations
 

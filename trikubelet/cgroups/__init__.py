@@ -1,4 +1,4 @@
-"""Control groups of pods: who gets how much of the machine, enforced by the kernel.
+"""Control groups of pods: how much of the machine each gets, enforced by the kernel.
 
 The story: `hierarchy` reads which hierarchies are mounted, `version` says whether the agent can run on them and asks
 the runtime which driver it uses. A driver (`files_v1`, `files_v2`, `systemd`) makes and fills single groups; `settings`

@@ -29,7 +29,7 @@ class CgroupNotAllowedError(CgroupError):
 
 
 class CgroupNameError(CgroupError, ValueError):
-    """A name that cannot be a cgroup's: it could not be told from another one, or would lead elsewhere."""
+    """A name that cannot be a cgroup's: it would be the same as another one, or would lead elsewhere."""
 
 
 class MemoryInUseError(CgroupError):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
+from trikubelet.backoff import Backoff
 from trikubelet.cgroups.errors import CgroupBusyError, CgroupError, CgroupNameError, kernel_error
 from trikubelet.cgroups.kernel_files import KernelFiles
 from trikubelet.cgroups.names import CGROUPFS
@@ -34,8 +35,8 @@ DEADLINE: Final = 30.0
 """Seconds for one piece of work of the kernel, waiting for a thread included."""
 REMOVAL_TIMEOUT: Final = 5.0
 """Seconds until what was killed must be gone, and again until the group can be deleted."""
-_FIRST_PAUSE: Final = 0.001
-_LONGEST_PAUSE: Final = 1.0
+_KILLS: Final = Backoff(first=0.001, longest=1.0)
+_DELETIONS: Final = Backoff(first=0.01, longest=1.0)
 _BUSY: Final = frozenset({errno.EBUSY, errno.ENOTEMPTY})
 
 log = get_logger("cgroups")
@@ -68,10 +69,12 @@ class GroupFiles:
         literal = self.literal(name).rstrip("/")
         folders = self.folders(name)
 
-        def look() -> list[str]:
+        def list_names() -> list[str]:
             return sorted({child for folder in folders for child in self.kernel.folders(folder)})
 
-        found = [self._naming.parse(f"{literal}/{child}") for child in await self.on_thread(name, "list groups", look)]
+        found = [
+            self._naming.parse(f"{literal}/{child}") for child in await self.on_thread(name, "list groups", list_names)
+        ]
         # With systemd there are scopes too, whose names only look like those of slices.
         return [child for child in found if child[:-1] == name]
 
@@ -82,7 +85,7 @@ class GroupFiles:
     async def kill(self, name: CgroupName) -> None:
         """Kill in rounds: what a round misses, since it was forked or moved meanwhile, the next one finds."""
         literal, folders = self.literal(name), self.folders(_not_root(name))
-        deadline, pause, killed = trio.current_time() + REMOVAL_TIMEOUT, _FIRST_PAUSE, False
+        deadline, pause, killed = trio.current_time() + REMOVAL_TIMEOUT, _KILLS.first, False
         while left := await self.on_thread(name, "list processes", partial(self.pids, folders)):
             if killed and trio.current_time() >= deadline:
                 shown = ", ".join(map(str, left[:10]))
@@ -90,7 +93,7 @@ class GroupFiles:
             await self.kill_round(name, folders)
             killed = True
             await trio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = _KILLS.after(pause)
 
     async def kill_round(self, name: CgroupName, folders: list[str]) -> None:
         """Kill what is inside now."""
@@ -98,14 +101,14 @@ class GroupFiles:
 
     async def remove(self, name: CgroupName) -> None:
         literal, folders = self.literal(name), self.folders(_not_root(name))
-        deadline, pause = trio.current_time() + REMOVAL_TIMEOUT, 10 * _FIRST_PAUSE
+        deadline, pause = trio.current_time() + REMOVAL_TIMEOUT, _DELETIONS.first
         while kept := await self.on_thread(name, "delete", partial(self._delete, folders)):
             if trio.current_time() + pause > deadline:
                 left = await self.processes(name)
                 why = f"processes {', '.join(map(str, left[:10]))}" if left else "nothing that can be seen"
                 raise CgroupBusyError(literal, f"cannot delete {kept[0]}: it is kept by {why}", tuple(left))
             await trio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = _DELETIONS.after(pause)
 
     def _delete(self, folders: list[str]) -> list[str]:
         """Delete what can be; the groups that are kept. Blocking."""
@@ -137,7 +140,7 @@ class GroupFiles:
                 self.kernel.kill(pid)
 
     def not_limited(self, controller: str) -> None:
-        """Say once that a limit cannot be set, since nobody would find out otherwise."""
+        """Say once that a limit cannot be set, since it would go unnoticed otherwise."""
         if controller not in self._not_limited:
             self._not_limited.add(controller)
             log.warning("cgroup controller is not there, what it limits is not limited", controller=controller)

@@ -1,6 +1,6 @@
 """The driver `cgroupfs` on cgroup v1: a folder in each hierarchy.
 
-Killing freezes the group first, so that nothing in it can fork while its processes are told to die; containers that are
+Killing freezes the group first, so that nothing in it can fork while its processes are killed; containers that are
 frozen by themselves, as paused ones are, are thawed with it, or they could not die. A process may be in the group in
 one hierarchy and not in the freezer's; the next round finds what it forked.
 
@@ -17,7 +17,7 @@ import trio
 
 from trikubelet.cgroups.errors import CgroupError, MemoryInUseError
 from trikubelet.cgroups.files import GroupFiles
-from trikubelet.cgroups.hierarchy import V1_TELLING
+from trikubelet.cgroups.hierarchy import V1_GROUP_CONTROLLERS
 from trikubelet.cgroups.settings import NO_LIMIT, CgroupReading, CgroupSettings, v1_files
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ class V1Files(GroupFiles):
         return await self.on_thread(name, "read", partial(self._read, self.literal(name).rstrip("/")))
 
     def _missing(self, literal: str) -> list[str]:
-        telling = {
+        folders = {
             f"{point}{literal}"
             for controller, point in self.hierarchies.controllers.items()
-            if controller in V1_TELLING
+            if controller in V1_GROUP_CONTROLLERS
         }
-        return sorted(folder for folder in telling if not self.kernel.exists(folder))
+        return sorted(folder for folder in folders if not self.kernel.exists(folder))
 
     def _make(self, name: CgroupName, settings: CgroupSettings) -> bool:
         if not self._missing(self.literal(name).rstrip("/")):

@@ -3,8 +3,8 @@
 Killing is one write to `cgroup.kill` (Linux 5.14), after which `cgroup.events` says when the last process is gone: an
 event, not a poll. Older kernels get the freezer and signals.
 
-A memory limit below what is in use is taken: the kernel reclaims, then kills. Who does not want that looks at the usage
-first, as resizing does.
+A memory limit below what is in use is taken: the kernel reclaims, then kills. A caller that does not want that looks at
+the usage first, as resizing does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import trio
 
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.files import GroupFiles
-from trikubelet.cgroups.hierarchy import V2_ENABLED, V2_TELLING
+from trikubelet.cgroups.hierarchy import V2_ENABLED, V2_GROUP_CONTROLLERS
 from trikubelet.cgroups.settings import NO_LIMIT, NO_QUOTA, CgroupReading, CgroupSettings, shares_of_weight, v2_files
 from trikubelet.linux.inotify import Inotify, Mask
 
@@ -68,7 +68,7 @@ class V2Files(GroupFiles):
         return set(self.kernel.read(f"{folder}/cgroup.controllers").split())
 
     def _missing(self, folder: str) -> list[str]:
-        needed = V2_TELLING & self._controllers(self._root)
+        needed = V2_GROUP_CONTROLLERS & self._controllers(self._root)
         try:
             return sorted(needed - self._controllers(folder))
         except FileNotFoundError:
@@ -189,7 +189,7 @@ class V2Files(GroupFiles):
 
 
 def _watch(folder: str, watches: contextlib.ExitStack) -> Inotify | None:
-    """What tells that the last process is gone; None where the group is gone, or the machine has no watch left."""
+    """What reports the end of the last process; None where the group is gone, or the machine has no watch left."""
     try:
         events = watches.enter_context(Inotify())
         events.watch(Path(folder) / "cgroup.events", Mask.MODIFY)

@@ -18,13 +18,13 @@ MOUNT_POINT: Final = "/sys/fs/cgroup"
 """What is here says which version the machine uses."""
 V1_REQUIRED: Final = ("cpu", "cpuacct", "cpuset", "memory")
 """Without these nothing runs (kubelet: `validateSystemRequirements`)."""
-V1_TELLING: Final = frozenset({"cpu", "cpuacct", "cpuset", "memory", "systemd", "pids", "hugetlb"})
+V1_GROUP_CONTROLLERS: Final = frozenset({"cpu", "cpuacct", "cpuset", "memory", "systemd", "pids", "hugetlb"})
 """A group exists when it has a folder in each of these that is mounted (kubelet: `Validate`)."""
-V2_TELLING: Final = frozenset({"cpu", "cpuset", "memory", "hugetlb", "pids"})
+V2_GROUP_CONTROLLERS: Final = frozenset({"cpu", "cpuset", "memory", "hugetlb", "pids"})
 """A group exists when it has each of these that the root has."""
-V2_ENABLED: Final = V2_TELLING | {"io"}
+V2_ENABLED: Final = V2_GROUP_CONTROLLERS | {"io"}
 """What is turned on for groups, where the root has it."""
-_V1_CONTROLLERS: Final = V1_TELLING | {
+_V1_CONTROLLERS: Final = V1_GROUP_CONTROLLERS | {
     *("blkio", "devices", "freezer", "net_cls", "net_prio", "perf_event", "rdma", "misc"),
 }
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")

@@ -1,8 +1,8 @@
 """One agent for each tree of pods' cgroups.
 
 An agent deletes the groups of pods that it does not know, with all that runs in them. A second agent on the same tree
-would take the first one's pods for such. So who works on a tree holds a lock on a file named after it; the kernel
-releases it when the process ends, however it ends.
+would take the first one's pods for such. So an agent that works on a tree holds a lock on a file named after it; the
+kernel releases it when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FOLDER: Final = Path("/run/trikubelet")
 
 
 class RootInUseError(CgroupError):
-    """Another agent keeps its pods below this cgroup root. `pid` is its process, None where it cannot be told."""
+    """Another agent keeps its pods below this cgroup root. `pid` is its process, None where that is unknown."""
 
     def __init__(self, root: str, pid: int | None) -> None:
-        who = "a process that cannot be told" if pid is None else f"process {pid}"
+        holder = "an unknown process" if pid is None else f"process {pid}"
         super().__init__(
             root,
-            f"another agent keeps its pods there ({who}), and each would end the other's: "
+            f"another agent keeps its pods there ({holder}), and each would end the other's: "
             "stop it, or give this one a cgroupRoot of its own",
         )
         self.pid = pid
@@ -53,7 +53,7 @@ def hold_root(root: str, folder: Path = FOLDER) -> Iterator[bool]:
         held_before = os.fstat(descriptor).st_size > 0
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n{root}\n".encode(), 0)
-        # The file stays: whoever deleted it could delete one that a third process has locked meanwhile.
+        # The file stays: deleting it could delete one that a third process has locked meanwhile.
         yield held_before
     finally:
         os.close(descriptor)

@@ -109,7 +109,7 @@ def pod_name(root: CgroupName, pod: Pod) -> CgroupName:
 
 
 def names_of_uid(root: CgroupName, uid: str) -> list[CgroupName]:
-    """Every place where the group of a pod can be whose class nobody knows any more."""
+    """Every place where the group of a pod can be whose class is no longer known."""
     return [cgroup_name(tier, POD_PREFIX + uid) for tier in tier_names(root).values()]
 
 

@@ -1,8 +1,8 @@
-"""Cgroups of pods that nobody knows: what an earlier agent, or a pod that only the runtime knew, has left.
+"""Cgroups of unknown pods: what an earlier agent, or a pod that only the runtime knew, has left.
 
 Housekeeping decides which those are; here they are found and dealt with, one after the other, beside the sync loop. To
-look for them costs a walk, so that it is done while there may be some: after the start, and when pods were found that
-nobody knew, until a look finds none but those of pods that are wanted.
+look for them costs a walk, so that it is done while there may be some: after the start, and when unknown pods were
+found, until a walk finds only groups of desired pods.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OrphanCgroups:
     """`run` it; the other methods never wait, but `look` and `remove_all`."""
 
     def __init__(self, cgroups: PodCgroups, *, is_gone: Callable[[str], bool]) -> None:
-        """`is_gone` tells, just before the group of a pod is removed, whether still nobody knows it."""
+        """`is_gone` is asked just before a pod's group is removed: whether the pod is still unknown."""
         self._cgroups = cgroups
         self._is_gone = is_gone
         self._expected = True
@@ -37,7 +37,7 @@ class OrphanCgroups:
         self._slow: set[str] = set()
         """UIDs to be throttled."""
 
-    async def look(self) -> frozenset[str]:
+    async def find(self) -> frozenset[str]:
         """The UIDs of all pods with a group, of those that are known too; empty where there can be no orphan."""
         if not self._expected:
             return frozenset()
@@ -58,7 +58,7 @@ class OrphanCgroups:
             self._send.send_nowait(uid)
 
     def throttle(self, uid: str) -> bool:
-        """Leave a pod's group the smallest share of the processors. False: it was told before."""
+        """Leave a pod's group the smallest share of the processors. False: that was done before."""
         if uid in self._throttled:
             return False
         self._throttled.add(uid)

@@ -171,7 +171,7 @@ class PodCgroupManager:
         await self._update(pod_name(self._root, pod), settings)
 
     async def release(self, uid: str) -> None:
-        """Nobody may know any more of which class the pod was, so that all three places are looked at."""
+        """The pod's class may not be known any more, so all three places are searched."""
         try:
             names = names_of_uid(self._root, uid)
         except CgroupNameError:
@@ -213,7 +213,7 @@ class PodCgroupManager:
             await self._driver.update(name, CgroupSettings(cpu_shares=MIN_SHARES))
 
     def _wanted_with(self, pod: Pod) -> dict[str, CgroupSettings]:
-        """With one pod more than before: who comes does not wait until all others are looked at."""
+        """With one more pod: a new pod does not wait until all others have been read again."""
         self._demands[pod.metadata.uid] = pod, pod_demand(pod)
         return self._tiers_of_demands()
 

@@ -221,7 +221,8 @@ def tier_settings(
 
 
 def node_settings(amounts: Mapping[str, Quantity], *, compressible: bool, cpus: str | None) -> CgroupSettings:
-    """Limits of all pods together, or of what is reserved; `compressible`: only what slows down and kills nobody."""
+    """Limits of all pods together, or of what is reserved; `compressible`: only limits that slow down and never
+    kill."""
     shares = cpu_shares(amounts[CPU].milli_value()) if CPU in amounts else None
     if compressible:
         return CgroupSettings(cpu_shares=shares, cpus=cpus)

@@ -5,7 +5,7 @@ done. What it does not know of, folders of other controllers and limits without 
 Changes take the same two steps, and at the end the slice is stopped, and what is left of its folders deleted.
 
 Each piece of work has a connection to the message bus of its own, which costs about a millisecond: nothing has to be
-kept alive between two pods, and a bus that was started anew is noticed by nobody.
+kept alive between two pods, and a bus that was started anew is not noticed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MANAGER: Final = Interface("org.freedesktop.systemd1", "/org/freedesktop/systemd
 JOB_WITHIN: Final = 30.0
 """Seconds for systemd to make or stop a slice."""
 _ABOUT_JOB: Final = 4
-"""Values that systemd tells of a job that has ended: its number and path, the unit, and how it ended."""
+"""Values of systemd's signal about a job that has ended: its number and path, the unit, and how it ended."""
 _DONE: Final = "done"
 _EXISTS: Final = "org.freedesktop.systemd1.UnitExists"
 _NOT_THERE: Final = "org.freedesktop.systemd1.NoSuchUnit"

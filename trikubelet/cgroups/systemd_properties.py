@@ -1,6 +1,6 @@
-"""What systemd is told of a slice: the properties of its unit, as `opencontainers/cgroups/systemd` has them. Pure.
+"""What systemd gets for a slice: the properties of its unit, as `opencontainers/cgroups/systemd` has them. Pure.
 
-systemd writes the kernel's files itself, and writes them again when it likes. So it is told every limit that it has a
+systemd writes the kernel's files itself, and writes them again when it likes. So it gets every limit that it has a
 property for; a limit that only the file had would be gone one day. CPU quotas are whole percents of a processor there,
 rounded up, and the files have to say the same.
 """

@@ -1,4 +1,4 @@
-"""Whether the agent can run on the machine's cgroups, and what to tell of them (kubelet: `warnCgroupV1Usage` and
+"""Whether the agent can run on the machine's cgroups, and what to report of them (kubelet: `warnCgroupV1Usage` and
 others).
 
 cgroup v1 is on its way out: the kubelet refuses it unless `failCgroupV1` is false, and then warns. What is found is

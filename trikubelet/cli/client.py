@@ -88,7 +88,7 @@ class AgentClient:
 
 
 def lost_agent(socket: Path, error: Exception) -> CommandError:
-    """Why nobody answers on the agent's socket, or no longer."""
+    """Why the agent's socket does not answer, or no longer does."""
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
         return CommandError(f"no agent answers on {socket}: is `trikubelet run` running with this --root-dir?")
     if isinstance(error, PermissionError):

@@ -73,8 +73,8 @@ Outcome = CommandResult | Interrupted | Detached
 async def interact(target: Target, *, raw: bool, redraw: bool = False, detach: DetachKeys | None = None) -> Outcome:
     """Run a session with this process's streams. `raw`: stdin is a terminal that belongs to the command meanwhile.
 
-    `redraw`: have what is drawn on the terminal drawn again. Raises CommandError, BrokenPipeError when nobody reads
-    what it prints, OSError. When cancelled the command is cut off.
+    `redraw`: have what is drawn on the terminal drawn again. Raises CommandError, BrokenPipeError when the reader of
+    its output is gone, OSError. When cancelled the command is cut off.
     """
     session = _Session(target, redraw=redraw, detach=detach)
     with ExitStack() as stack, trio.open_signal_receiver(*_ENDING) as signals, stream_errors(target.socket):
@@ -83,7 +83,7 @@ async def interact(target: Target, *, raw: bool, redraw: bool = False, detach: D
             async with open_command(await connect(target.socket), target.url, target.streams) as command:
                 if raw:
                     terminal = stack.enter_context(raw_terminal(STDIN))
-                    nursery.start_soon(session.tell_sizes, command, terminal)
+                    nursery.start_soon(session.send_sizes, command, terminal)
                 await session.run(command)
             nursery.cancel_scope.cancel()
     assert session.outcome is not None
@@ -114,8 +114,8 @@ class _Session:
             self.outcome = self.outcome or Interrupted(number)
             scope.cancel()
 
-    async def tell_sizes(self, command: ClientCommand, terminal: RawTerminal) -> None:
-        """Tell the terminal's size now and whenever it changes, or this process goes on after it was stopped."""
+    async def send_sizes(self, command: ClientCommand, terminal: RawTerminal) -> None:
+        """Send the terminal's size now and whenever it changes, or this process goes on after it was stopped."""
         with trio.open_signal_receiver(signal.SIGWINCH, signal.SIGCONT) as signals, suppress(trio.BrokenResourceError):
             await _send_size(command, terminal, more=1 if self._redraw else 0)
             if self._redraw:

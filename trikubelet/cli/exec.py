@@ -122,7 +122,7 @@ def command_failure(message: str) -> CommandError:
 
 
 def exit_code(outcome: Outcome) -> int:
-    """This process's; a command that failed is told on stderr, as kubectl does."""
+    """This process's; a failure of the command goes to stderr, as kubectl does."""
     from trikubelet.cli.command_session import Interrupted
     from trikubelet.http.streaming.command import Exited
 

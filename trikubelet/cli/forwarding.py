@@ -85,7 +85,7 @@ class Forwarding:
 
                 nursery.start_soon(wait)
                 with stream_errors(self._socket):
-                    # Whether the pod can be reached at all is told now, not when somebody connects.
+                    # Whether the pod can be reached at all is reported now, not at the first connection.
                     async with open_port_forward(await connect(self._socket), self._path):
                         pass
                 listeners += await self._listen()
@@ -143,7 +143,7 @@ class Forwarding:
 
 
 class _Local(trio.abc.HalfCloseableStream):
-    """A local connection that ends everything when its client has reset it: nobody is there to read the rest."""
+    """A local connection that ends everything when its client has reset it: the rest has no reader."""
 
     def __init__(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
         self._stream = stream

@@ -52,7 +52,7 @@ def pod_status(pod: Pod) -> str:
     if pod.metadata.deletion_timestamp is not None:
         return "Unknown" if pod.status.reason == "NodeLost" else "Terminating"
     word = pod.status.reason or pod.status.phase or "Unknown"
-    initializing = _init_word(pod)
+    initializing = _init_status(pod)
     if initializing is not None:
         return initializing
     running = False
@@ -61,7 +61,7 @@ def pod_status(pod: Pod) -> str:
         if state.waiting is not None and state.waiting.reason:
             word = state.waiting.reason
         elif state.terminated is not None:
-            word = _ended_word(state.terminated)
+            word = _ended_status(state.terminated)
         elif status.ready and state.running is not None:
             running = True
     if word == "Completed" and running:
@@ -69,7 +69,7 @@ def pod_status(pod: Pod) -> str:
     return word
 
 
-def _init_word(pod: Pod) -> str | None:
+def _init_status(pod: Pod) -> str | None:
     """`Init:…` while init containers are at work."""
     specs = {container.name: container for container in pod.spec.init_containers}
     for index, status in enumerate(pod.status.init_container_statuses):
@@ -77,7 +77,7 @@ def _init_word(pod: Pod) -> str | None:
         if (ended is not None and ended.exit_code == 0) or _is_started_sidecar(specs.get(status.name), status):
             continue
         if ended is not None:
-            return f"Init:{_ended_word(ended)}"
+            return f"Init:{_ended_status(ended)}"
         if waiting is not None and waiting.reason and waiting.reason != "PodInitializing":
             return f"Init:{waiting.reason}"
         return f"Init:{index}/{len(pod.spec.init_containers)}"
@@ -88,7 +88,7 @@ def _is_started_sidecar(spec: Container | None, status: ContainerStatus) -> bool
     return spec is not None and spec.restart_policy == "Always" and bool(status.started)
 
 
-def _ended_word(ended: ContainerStateTerminated) -> str:
+def _ended_status(ended: ContainerStateTerminated) -> str:
     if ended.reason:
         return ended.reason
     return f"Signal:{ended.signal}" if ended.signal else f"ExitCode:{ended.exit_code}"
@@ -102,7 +102,7 @@ def _restarts(pod: Pod, now: datetime) -> str:
     """Of the containers while they run, of the init containers while those do; with the age of the last one."""
     counted = [*pod.status.container_statuses]
     sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
-    initializing = _init_word(pod) is not None
+    initializing = _init_status(pod) is not None
     for status in pod.status.init_container_statuses:
         if initializing or status.name in sidecars:
             counted.append(status)

@@ -1,4 +1,4 @@
-"""Which container of a pod a person means, and why it may not do what it is told. Messages are kubectl's."""
+"""Which container of a pod a command is about, and why it cannot be used. Messages are kubectl's."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def build_options(
     """What the agent is to do. Raises CommandError, after naming every problem on stderr."""
     from trikubelet.agent.options import AgentOptions
     from trikubelet.config.loader import ConfigurationError, load_configuration
-    from trikubelet.runtime.gc.choice import ContainerGCPolicy
+    from trikubelet.runtime.gc_choice import ContainerGCPolicy
 
     settings: dict[str, tuple[str, str]] = {}
     if manifests is not None:
@@ -165,7 +165,7 @@ def build_options(
         raise CommandError(f"the configuration cannot be used: {_count(len(error.problems), 'problem')}") from None
     configuration = _fit_to_user(loaded, root_dir)
     if config_file is None and config_dir is None and "failSwapOn" not in loaded.explicit:
-        # Who tries the agent at their desk has swap; a node's configuration says how it wants it.
+        # A desktop machine has swap; a node's configuration says how it wants it.
         configuration = attrs.evolve(configuration, fail_swap_on=False)
     node, node_warnings = node_options(node_ips, node_labels, taints, cloud_provider, report_kubernetes_version)
     return AgentOptions(

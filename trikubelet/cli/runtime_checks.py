@@ -14,7 +14,7 @@ ANSWER_SECONDS: Final = 5.0
 
 
 def check_runtime(endpoint: str) -> Iterator[CheckResult]:
-    """Ask the runtime behind `endpoint`; the embedded one is part of the agent, and there is nobody to ask."""
+    """Ask the runtime behind `endpoint`; the embedded one is part of the agent, so there is nothing to ask."""
     if endpoint == "embedded":
         yield ok("runtime", "embedded, in the agent's own process")
         return

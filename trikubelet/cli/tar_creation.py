@@ -17,7 +17,7 @@ _BUFFER: Final = 256 * 2**10
 
 
 class TarCreation:
-    """One copy. Blocking: for a worker thread. `warn` is told of every file that is left out, by path."""
+    """One copy. Blocking: for a worker thread. `warn` is called with the path of every file that is left out."""
 
     def __init__(self, source: Path, name: str, warn: Callable[[str], None]) -> None:
         """`name`: what it shall be called there."""

@@ -34,7 +34,7 @@ class _LeftOutError(Exception):
 
 
 class TarExtraction:
-    """One copy. Blocking: for a worker thread. `warn` is told of every entry that is left out, by name."""
+    """One copy. Blocking: for a worker thread. `warn` is called with the name of every entry that is left out."""
 
     def __init__(self, destination: Path, source: str, warn: Callable[[str], None]) -> None:
         """`source`: the name that every entry begins with, "." for none."""
@@ -192,7 +192,7 @@ def _set_time(descriptor: int, member: tarfile.TarInfo) -> None:
 def _stays_inside(target: str, *, depth: int) -> bool:
     """Whether a link in a folder so deep below the root can lead out of it, whatever other links are there.
 
-    Steps up are allowed at its beginning only: after another link, a step up goes who knows where.
+    Steps up are allowed at its beginning only: after another link, a step up can lead anywhere.
     """
     parts = [part for part in target.split("/") if part not in ("", ".")]
     steps = next((index for index, part in enumerate(parts) if part != ".."), len(parts))

@@ -93,7 +93,7 @@ def top_node(no_headers: bool, watch: bool, root_dir: Path) -> None:
 
 
 def summary_with_rates(client: AgentClient, *, only_cpu_and_memory: bool) -> Any:
-    """The summary; asks a second time if nobody had asked before, since rates need two looks."""
+    """The summary; asks a second time if this was the first question, since rates need two looks."""
     query = {"only_cpu_and_memory": only_cpu_and_memory}
     summary = client.get("/stats/summary", query)
     if rates_are_missing(summary):

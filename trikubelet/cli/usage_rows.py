@@ -17,7 +17,7 @@ _MEBI: Final = 2**20
 
 @attrs.frozen
 class Usage:
-    """`cpu` in billionths of a core, `memory` in bytes (the working set); None when nobody knows."""
+    """`cpu` in billionths of a core, `memory` in bytes (the working set); None when unknown."""
 
     cpu: int | None = None
     memory: int | None = None
@@ -98,7 +98,7 @@ def node_table(summary: dict[str, Any], processors: int) -> tuple[tuple[str, ...
 
 
 def rates_are_missing(summary: dict[str, Any]) -> bool:
-    """Whether something that runs has no rate yet: they need two looks, and nobody may have looked before."""
+    """Whether something that runs has no rate yet: they need two samples, and this may be the first."""
     measured = [summary["node"], *(container for pod in summary["pods"] for container in pod.get("containers", []))]
     return any("cpu" in stats and "usageNanoCores" not in stats["cpu"] for stats in measured)
 

@@ -28,7 +28,7 @@ _TOOLS: Final[Mapping[str, str]] = {
     "fsck": "util-linux",
     "resize2fs": "e2fsprogs",
 }
-"""Programs for local volumes on devices, and who brings them."""
+"""Programs for local volumes on devices, and the packages that have them."""
 
 
 def check_volumes(root_dir: Path, *, embedded: bool, machine: Machine | None = None) -> Iterator[CheckResult]:

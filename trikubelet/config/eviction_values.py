@@ -21,7 +21,7 @@ MEMORY_PRESSURE: Final = "MemoryPressure"
 DISK_PRESSURE: Final = "DiskPressure"
 PID_PRESSURE: Final = "PIDPressure"
 CONDITIONS: Final = (MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE)
-"""Types of node conditions, in the order in which they are told."""
+"""Types of node conditions, in the order of the node's status."""
 
 
 class Signal(enum.StrEnum):

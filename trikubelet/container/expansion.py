@@ -1,6 +1,6 @@
 """`$(NAME)` in commands, arguments and environment values (kubelet: third_party `expansion`).
 
-A reference to a name that nobody knows stays as it is written, `$$` is one dollar, and a dollar before anything else
+A reference to an unknown name stays as it is written, `$$` is one dollar, and a dollar before anything else
 means nothing. What comes out of a reference is not looked at again.
 """
 

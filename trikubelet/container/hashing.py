@@ -1,4 +1,4 @@
-"""The hash that tells whether a running container still is the one that the pod asks for.
+"""The hash that shows whether a running container still is the one that the pod asks for.
 
 It is stored in a container's annotations when the container is made and compared at every sync. A node that is taken
 over from a Go kubelet holds containers with the Go kubelet's hashes, so the value must be the same to the bit:

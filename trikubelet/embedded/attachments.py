@@ -52,7 +52,7 @@ class Attachment:
 
 
 class Attachments:
-    """Everyone who is attached through this agent, by container."""
+    """All clients attached through this agent, by container."""
 
     def __init__(self, keeper: KeeperClient) -> None:
         self._keeper = keeper

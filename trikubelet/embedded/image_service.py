@@ -47,9 +47,8 @@ def _nobody(image_id: str) -> Sequence[str]:
 
 
 class EmbeddedImageService(v1.ImageServiceBase):
-    """Serves the store. `users` tells which containers are made of an image, so that it is not removed under them.
-
-    `puller` brings images into the same store.
+    """Serves the store. `users` gives the containers that are made of an image, so that it is not removed under
+    them. `puller` brings images into the same store.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class EmbeddedImageService(v1.ImageServiceBase):
         return v1.RemoveImageResponse()
 
     async def image_fs_info(self, image_fs_info_request: v1.ImageFsInfoRequest) -> v1.ImageFsInfoResponse:
-        """Layers and containers are told as two file systems only where the runtime keeps containers elsewhere."""
+        """Layers and containers are reported as two file systems only where the runtime keeps containers elsewhere."""
         images = self._filesystem(self._store.usage())
         containers = [images]
         if self._containers_root is not None:

@@ -33,7 +33,7 @@ T = TypeVar("T", "SandboxRecord", "ContainerRecord")
 
 
 class Inventory:
-    """The records in memory. Their owner is the runtime service; nobody else changes them."""
+    """The records in memory. Only the runtime service changes them."""
 
     def __init__(self) -> None:
         self.sandboxes: dict[str, SandboxRecord] = {}

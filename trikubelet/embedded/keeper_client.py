@@ -1,4 +1,4 @@
-"""The agent's end of the keeper's socket: finds the keeper or starts one, asks it, and hears its events.
+"""The agent's end of the keeper's socket: finds the keeper or starts one, sends requests, and receives its events.
 
 `run` holds the connection for as long as the agent lives. If the keeper dies, whatever is being asked fails with
 KeeperLostError, a new keeper is started (it records the containers that died with the old one), and the listener is
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.embedded.keeper import protocol
 from trikubelet.linux.socket_address import socket_address
@@ -38,9 +39,8 @@ START_DEADLINE: Final = 20.0
 REQUEST_DEADLINE: Final = 60.0
 END_TIMEOUT: Final = 2.0
 """Seconds in which a keeper that closed its connection has ended."""
-FIRST_RETRY: Final = 0.05
-LONGEST_RETRY: Final = 10.0
-LONGEST_RETRY_AT_START: Final = 1.0
+RETRIES: Final = Backoff(first=0.05, longest=10.0)
+RETRIES_AT_START: Final = Backoff(first=0.05, longest=1.0)
 _ALREADY_RUNNING: Final = 3
 _MAIN: Final = Path(__file__).parent / "keeper" / "keeper_main.py"
 
@@ -147,12 +147,12 @@ class KeeperClient:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the connection until cancelled or shut down. Raises KeeperStartError if there is no keeper at first."""
         give_up_at = trio.current_time() + START_DEADLINE
-        retry = FIRST_RETRY
+        retry = RETRIES.first
         while not self._ended:
             deadline = trio.current_time() + START_DEADLINE if self._started else give_up_at
             try:
                 await self._session(deadline, task_status)
-                retry = FIRST_RETRY
+                retry = RETRIES.first
             except (KeeperStartError, KeeperLostError, KeeperError) as error:
                 if self._started:
                     log.error("no container keeper", error=str(error), retry_in=retry)
@@ -160,7 +160,7 @@ class KeeperClient:
                     self._raise_if_final(error, give_up_at)
             if not self._ended:
                 await trio.sleep(retry)
-                retry = min(2 * retry, LONGEST_RETRY if self._started else LONGEST_RETRY_AT_START)
+                retry = (RETRIES if self._started else RETRIES_AT_START).after(retry)
 
     def _raise_if_final(self, error: Exception, give_up_at: float) -> None:
         """Before the first answer a keeper may only end too early, until `give_up_at`."""
@@ -169,7 +169,7 @@ class KeeperClient:
         if isinstance(error, KeeperError):
             cure = f"use the version that started it, or end it and its containers: {self._kill_command()}"
             raise KeeperStartError(self._root, f"{error}; {cure}") from error
-        if trio.current_time() + LONGEST_RETRY_AT_START >= give_up_at:
+        if trio.current_time() + RETRIES_AT_START.longest >= give_up_at:
             raise KeeperStartError(
                 self._root, f"it ended again and again before it answered (see {self._root / 'keeper.log'})"
             ) from error

@@ -203,7 +203,7 @@ class Lifecycle:
     async def start_container(self, record: ContainerRecord) -> None:
         """Start it. Raises WrongStateError, StartFailedError, KeeperLostError.
 
-        Once begun it is not cancelled: a container must not run that nobody knows to run.
+        Once begun it is not cancelled: no container may run unrecorded.
         """
         async with record.changing:
             if record.phase is not Phase.CREATED:

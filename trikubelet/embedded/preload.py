@@ -2,7 +2,7 @@
 
 Archives in it (`*.tar`, also compressed) are imported, and the references in its lists (`*.txt`, one a line) are
 pulled, each once: a file that was done and has not changed since is left alone, also after a restart. The folder is
-watched, so a file counts as soon as it is written or moved there. A broken archive is told of, and tried again when it
+watched, so a file counts as soon as it is written or moved there. A broken archive is logged, and tried again when it
 has changed; a reference that cannot be pulled is tried again, less and less often.
 """
 

@@ -2,9 +2,9 @@
 
 The story of a session: the client's stdin is copied into the process's until it ends; what the process prints is copied
 back, waiting while the client does not read (an executed command then waits in its write, an attached container does
-not: its client misses output); when the process has ended and its output is drained, the client hears how. A client
-that goes away ends the session, and with it the command that it executed and all that this started. containerd lets
-such a command run on, with nobody to read or to end it.
+not: its client misses output); when the process has ended and its output is drained, the client gets the result. A
+client that goes away ends the session, and with it the command that it executed and all that this started. containerd
+lets such a command run on, with no reader, and no way to end it.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class _OutputPump:
                 if self._left is not None:
                     self._left -= len(block)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            await self._source.aclose()  # the client reads no more of this: the command hears of it when it writes
+            await self._source.aclose()  # the client reads no more of this: the command gets an error when it writes
 
     async def _next_block(self) -> bytes:
         if self._left is not None and self._left <= 0:
@@ -220,7 +220,8 @@ async def _close_stdin(attachments: Attachments, record: ContainerRecord) -> Non
 
 
 async def _copy_input(source: trio.abc.ReceiveStream, target: trio.abc.SendStream) -> bool:
-    """Copy until the client ends its stdin (True) or the process closes its own (False), which the client is told."""
+    """Copy until the client ends its stdin (True) or the process closes its own (False), which is passed on to the
+    client."""
     while True:
         try:
             block = await source.receive_some(_BLOCK)

@@ -1,7 +1,7 @@
 """CPU and memory of containers, from their cgroups, or from procfs where there are none.
 
 Functions here read small kernel files and block for some tens of microseconds. Counters are cumulative; rates are left
-to the reader, who knows when he last looked.
+to the reader, which knows the time of its last sample.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class StreamingServer:
             self._serve_on.send_nowait(listeners)
 
     def _http_server(self) -> HttpServer:
-        """Made for the first client: who never asks for a stream does not load it."""
+        """Made for the first client: an agent without streams does not load it."""
         from trikubelet.http.routing import Router
         from trikubelet.http.server import HttpServer
 

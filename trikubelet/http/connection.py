@@ -195,7 +195,7 @@ class HttpConnection:
     async def _read_body(self, head: h11.Request) -> bytes:
         fields = dict(head.headers)
         if b"content-length" in fields and b"transfer-encoding" in fields:
-            # Whoever stands between us and the client may have believed the other one (RFC 9112, 6.1).
+            # A proxy between us and the client may have used the other one (RFC 9112, 6.1).
             raise HTTPError(400, "expected either Content-Length or Transfer-Encoding, not both")
         announced = fields.get(b"content-length", b"0")
         body = bytearray()

@@ -10,7 +10,7 @@ class Limits:
     """Sizes in bytes, times in seconds. Memory per connection is about the sum of the sizes."""
 
     connections: int = 1000
-    """One more is told 503 and closed."""
+    """One more gets 503 and is closed."""
     header_size: int = 32 * 2**10
     body_size: int = 2**20
     pipelined_size: int = 64 * 2**10

@@ -27,13 +27,13 @@ class HTTPError(Exception):
 
 @attrs.frozen
 class Peer:
-    """Who is at the other end of a connection, as far as the connection tells."""
+    """The other end of a connection, as far as the connection tells."""
 
     address: str = ""
     """IP address and port, or "" where there is none (unix socket)."""
     encrypted: bool = False
     certificates: tuple[bytes, ...] = ()
-    """DER of what the client showed in the handshake, its own first. Nobody has verified them."""
+    """DER of what the client showed in the handshake, its own first. They are not verified."""
 
 
 NOBODY: Final = Peer()
@@ -41,7 +41,7 @@ NOBODY: Final = Peer()
 
 @attrs.frozen
 class User:
-    """Who asks, once that is proven (`k8s.io/apiserver`'s `user.Info`)."""
+    """The authenticated user (`k8s.io/apiserver`'s `user.Info`)."""
 
     name: str
     uid: str = ""
@@ -68,7 +68,7 @@ class Request:
     """Every header field as sent, in order; names in lower case."""
     peer: Peer = NOBODY
     user: User | None = None
-    """None where nobody had to prove anything (the agent's unix socket)."""
+    """None where no authentication is asked for (the agent's unix socket)."""
 
     def text(self, name: str) -> str | None:
         """The first value of a query parameter; None when it is absent."""
@@ -143,7 +143,7 @@ class Takeover(Protocol):
         Raises HTTPError 400 when the request did not ask for it.
 
         The stream begins with what the client has sent already. It is closed when the handler returns. Its
-        `send_all` has no time limit: who uses it waits as long as both sides please.
+        `send_all` has no time limit: it waits as long as the peer does not read.
         """
         ...
 

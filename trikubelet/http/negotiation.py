@@ -1,7 +1,7 @@
 """Which form of a page a client accepts, by the rules of the API server's `/statusz` and `/flagz`. Pure.
 
 Text needs no asking for. A structured form has to be asked for with its kind, group and version, as in
-`application/json;as=Statusz;g=config.k8s.io;v=v1beta1`, so that nobody depends on what nobody promised.
+`application/json;as=Statusz;g=config.k8s.io;v=v1beta1`, so that clients do not depend on an unstable format.
 """
 
 from __future__ import annotations

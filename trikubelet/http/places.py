@@ -1,4 +1,4 @@
-"""Who may hold a connection, when there are more who want one than the agent can afford.
+"""Which clients may hold a connection, when there are more than the agent can afford.
 
 Refusing the newest would let a thousand clients that say nothing keep everybody else out. So a newcomer, when all
 places are taken, gets that of the connection that has been waiting for its client the longest: in a handshake, for a
@@ -48,7 +48,7 @@ class Places:
         self._most = most
         self._taken: set[Place] = set()
         self._waiting: dict[Place, None] = {}
-        """Those who may lose their place, who waits longest first."""
+        """The connections that may be closed, the longest idle first."""
         self._given_back: Broadcast[None] = Broadcast()
         self.lost = 0
 

@@ -38,7 +38,7 @@ class Route:
     subresources: tuple[str, ...] = ("proxy",)
     """Any one of these subresources of the node grants the route."""
     read_only: bool = False
-    """Served on the read-only port too, where nobody has to prove anything."""
+    """Served on the read-only port too, which asks for no authentication."""
     switch: str = ""
     """The field of the KubeletConfiguration that has to be true for it; "" when it is always there."""
     long_running: bool = False

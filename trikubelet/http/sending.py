@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class Gone(Exception):  # noqa: N818 - no error, a fact
-    """The client is gone or too slow: there is nobody to say anything to. `HttpConnection` makes it."""
+    """The client is gone or too slow: no answer can reach it. `HttpConnection` makes it."""
 
 
 class Sender:
@@ -57,7 +57,7 @@ class Sender:
         return headers
 
     async def begin(self, response: StreamResponse) -> None:
-        """Send the head of an answer whose length nobody knows."""
+        """Send the head of an answer of unknown length."""
         await self._begin(h11.Response(status_code=response.status, headers=self._headers(response)))
 
     async def switch(self, headers: Sequence[tuple[str, str]]) -> None:

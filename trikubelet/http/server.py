@@ -85,7 +85,7 @@ class HttpServer:
     ) -> None:
         """Like `serve_stream`, for a connection that has to begin with something else, like a handshake.
 
-        `begin` gives the stream and who is at its other end, or None when there is nothing to serve. It has the time
+        `begin` gives the stream and its peer, or None when there is nothing to serve. It has the time
         that a request's head may take, and may be cancelled to make room for others. However this ends, `transport`
         is closed. `address` is the client's, for the log.
         """
@@ -121,8 +121,8 @@ class HttpServer:
     ) -> None:
         """Serve connections to the Unix socket at `path` until cancelled or shut down; then the socket is removed.
 
-        A socket that nobody listens on any more is replaced. Raises `trikubelet.rpc.grpc.unix.SocketInUseError` when
-        somebody does, other `OSError`s when the path cannot be used.
+        A socket without a listener is replaced. Raises `trikubelet.rpc.grpc.unix.SocketInUseError` for one
+        with a listener, other `OSError`s when the path cannot be used.
         """
         listener = listen_unix(path, mode)
         async with trio.open_nursery() as connections:

@@ -87,7 +87,7 @@ class TlsStream(trio.abc.HalfCloseableStream):
                 self._tls.bio_write(await self._receive_handshake())
             except (SSL.Error, ValueError) as error:
                 await self._send_alert()
-                raise HandshakeError(_words(error)) from error
+                raise HandshakeError(_error_text(error)) from error
             else:
                 break
         if self._tls.get_protocol_version() != SSL.TLS1_3_VERSION:
@@ -140,7 +140,7 @@ class TlsStream(trio.abc.HalfCloseableStream):
     # Sending.
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send everything. When cancelled, nobody knows how much was sent, and nothing more can be."""
+        """Send everything. When cancelled, how much was sent is unknown, and nothing more can be."""
         self._begin_sending()
         try:
             if self._eof_sent:
@@ -159,7 +159,7 @@ class TlsStream(trio.abc.HalfCloseableStream):
             self._tls.sendall(part)
         except (SSL.Error, ValueError) as error:
             self._broken = True
-            raise trio.BrokenResourceError(_words(error)) from error
+            raise trio.BrokenResourceError(_error_text(error)) from error
         self._take_unsent()
 
     def _take_unsent(self) -> None:
@@ -182,7 +182,7 @@ class TlsStream(trio.abc.HalfCloseableStream):
         try:
             await self._transport.send_all(data)
         except BaseException:
-            self._broken = True  # nobody knows how much was sent
+            self._broken = True  # how much was sent is unknown
             raise
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -209,7 +209,7 @@ class TlsStream(trio.abc.HalfCloseableStream):
             self._tls.shutdown()
         except SSL.Error as error:
             self._broken = True
-            raise trio.BrokenResourceError(_words(error)) from error
+            raise trio.BrokenResourceError(_error_text(error)) from error
         self._take_unsent()
         await self._flush()
 
@@ -252,7 +252,7 @@ class TlsStream(trio.abc.HalfCloseableStream):
                 break
             except (SSL.Error, ValueError) as error:
                 self._broken = True
-                raise trio.BrokenResourceError(_words(error)) from error
+                raise trio.BrokenResourceError(_error_text(error)) from error
         await trio.lowlevel.cancel_shielded_checkpoint()
         return data
 
@@ -298,7 +298,7 @@ def _der(certificate: X509) -> bytes:
     return dump_certificate(FILETYPE_ASN1, certificate)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """OpenSSL's reason, without its coordinates."""
     if isinstance(error, SSL.SysCallError):
         return "unexpected end of the connection"

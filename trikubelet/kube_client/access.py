@@ -1,4 +1,4 @@
-"""What a client needs to reach an API server: new connections, and who we are.
+"""What a client needs to reach an API server: new connections, and credentials.
 
 The client asks for a stream when it has no connection to send a request on, and for headers with every request. It
 tells `rejected` when the server answers 401, so that the next headers are fresh ones. It learns through `on_change`

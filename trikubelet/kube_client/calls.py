@@ -3,8 +3,8 @@
 A call gets credentials; that may take as long as a plugin is given, so it does not count. Within its deadline it goes
 out over a shared connection (`transport.py`), and its answer is read whole. A refusal becomes an error that says what
 the server said. Credentials that are not accepted are renewed once; a server that asks for time gets it; a read whose
-connection broke is sent again (`retries.py`). Everything else is the caller's to decide. How each call ended is told to
-`health`.
+connection broke is sent again (`retries.py`). Everything else is the caller's to decide. How each call ended is
+reported to `health`.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ class HttpApiClient:
     # How a call is made.
 
     async def _answer(self, call: Call, *, lasting: bool) -> Answer:
-        # The wait for the client's own rate limit is not part of the deadline: nobody else is late then.
+        # The wait for the client's own rate limit is not part of the deadline: the server is not late then.
         began = trio.current_time()
         await self._limiter.admit(call.urgency, str(call))
         self._core.metrics.waits.observe((call.method,), trio.current_time() - began)

@@ -1,12 +1,12 @@
-"""Who we are to an API server, and whom we trust to be it: kept current while the agent runs.
+"""The client's credentials for an API server, and the CA that it trusts: kept current while the agent runs.
 
 There are three kinds of it. What stands in the kubeconfig itself never changes. Files do: a certificate that is
 rotated, a projected token, a new authority. A program is asked when what it said last has expired or was refused.
 
 No task runs for this. Everything is looked at when it is needed: tokens and, once a minute, the other files with each
 request (a node sends one every few seconds), all files before each new connection. That loses nothing, since nobody
-could use what changed in between. When certificates have changed, listeners are told that connections made before are
-to be left.
+could use what changed in between. When certificates have changed, listeners are called, since connections made before
+are to be left.
 
 What is worse than before is not taken: a file that is half written, or a certificate whose key has not come yet, leaves
 the last good one in use.
@@ -55,13 +55,13 @@ class Credentials:
     def __init__(
         self, access: ClusterAccess, *, clock: WallClock, environment: Mapping[str, str], proxy_url: str = ""
     ) -> None:
-        """`environment` is what a plugin is started with; `proxy_url` what it is told of the proxy."""
+        """`environment` is what a plugin is started with; `proxy_url` the proxy in its ExecCredential."""
         settings = access.credentials
         self._request = f"connect to {access.server}"
         self._pem = _PemFiles(access)
         self._kubeconfig = access.file
         self._clock = clock
-        self._told_expired: KeyPair | None = None
+        self._logged_expired: KeyPair | None = None
         self._fixed = _fixed_header(access)
         self._token_file = _TokenFile(settings.token_file) if settings.token_file is not None else None
         self._plugin: _Plugin | None = None
@@ -71,7 +71,8 @@ class Credentials:
         self._listeners: list[Callable[[], None]] = []
 
     async def headers(self) -> Mapping[str, str]:
-        """What a request carries to say who we are. Raises CredentialsError. May run a plugin, else never waits."""
+        """The header fields that authenticate a request. Raises CredentialsError. May run a plugin, else never
+        waits."""
         plugged = await self._ask_plugin()
         if self._pem.context is not None and self._is_check_due(plugged):
             self._check_files(plugged)
@@ -100,20 +101,21 @@ class Credentials:
         if self._plugin is not None:
             self._plugin.refuse(headers)
 
-    def look_again(self) -> None:
-        """A file is known to have changed: look at all of them now. Listeners are told if one has, or now is there."""
+    def reload(self) -> None:
+        """A file is known to have changed: look at all of them now. Listeners are called if one has, or now is
+        there."""
         if self._token_file is not None:
             self._token_file.expire()
         context = self._pem.context
         if context is None and not self._pem.problem:
-            return  # nobody has asked yet
+            return  # no request was made yet
         if self._check_files(self._plugin.current if self._plugin is not None else None) and context is None:
             self._notify()
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """`listener` is called synchronously when connections must be made anew, and when the first can be made.
 
-        A task would be told too late: the request that found the change must not go out on an old connection.
+        A task would learn of it too late: the request that found the change must not go out on an old connection.
         """
         self._listeners.append(listener)
 
@@ -141,9 +143,9 @@ class Credentials:
     def _warn_if_expired(self) -> None:
         """Once of each certificate. It stays in use: what has ended, the server decides, and another may come."""
         pair, expires = self._pem.pair, self._pem.expires
-        if pair is None or pair == self._told_expired or expires is None or self._clock.now() <= expires:
+        if pair is None or pair == self._logged_expired or expires is None or self._clock.now() <= expires:
             return
-        self._told_expired = pair
+        self._logged_expired = pair
         log.warning(
             "the client certificate has expired, so the API server will not know us (401 Unauthorized): "
             "put a new certificate with its key in its place, or give --bootstrap-kubeconfig to have one asked for",
@@ -177,7 +179,7 @@ def _asking(
         try:
             authority = _content(access.tls.authority) if plugin.provide_cluster_info else None
         except OSError as error:
-            problem = f"failed to load CA bundle for execProvider: {_os_words(error)}"
+            problem = f"failed to load CA bundle for execProvider: {_os_error_text(error)}"
             raise ExecPluginError(problem) from error
         answer = await run_exec_plugin(plugin, exec_info(plugin, access, authority, proxy_url), environment)
         if answer.pair is not None:
@@ -218,7 +220,7 @@ class _PemFiles:
             same = made_of == self._made_of
             context = self.context if same else client_context(*made_of, insecure=self._insecure)
         except (OSError, TlsError) as error:
-            self._complain(_os_words(error) if isinstance(error, OSError) else str(error))
+            self._complain(_os_error_text(error) if isinstance(error, OSError) else str(error))
             return False
         replaced = self.context is not None and not same
         self.context, self._made_of, self._signatures, self.plugged = context, made_of, signatures, plugged
@@ -291,7 +293,7 @@ class _TokenFile:
         try:
             text = (_content(self._path) or b"").decode().strip()
         except OSError as error:
-            raise _TokenFileError(f'failed to read token file "{self._path}": {_os_words(error)}') from error
+            raise _TokenFileError(f'failed to read token file "{self._path}": {_os_error_text(error)}') from error
         except UnicodeDecodeError:
             raise _TokenFileError(f'failed to read token file "{self._path}": expected text') from None
         if not text:
@@ -303,7 +305,7 @@ class _TokenFile:
 
 
 class _Plugin:
-    """What a program said last. Who needs it while the program runs waits for that run."""
+    """What a program said last. Callers while the program runs wait for that run."""
 
     def __init__(self, ask: Callable[[], Awaitable[ExecCredential]], clock: WallClock) -> None:
         self._ask = ask
@@ -351,7 +353,7 @@ class _Plugin:
 
 
 def _expiry(pair: KeyPair) -> datetime | None:
-    """The first end in a chain of certificates; None when it cannot be told."""
+    """The first end in a chain of certificates; None when it is unknown."""
     from cryptography import x509
 
     try:
@@ -375,5 +377,5 @@ def _signature(part: bytes | Path | None) -> Signature | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _os_words(error: OSError) -> str:
+def _os_error_text(error: OSError) -> str:
     return f"open {error.filename}: {(error.strerror or str(error)).lower()}"

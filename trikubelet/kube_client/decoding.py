@@ -2,7 +2,7 @@
 
 A single object that cannot be read is the call's failure. In a list and in a watch it is one of many: it becomes
 `Undecodable`, with as much of its metadata as there is, and the others are unharmed. `metadata.managedFields` is
-dropped before decoding: nobody here needs it, and it is half of a pod's bytes.
+dropped before decoding: the agent does not need it, and it is half of a pod's bytes.
 
 What is said of something unreadable goes to logs and events, so nothing of a secret may be in it: of an answer that
 could be an object nothing is shown, nor any value of a Secret or a token.

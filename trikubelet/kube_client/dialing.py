@@ -102,9 +102,9 @@ class ClusterConnector:
         """See `Access.on_change`."""
         self.credentials.on_change(listener)
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         """A certificate, key, authority or token file has changed: no need to wait for the next look at it."""
-        self.credentials.look_again()
+        self.credentials.reload()
 
     def _proxy(self) -> Proxy | None:
         target = self._target

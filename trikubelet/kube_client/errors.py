@@ -1,10 +1,10 @@
 """What a call to an API server raises when it did not do what was asked.
 
 Four things can happen, and callers treat them differently: the server refused (`ApiStatusError`: what to do depends on
-the refusal), nobody answered (`ApiUnreachable`: try again later, and a write may have happened), somebody answered
-something else than asked for (`ApiAnswerError`), and there was nothing to identify ourselves with (`CredentialsError`).
+the refusal), no answer came (`ApiUnreachable`: try again later, and a write may have happened), something else came
+than asked for (`ApiAnswerError`), and there was nothing to identify ourselves with (`CredentialsError`).
 
-A refusal is told in a `Status` object, with words that users of kubectl know. Proxies between agent and server refuse
+A refusal comes as a `Status` object, with words that users of kubectl know. Proxies between agent and server refuse
 too, in HTML or plain text.
 """
 

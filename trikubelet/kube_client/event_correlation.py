@@ -1,11 +1,11 @@
-"""What an API server is told of what happened: each thing once, with a count, and never too much of it.
+"""Which events an API server gets for what happened: each thing once, with a count, and never too many.
 
 A sighting goes through three stages, in the order and with the numbers of client-go's event correlator, so that users
 see the same events as of a kubelet. *Combining*: from the tenth different message about one object with one reason
 within ten minutes on, the messages share one event, `(combined from similar events): …`. *Counting*: a sighting that
-differs from an earlier one in nothing but time and version raises that event's count. *Limiting*: a node tells of one
-object 25 times in a burst, afterwards once in five minutes; the rest is counted but not told, until a sighting that is
-told carries the count.
+differs from an earlier one in nothing but time and version raises that event's count. *Limiting*: a node reports one
+object 25 times in a burst, afterwards once in five minutes; the rest is counted but not sent, until a sighting that is
+sent carries the count.
 
 All of it happens when something is seen, not when it is sent. So what the API server holds at last does not depend on
 whether it could be reached meanwhile.
@@ -60,7 +60,7 @@ class Sighting:
 
 
 @attrs.frozen
-class Telling:
+class CorrelatedEvent:
     """What the API server should hold now: `event` under the name that it has."""
 
     key: Hashable
@@ -84,12 +84,12 @@ class EventCorrelator:
         self._allowances: Memory[_Allowance] = Memory(REMEMBERED)
         self._last_stamp = 0
 
-    def correlate(self, sighting: Sighting, now: float) -> Telling | None:
+    def correlate(self, sighting: Sighting, now: float) -> CorrelatedEvent | None:
         """What to tell after this sighting at `now` (seconds of a clock that only moves on); None: nothing."""
         key, message = self._combined(sighting, now)
         event = self._counted(key, sighting, message)
         allowance = self._allowances.get((_object(sighting.about), sighting.type), lambda: _Allowance(BURST, now))
-        return Telling(key, event) if allowance.takes(now) else None
+        return CorrelatedEvent(key, event) if allowance.takes(now) else None
 
     def _combined(self, sighting: Sighting, now: float) -> tuple[Hashable, str]:
         """The event that the sighting belongs to, and its message there."""
@@ -149,7 +149,7 @@ class _Group:
 
 @attrs.define
 class _Allowance:
-    """How often an object may be told of: a bucket of tokens that fills slowly."""
+    """How many events an object may have: a bucket of tokens that fills slowly."""
 
     tokens: float
     filled: float

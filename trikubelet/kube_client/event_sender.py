@@ -1,6 +1,6 @@
 """Takes the agent's events to the API server, and keeps them while there is none.
 
-The recorder's listener is `offer`: it never waits. What is to be told after a sighting is decided there
+The recorder's listener is `offer`: it never waits. Which event follows a sighting is decided there
 (event_correlation.py) and put into a queue with one place for each event, so that an hour without an API server costs
 one request for each event, with the count and the times that it has by then. Four events are written at a time, each
 by one task alone: a write that is older never overtakes a newer one.
@@ -24,7 +24,7 @@ from trikubelet.api import ObjectReference
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError
-from trikubelet.kube_client.event_correlation import REMEMBERED, EventCorrelator, Memory, Sighting, Telling
+from trikubelet.kube_client.event_correlation import REMEMBERED, CorrelatedEvent, EventCorrelator, Memory, Sighting
 from trikubelet.kube_client.recovery import until_recovery
 from trikubelet.kube_client.types import EVENTS, PatchType
 from trikubelet.telemetry.events import PodEvent
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = get_logger("events")
 
 COMPONENT: Final = "kubelet"
-"""Who reports; `kubectl describe` shows it as the event's origin."""
+"""The reporting component; `kubectl describe` shows it as the event's origin."""
 QUEUED: Final = 1000
 """Events that wait; beyond, the one that waited longest is dropped."""
 AT_ONCE: Final = 4
@@ -57,9 +57,9 @@ class SenderStatistics:
     """In the queue or being written."""
     written: int
     combined: int
-    """Sightings that were told together with a later one, since the event still waited."""
+    """Sightings that were sent together with a later one, since the event still waited."""
     limited: int
-    """Sightings of objects that were told of too often; only counted."""
+    """Sightings of objects with too many events; only counted."""
     dropped: int
     """Because the queue was full."""
     refused: int
@@ -73,7 +73,7 @@ class EventSender:
         self._rng = rng or random.Random()
         self._correlator = EventCorrelator(COMPONENT, node_name, rng=self._rng)
         self._node = ObjectReference(kind="Node", name=node_name, api_version="v1")
-        self._queue: OrderedDict[Hashable, Telling] = OrderedDict()
+        self._queue: OrderedDict[Hashable, CorrelatedEvent] = OrderedDict()
         self._in_flight: set[Hashable] = set()
         self._on_server: Memory[bool] = Memory(REMEMBERED)
         self._offered: Broadcast[None] = Broadcast()
@@ -84,12 +84,12 @@ class EventSender:
         sighting = Sighting(self._node, event.type.value, event.reason, event.message, event.last_seen)
         if isinstance(event, PodEvent):
             sighting = attrs.evolve(sighting, about=event.api_reference, annotations=event.annotations)
-        telling = self._correlator.correlate(sighting, trio.current_time())
-        if telling is None:
+        correlated = self._correlator.correlate(sighting, trio.current_time())
+        if correlated is None:
             self._limited += 1
             return
-        self._combined += telling.key in self._queue
-        self._queue[telling.key] = telling
+        self._combined += correlated.key in self._queue
+        self._queue[correlated.key] = correlated
         if len(self._queue) > QUEUED:
             self._drop_oldest()
         self._offered.send(None)
@@ -132,17 +132,17 @@ class EventSender:
     async def _deliver(self, key: Hashable) -> None:
         """Write an event, and what is offered of it meanwhile, until the server has it or refuses it."""
         tries, wait = 0, RETRIES.first
-        telling: Telling | None = None
-        while (newest := self._queue.pop(key, telling)) is not None:
-            telling = newest
+        correlated: CorrelatedEvent | None = None
+        while (newest := self._queue.pop(key, correlated)) is not None:
+            correlated = newest
             recoveries = self._client.health.recoveries
             try:
-                await self._write(telling)
+                await self._write(correlated)
             except ApiStatusError as error:
                 tries += 1
                 if not _passes(error) or tries >= TRIES:
-                    self._refuse(telling, error)
-                    tries, wait, telling = 0, RETRIES.first, None
+                    self._refuse(correlated, error)
+                    tries, wait, correlated = 0, RETRIES.first, None
                     continue
                 await trio.sleep(self._jittered(max(wait, error.retry_after or 0.0)))
             except ApiError as error:
@@ -151,52 +151,54 @@ class EventSender:
                 await trio.sleep(self._jittered(min(wait, 1.0)))  # so that not all come at once
             else:
                 self._written += 1
-                tries, wait, telling = 0, RETRIES.first, None
+                tries, wait, correlated = 0, RETRIES.first, None
                 continue
             wait = RETRIES.after(wait)
 
     def _jittered(self, seconds: float) -> float:
         return seconds * (0.5 + self._rng.random())
 
-    async def _write(self, telling: Telling) -> None:
+    async def _write(self, correlated: CorrelatedEvent) -> None:
         """Patch or create the event; raises ApiError."""
-        name = telling.event.metadata.name
+        name = correlated.event.metadata.name
         known = self._on_server.find(name) is not None
         try:
-            await (self._patch(telling) if known else self._create(telling))
+            await (self._patch(correlated) if known else self._create(correlated))
         except ApiStatusError as error:
             if known and error.not_found:
-                await self._create(telling)
+                await self._create(correlated)
             elif not known and error.already_exists:
                 self._on_server.keep(name, True)  # whatever becomes of the patch, the next try is one too
-                await self._patch(telling)
+                await self._patch(correlated)
             else:
                 raise
         self._on_server.keep(name, True)
 
-    async def _create(self, telling: Telling) -> None:
+    async def _create(self, correlated: CorrelatedEvent) -> None:
         try:
-            await self._client.create(EVENTS, telling.event)
+            await self._client.create(EVENTS, correlated.event)
         except ApiAnswerError as error:
             log.debug("the API server took an event and answered something else", error=str(error))
 
-    async def _patch(self, telling: Telling) -> None:
-        metadata = telling.event.metadata
+    async def _patch(self, correlated: CorrelatedEvent) -> None:
+        metadata = correlated.event.metadata
         try:
-            await self._client.patch(EVENTS, metadata.name, metadata.namespace, PatchType.STRATEGIC, telling.changes())
+            await self._client.patch(
+                EVENTS, metadata.name, metadata.namespace, PatchType.STRATEGIC, correlated.changes()
+            )
         except ApiAnswerError as error:
             log.debug("the API server took an event and answered something else", error=str(error))
 
-    def _refuse(self, telling: Telling, error: ApiStatusError) -> None:
+    def _refuse(self, correlated: CorrelatedEvent, error: ApiStatusError) -> None:
         self._refused += 1
-        about = telling.event.involved_object
-        # A namespace that is going, or gone, takes its events with it: nobody is interested in them.
+        about = correlated.event.involved_object
+        # A namespace that is going, or gone, takes its events with it, so they are dropped.
         quiet = error.namespace_terminating or error.not_found or error.already_exists
         emit = log.debug if quiet else log.warning
         emit(
             "the API server refused an event (will not retry)",
             object=f"{about.namespace}/{about.name}" if about.namespace else about.name,
-            reason=telling.event.reason,
+            reason=correlated.event.reason,
             error=str(error),
         )
 

@@ -1,6 +1,6 @@
 """Credentials from a program: the `exec` of a kubeconfig's user (KEP-541).
 
-The program is told what is wanted in the environment variable KUBERNETES_EXEC_INFO and prints an ExecCredential: a
+The program gets what is wanted in the environment variable KUBERNETES_EXEC_INFO and prints an ExecCredential: a
 token, or a certificate with its key, or both, and until when they hold. `exec_info` and `decode_credential` are pure;
 `run_exec_plugin` runs the program. Keeping the answer, and asking again, is up to `credentials.py`.
 

@@ -1,8 +1,8 @@
 """Whether the API server answers, told by every call that ends.
 
 During an outage dozens of tasks have something to write. Each would try again on its own schedule, and after a long
-outage that is slow and bursty at once. So the first call that is answered again wakes all who wait. While nothing is
-sent, since there are no credentials, they wait in the same way; then new credentials wake them too.
+outage that is slow and bursty at once. So the first call that is answered again wakes all waiting calls. While nothing
+is sent, since there are no credentials, they wait in the same way; then new credentials wake them too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ConnectionHealth:
         self.changes.send(self._reachable)
 
     def worth_a_try(self) -> None:
-        """What calls are made with has changed: those who wait for the server may try whether that helped."""
+        """Credentials or addresses have changed: waiting calls may try whether that helped."""
         if not self._reachable:
             self._wake()
 

@@ -1,7 +1,7 @@
 """HTTP/1.1 to the API server: for servers without TLS, and for what stands before one and speaks nothing newer.
 
 The protocol and the pool are httpcore's, which is what httpx itself uses; only where the connections come from is ours.
-They arrive with TLS established, so httpcore is told that there is none. Every watch takes a connection of its own.
+They arrive with TLS established, so httpcore is set up without it. Every watch takes a connection of its own.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Http1Pool:
         await self._backend.close_all()
 
     async def body_closed(self, body: _Http1Body) -> None:
-        """Nobody reads this response any more."""
+        """The response is not read any more."""
         self._bodies.discard(body)
         await self._finished()
 

@@ -6,7 +6,7 @@ watch goes on at the server; its unread data is never granted back, until the co
 call stands still; and a cancellation in the middle of a write loses bytes that h2 counts as sent. The engine here has
 none of that. What would change this: an httpcore that resets streams.
 
-A connection that has heard nothing for a while asks whether the peer is still there (PING), as client-go's do, and
+A connection that has received nothing for a while asks whether the peer is still there (PING), as client-go's do, and
 fails all its calls when there is no answer. Without that a vanished API server is noticed after many minutes.
 """
 
@@ -86,15 +86,15 @@ class ByteStream(WireStream):
 
 
 class _MonitoredTransport(trio.abc.Stream):
-    """A transport that knows when it last heard of the peer."""
+    """A transport that knows when it last received from the peer."""
 
     def __init__(self, inner: trio.abc.Stream) -> None:
         self._inner = inner
-        self.heard = trio.current_time()
+        self.received_at = trio.current_time()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         data = await self._inner.receive_some(max_bytes)
-        self.heard = trio.current_time()
+        self.received_at = trio.current_time()
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -152,7 +152,7 @@ class ApiConnection(ClientConnection):
 
     async def _watch_peer(self) -> None:
         while True:
-            silence = trio.current_time() - self._monitored.heard
+            silence = trio.current_time() - self._monitored.received_at
             if silence < IDLE_BEFORE_PING:
                 await trio.sleep(IDLE_BEFORE_PING - silence)
                 continue
@@ -160,7 +160,7 @@ class ApiConnection(ClientConnection):
             self.http2.ping(_PING)
             self.flush()
             await trio.sleep(PING_TIMEOUT)
-            if self._monitored.heard < asked:
+            if self._monitored.received_at < asked:
                 self._lose(Failure(Status.UNAVAILABLE, f"no answer to a ping within {PING_TIMEOUT:g} s"))
                 self.close()
                 return

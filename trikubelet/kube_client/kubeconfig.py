@@ -3,7 +3,7 @@
 `parse_kubeconfig` is pure. Its result, `ClusterAccess`, holds certificates, keys and tokens as the bytes that stood in
 the file, or as the paths of files that may change while the agent runs and are read by `credentials.py`. Whether those
 files can be read is not looked at here: a certificate that is still to be requested is missing, and comes.
-`missing_files` tells, for who wants to know before starting.
+`missing_files` tells, for checks before the start.
 
 As in the kubelet there is one file, and no merging of several (`KUBECONFIG`).
 """
@@ -53,7 +53,7 @@ class TlsSettings:
     server_name: str = ""
     """Expected in the certificate instead of the host of the URL."""
     insecure: bool = False
-    """Anybody may be the server."""
+    """The server's certificate is not verified."""
 
 
 @attrs.frozen
@@ -74,7 +74,8 @@ class ExecSettings:
 
 @attrs.frozen
 class CredentialSettings:
-    """How we prove who we are. All that is set is used, except that a plugin is not asked when something else is."""
+    """How the client authenticates. All that is set is used, except that a plugin is not asked when something else
+    is."""
 
     certificate: bytes | Path | None = None
     key: bytes | Path | None = attrs.field(default=None, repr=lambda key: str(key) if isinstance(key, Path) else "…")
@@ -87,14 +88,14 @@ class CredentialSettings:
 
     @property
     def plugin(self) -> ExecSettings | None:
-        """The program to ask, when nothing else says who we are."""
+        """The program to ask, when no other credential is set."""
         others = self.certificate or self.token or self.token_file or self.username or self.password
         return None if others else self.exec
 
 
 @attrs.frozen
 class ClusterAccess:
-    """Where an API server is, how to know it, and who we are there."""
+    """Where an API server is, how to verify it, and the user's credentials."""
 
     server: str
     """`https://host:port`, perhaps with a path; no slash at the end."""

@@ -79,7 +79,7 @@ class AuthProvider(APIObject):
 
 @attrs.frozen(repr=False)
 class User(APIObject):
-    """Who somebody is to an API server."""
+    """A user's credentials."""
 
     client_certificate: str = field(default="", metadata=wire("client-certificate"))
     client_certificate_data: bytes = field(default=b"", metadata=wire("client-certificate-data"))

@@ -47,7 +47,7 @@ class NodeView(Protocol):
         ...
 
     def host_ips(self) -> tuple[str, ...]:
-        """What pods are told as their host's addresses: one, or one of each family. Empty while none is known."""
+        """The host's addresses for pods: one, or one of each family. Empty while none is known."""
         ...
 
     def allocatable(self) -> Mapping[str, Quantity]:

@@ -1,8 +1,8 @@
 """Copies of ConfigMaps and Secrets that are asked for, not watched: the strategies `Cache` and `Get`.
 
 `Cache` keeps what it was answered for a minute, or as long as an annotation of the node says: the hundred pods of one
-Deployment ask once. A pod that comes, or that changes, makes what it names stale at once, so that who changes a
-ConfigMap and then makes a pod finds the new one there. While the server cannot be asked, what is known is used however
+Deployment ask once. A pod that comes, or that changes, makes what it names stale at once, so that a pod that
+is made after a ConfigMap was changed gets the new one. While the server cannot be asked, what is known is used however
 old it is: a container that crashes starts again as it was.
 
 `Get` keeps nothing.
@@ -87,7 +87,7 @@ class FetchedObjects:
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self.changes: Broadcast[Key] = Broadcast()
-        """Nobody learns of changes."""
+        """Changes are not reported."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -154,7 +154,7 @@ class CachedObjects:
                 del self._entries[key]
 
     async def get(self, key: Key) -> Any:
-        """Cancellable; who waits for the same object then makes the request himself."""
+        """Cancellable; another waiter for the same object then makes the request itself."""
         entry = self._entries.get(key)
         if entry is None:
             return await fetch(self._client, key)

@@ -1,4 +1,5 @@
-"""Objects that pods refer to: whom the runtime manager asks for them, and the answers of a node without an API server.
+"""Objects that pods refer to: the interface that the runtime manager uses, a read from the API server, and the answers
+of a node without one.
 
 A container's environment may come from ConfigMaps and Secrets, credentials from pull secrets, a sandbox's handler from
 a RuntimeClass. They live in the API server; with one, `trikubelet.kube_client.objects` answers. Without one,
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
 
+from trikubelet.kube_client.errors import ApiError, ApiStatusError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trikubelet.api import ConfigMap, Pod, Secret
+    from trikubelet.kube_client.types import ApiClient, Resource, T
 
 ObjectProblem = Literal["no client", "not found", "unavailable"]
 
@@ -61,3 +65,20 @@ class NoObjects:
 
     async def service_variables(self, pod: Pod) -> Mapping[str, str]:
         return {}
+
+
+async def look_up(
+    client: ApiClient, resource: Resource[T], name: str, namespace: str = "", *, resource_version: str = ""
+) -> T:
+    """One object, asked for now. Raises ObjectError with the server's words. Cancellable."""
+    try:
+        return await client.get(resource, name, namespace, resource_version=resource_version)
+    except ApiError as error:
+        raise object_error(error) from error
+
+
+def object_error(error: ApiError) -> ObjectError:
+    """The failure of a call as the caller's error."""
+    if isinstance(error, ApiStatusError):
+        return ObjectError(error.message, "not found" if error.not_found else "unavailable")
+    return ObjectError(str(error), "unavailable")

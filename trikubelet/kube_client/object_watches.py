@@ -3,13 +3,13 @@
 An agent may not watch all Secrets of a namespace, only those that its pods refer to, so there is one watch for each,
 and there may be thousands. One costs a task, a stream of a shared connection and a few kilobytes, and no work while
 nothing happens. It begins with the first pod that refers to the object and ends with the last. It also ends when there
-is nothing more to learn: when the object is immutable, and when no volume shows it and nobody has read it for minutes.
-Who reads it then begins a new one.
+is nothing more to learn: when the object is immutable, and when no volume shows it and it was not read for minutes.
+The next read then begins a new one.
 
 The first read waits a moment for the first answer (kubelet: `watch_based_manager`). When none comes, the last known
 version is used if there is one: a container that crashes starts again as it was. The server refuses a watch until it
-has seen that the pod is this node's; the watch tries again by itself, and whoever waits for the object is told. What
-every reader gets from its own read is not told beside: a volume would be written, and at once looked at again.
+has seen that the pod is this node's; the watch tries again by itself, and `changes` has the object then. What
+a reader gets from its own read is not sent to `changes` too: a volume would be written, and at once checked again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WATCH_SECONDS: Final = (1800.0, 3600.0)
 """How long a watch is asked to last: longer than others, since there are many."""
 LEAST_IDLE_SECONDS: Final = 60.0
 IDLE_SYNCS: Final = 5
-"""A watch that nobody has read for this many periods of pod syncs is ended."""
+"""A watch that was not read for this many periods of pod syncs is ended."""
 
 log = get_logger("cluster")
 
@@ -60,7 +60,7 @@ class _Watched:
     scope: trio.CancelScope | None = None
     """Of the present watch, None when there is none."""
     final: bool = False
-    """The object is immutable: nothing more will be told."""
+    """The object is immutable: it does not change any more."""
     outdated: bool = False
     """Somebody may have had an answer, or none, that is older than what the present watch tells first."""
 
@@ -162,7 +162,7 @@ class ObjectWatches:
             read_before = trio.current_time() - self._idle_seconds
             for watched in self._watched.values():
                 unused = watched.read_at < read_before and not any(watched.users.values())
-                # One that was told nothing yet goes on: its request would have been for nothing.
+                # One without any answer yet goes on: its request would have been for nothing.
                 if unused and watched.store.synced:
                     self._end(watched)
 
@@ -171,7 +171,7 @@ class ObjectWatches:
             watched.final = True
             self._end(watched)
         if not (watched.store.synced or watched.outdated):
-            return  # all who have asked so far wait for this answer
+            return  # all readers so far wait for this answer
         self.changes.send(key)
 
     def _new_store(self, key: Key) -> Store[Any]:

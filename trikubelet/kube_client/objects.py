@@ -13,8 +13,7 @@ import trio
 
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.api.service_environment import service_variables
-from trikubelet.kube_client.lookups import look_up
-from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError, look_up
 from trikubelet.kube_client.tokens import BoundPod, TokenError, TokenKey
 from trikubelet.kube_client.types import SERVICE_ACCOUNTS
 
@@ -72,7 +71,7 @@ class ClusterObjects:
         return found.handler
 
     async def service_variables(self, pod: Pod) -> Mapping[str, str]:
-        """Static pods are told of the services that are known; they must start without an API server."""
+        """Static pods get the services that are known; they must start without an API server."""
         if pod.spec.enable_service_links is None:
             raise ObjectError("nil pod.spec.enableServiceLinks encountered, cannot construct envvars", "unavailable")
         if not is_static_pod(pod) and not await _synced_soon(self._services):

@@ -1,4 +1,4 @@
-"""Keys of pods' certificates, with the proof that who asks for a certificate has the key (kubelet:
+"""Keys of pods' certificates, with the proof that the requester has the key (kubelet:
 `generateKeyAndProof`).
 
 Imported when a pod wants one: `cryptography` is large.

@@ -6,7 +6,7 @@
                              │                    │  └── due for renewal, asked ──► with `renewal`
                              └── denied, failed ──┴─────── denied, failed ──► Refused
 
-What is refused stays refused, though the certificate before it may be good still: who says no has his reasons.
+What is refused stays refused, though the certificate before it may be good still: the signer has its reasons.
 
 No clock, no randomness: both are given. A request counts as lost when it is known to be gone, and when it was not seen
 for ten minutes. An observer that lags behind must not make a second request.
@@ -52,7 +52,7 @@ class Requested:
 
     name: str
     version: str
-    """Its resource version at birth: who has seen a later one without it knows that it is gone."""
+    """Its resource version at birth: a later list without it shows that it is gone."""
     key: bytes = attrs.field(repr=False)
     """PEM, of the private key that the certificate is to be for."""
     lost_at: datetime
@@ -66,8 +66,8 @@ class Issued:
     chain: bytes = attrs.field(repr=False)
     renew_at: datetime
     expires: datetime
-    told_overdue: bool = False
-    told_expired: bool = False
+    warned_overdue: bool = False
+    warned_expired: bool = False
     renewal: Requested | None = None
 
 
@@ -99,7 +99,7 @@ class Warned:
 
 
 @attrs.frozen
-class Look:
+class Advance:
     """What follows from what is known now."""
 
     state: State
@@ -123,19 +123,21 @@ def request_of(state: State) -> Requested | None:
             return None
 
 
-def look(state: State, now: datetime, *, request: PodCertificateRequest | None, gone: bool, jitter: timedelta) -> Look:
+def advance(
+    state: State, now: datetime, *, request: PodCertificateRequest | None, gone: bool, jitter: timedelta
+) -> Advance:
     """`request`: that of `request_of`, as far as it is known; `gone`: it is known not to be there any more."""
     match state:
         case Nothing():
-            return Look(state, ask=True)
+            return Advance(state, ask=True)
         case Refused():
-            return Look(state)
+            return Advance(state)
         case Requested():
             if request is not None:
-                return _decided(state, request, now, jitter) or Look(state)
+                return _decided(state, request, now, jitter) or Advance(state)
             if gone or now >= state.lost_at:
-                return Look(Nothing(), ask=True, lost=True)
-            return Look(state, wake_at=state.lost_at)
+                return Advance(Nothing(), ask=True, lost=True)
+            return Advance(state, wake_at=state.lost_at)
         case Issued():
             return _inspect_issued(state, now, request, gone, jitter)
 
@@ -150,9 +152,9 @@ def asked(state: State, request: PodCertificateRequest, key: bytes, now: datetim
 
 def _inspect_issued(
     state: Issued, now: datetime, request: PodCertificateRequest | None, gone: bool, jitter: timedelta
-) -> Look:
+) -> Advance:
     if now < state.renew_at:
-        return Look(state, wake_at=state.renew_at)
+        return Advance(state, wake_at=state.renew_at)
     if state.renewal is not None and request is not None:
         decided = _decided(state.renewal, request, now, jitter)
         if decided is not None:
@@ -161,25 +163,25 @@ def _inspect_issued(
     if lost:
         state = attrs.evolve(state, renewal=None)
     state, warnings = _warned(state, now)
-    times = [] if state.told_overdue else [state.renew_at + OVERDUE_AFTER]
-    times += [] if state.told_expired else [state.expires]
+    times = [] if state.warned_overdue else [state.renew_at + OVERDUE_AFTER]
+    times += [] if state.warned_expired else [state.expires]
     times += [] if state.renewal is None or request is not None else [state.renewal.lost_at]
-    return Look(state, state.renewal is None, lost, warnings, min(times, default=None))
+    return Advance(state, state.renewal is None, lost, warnings, min(times, default=None))
 
 
 def _warned(state: Issued, now: datetime) -> tuple[Issued, tuple[Warned, ...]]:
-    """What is told of a certificate that should have been renewed: each once."""
+    """The warnings about a certificate that should have been renewed: each once."""
     warnings = []
-    if now >= state.renew_at + OVERDUE_AFTER and not state.told_overdue:
+    if now >= state.renew_at + OVERDUE_AFTER and not state.warned_overdue:
         warnings.append(Warned("CertificateOverdueForRefresh", "PodCertificate refresh overdue"))
-        state = attrs.evolve(state, told_overdue=True)
-    if now >= state.expires and not state.told_expired:
+        state = attrs.evolve(state, warned_overdue=True)
+    if now >= state.expires and not state.warned_expired:
         warnings.append(Warned("CertificateExpired", "PodCertificate expired"))
-        state = attrs.evolve(state, told_expired=True)
+        state = attrs.evolve(state, warned_expired=True)
     return state, tuple(warnings)
 
 
-def _decided(requested: Requested, request: PodCertificateRequest, now: datetime, jitter: timedelta) -> Look | None:
+def _decided(requested: Requested, request: PodCertificateRequest, now: datetime, jitter: timedelta) -> Advance | None:
     """None while nothing is decided."""
     status, metadata = request.status, request.metadata
     for condition in status.conditions:
@@ -187,7 +189,7 @@ def _decided(requested: Requested, request: PodCertificateRequest, now: datetime
             renew_at = status.begin_refresh_at or status.not_after
             renew_at = NEVER if renew_at is None else max(renew_at + jitter, now + SHORTEST_USE)
             chain = cleaned_chain(status.certificate_chain)
-            return Look(Issued(requested.key, chain, renew_at, status.not_after or NEVER), wake_at=renew_at)
+            return Advance(Issued(requested.key, chain, renew_at, status.not_after or NEVER), wake_at=renew_at)
         if condition.type in (POD_CERTIFICATE_DENIED, POD_CERTIFICATE_FAILED):
             refused = Refused(condition.type, condition.reason, condition.message)
             verb = "was denied" if condition.type == POD_CERTIFICATE_DENIED else "failed"
@@ -195,7 +197,7 @@ def _decided(requested: Requested, request: PodCertificateRequest, now: datetime
                 f"PodCertificateRequest {metadata.namespace}/{metadata.name} {verb}, "
                 f"reason={go_quote(condition.reason)}, message={go_quote(condition.message)}"
             )
-            return Look(refused, warnings=(Warned(condition.type, text),))
+            return Advance(refused, warnings=(Warned(condition.type, text),))
     return None
 
 
@@ -214,7 +216,7 @@ def cleaned_chain(text: str) -> bytes:
     return chain
 
 
-def word_for(state: State, now: datetime) -> str:
+def state_label(state: State, now: datetime) -> str:
     """For metrics (`metricsState`)."""
     match state:
         case Refused():

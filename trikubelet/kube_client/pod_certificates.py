@@ -1,4 +1,4 @@
-"""Certificates that pods prove who they are with (kubelet: `podcertificate.IssuingManager`).
+"""Client certificates of pods (kubelet: `podcertificate.IssuingManager`).
 
 A projected volume may show a key and a certificate for it. The node makes the key, which never leaves it, and asks for
 the certificate with a PodCertificateRequest; somebody in the cluster signs it or refuses. When the certificate is due
@@ -34,10 +34,10 @@ from trikubelet.kube_client.pod_certificate_state import (
     Nothing,
     Refused,
     State,
+    advance,
     asked,
-    look,
     request_of,
-    word_for,
+    state_label,
 )
 from trikubelet.kube_client.recovery import GrowingPauses
 from trikubelet.kube_client.reflector import Reflector
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
     from trikubelet.clock import WallClock
     from trikubelet.kube_client.pod_certificate_keys import KeyAndProof
-    from trikubelet.kube_client.pod_certificate_state import Look
+    from trikubelet.kube_client.pod_certificate_state import Advance
     from trikubelet.kube_client.types import ApiClient
     from trikubelet.telemetry.events import EventRecorder
 
 FIRST_ISSUE_SECONDS: Final = 2.0
-"""How long the first who asks waits: signers are quick, and a moment saves the pod a failure."""
+"""How long the first caller waits: signers are quick, and a moment saves the pod a failure."""
 RETRY_FIRST: Final = 1.0
 RETRY_LONGEST: Final = 600.0
 """Seconds between attempts to make a request."""
@@ -149,7 +149,7 @@ class PodCertificates:
         counts: dict[tuple[str, str], int] = {}
         now = self._clock.now()
         for kept in self._kept.values():
-            key = (kept.source.signer_name, word_for(kept.state, now))
+            key = (kept.source.signer_name, state_label(kept.state, now))
             counts[key] = counts.get(key, 0) + 1
         return counts
 
@@ -191,21 +191,21 @@ class PodCertificates:
                     log.warning("no certificate was requested", pod=kept.pod.metadata.name, error=problem)
                     await pauses.after_failure()
 
-    def _inspect(self, kept: _Kept) -> Look:
+    def _inspect(self, kept: _Kept) -> Advance:
         requested, request, gone = request_of(kept.state), None, False
         if requested is not None:
             request = self._store.get(requested.name, kept.pod.metadata.namespace)
             born = version_number(requested.version)
             gone = self._store.synced and 0 <= born <= version_number(self._store.resource_version) and request is None
-        return look(kept.state, self._clock.now(), request=request, gone=gone, jitter=self._jitter())
+        return advance(kept.state, self._clock.now(), request=request, gone=gone, jitter=self._jitter())
 
-    def _take(self, kept: _Kept, seen: Look) -> None:
+    def _take(self, kept: _Kept, seen: Advance) -> None:
         before, kept.state = kept.state, seen.state
         for warning in seen.warnings:
             self._recorder.pod_event(kept.pod, EventType.WARNING, warning.reason, warning.message)
         if isinstance(seen.state, Refused) or (isinstance(seen.state, Issued) and _chain(before) != seen.state.chain):
             log.info(
-                "pod certificate decided", pod=kept.pod.metadata.name, state=word_for(kept.state, self._clock.now())
+                "pod certificate decided", pod=kept.pod.metadata.name, state=state_label(kept.state, self._clock.now())
             )
             kept.settled.set()
             self.changes.send(kept.pod.metadata.uid)

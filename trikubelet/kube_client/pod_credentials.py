@@ -1,4 +1,4 @@
-"""What pods prove who they are with, and whom they may trust: tokens, certificates and trust bundles from the cluster.
+"""Credentials of pods, and their trust anchors: tokens, certificates and trust bundles from the cluster.
 
 Each has an owner that keeps it and renews it; here they speak the language of volumes.
 """

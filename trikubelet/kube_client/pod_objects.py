@@ -1,4 +1,4 @@
-"""The ConfigMaps and Secrets that pods refer to: which pod refers to which, and one copy of each for all who read it.
+"""The ConfigMaps and Secrets that pods refer to: which pod refers to which, and one copy of each for all readers.
 
 The references of a pod live in its scope: from before anything of it starts until it is over. Meanwhile,
 how the copies of what it refers to are had is a matter of the strategy (`object_watches.py`, `object_cache.py`).

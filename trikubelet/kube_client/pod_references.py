@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trikubelet.api import volume_config_maps, volume_secrets
-from trikubelet.api.environment_references import config_map_names, secret_names
+from trikubelet.api.environment import config_map_names, secret_names
 from trikubelet.kube_client.types import CONFIG_MAPS, SECRETS
 
 if TYPE_CHECKING:

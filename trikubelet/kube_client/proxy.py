@@ -2,7 +2,7 @@
 
 The kubeconfig's `proxy-url` counts, or else the environment, read as Go reads it (`HTTPS_PROXY`, `HTTP_PROXY`,
 `NO_PROXY`, each in small letters too). An http proxy is asked to connect (`CONNECT`), a socks5 proxy likewise in its
-own language; both are told the server's name and look it up themselves.
+own language; both get the server's name and look it up themselves.
 """
 
 from __future__ import annotations

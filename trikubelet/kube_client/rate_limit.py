@@ -66,7 +66,7 @@ class TokenBucket:
 
 
 class RateLimiter:
-    """A bucket and those who wait for it. None as the limit: nobody waits."""
+    """A bucket and the calls that wait for it. None as the limit: no call waits."""
 
     def __init__(self, limit: RateLimit | None) -> None:
         self._limit = limit
@@ -99,5 +99,5 @@ class RateLimiter:
         finally:
             self._waiting -= 1
         if wait >= _NOTICEABLE:
-            tell = log.info if wait >= _LONG else log.debug
-            tell("waited for the agent's own rate limit", request=request, seconds=round(wait, 2))
+            write = log.info if wait >= _LONG else log.debug
+            write("waited for the agent's own rate limit", request=request, seconds=round(wait, 2))

@@ -1,6 +1,6 @@
 """Waiting for an API server before it is asked again.
 
-Whoever failed to tell it something tries again after a pause, longer each time; but when the server answers anybody
+A failed call is tried again after a pause, longer each time; but when the server answers another call
 meanwhile there is nothing to wait for any more (`health.py`). A recovery may come between a call's failure and the
 beginning of the pause, so what counts is what was known before the call was made.
 """
@@ -30,7 +30,7 @@ async def until_recovery(
     """Return when the server is back, and after `within` seconds at the latest.
 
     `seen`: `health.recoveries` before the call that failed. Cancelling `sooner` ends the wait as a recovery does.
-    `spread` tells how many seconds to stay after that, so that those who waited do not come all at once.
+    `spread` gives the seconds to wait after that, so that waiting calls do not come all at once.
     """
     with trio.move_on_after(within):
         with sooner or trio.CancelScope():

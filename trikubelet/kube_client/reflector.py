@@ -28,7 +28,7 @@ from trikubelet.kube_client.reflector_state import (
     after,
     listed,
     next_request,
-    told,
+    seen,
 )
 from trikubelet.kube_client.types import T, Undecodable
 from trikubelet.telemetry.logs import get_logger
@@ -103,7 +103,7 @@ class Reflector(Generic[T]):
 
         Most have defaults, so nine arguments are no burden: a caller gives four or five.
 
-        `one_of_many` names a reflector of which a node has hundreds: one more or less is nothing to tell of.
+        `one_of_many` names a reflector of which a node has hundreds: one more or less is not logged.
         """
         self._client = client
         self._resource = resource
@@ -236,7 +236,7 @@ class Reflector(Generic[T]):
     async def _follow(self, events: AsyncIterator[WatchEvent[T]]) -> None:
         async for event in events:
             self._events += 1
-            self._position = told(self._position, event.object.metadata.resource_version)
+            self._position = seen(self._position, event.object.metadata.resource_version)
             self._store.apply(event)
             await self._give_way()
 

@@ -114,8 +114,8 @@ def listed(position: Position, version: str) -> Position:
     return attrs.evolve(position, version=version, current=True, version_lost=False, list_next=False)
 
 
-def told(position: Position, version: str) -> Position:
-    """A watch has told of `version`."""
+def seen(position: Position, version: str) -> Position:
+    """A watch has sent `version`."""
     return attrs.evolve(position, version=version or position.version)
 
 

@@ -15,8 +15,7 @@ import trio
 from trikubelet.api import to_dict
 from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
-from trikubelet.kube_client.lookups import look_up, object_error
-from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError, look_up, object_error
 from trikubelet.kube_client.types import CLAIMS, PERSISTENT_VOLUMES, SECRETS, VOLUME_ATTACHMENTS, PatchType
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from trikubelet.kube_client.types import ApiClient
 
 FIRST_SYNC_SECONDS: Final = 2.0
-"""How long who asks waits for what has not been read yet."""
+"""How long a caller waits for what has not been read yet."""
 ATTEMPTS: Final = 3
 """To write a status that somebody else writes at the same time."""
 

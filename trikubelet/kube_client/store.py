@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic
 
 import trio
 
+from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.types import T, Undecodable
 from trikubelet.telemetry.logs import get_logger
 
@@ -29,19 +30,19 @@ log = get_logger("cluster")
 
 
 class Store(Generic[T]):
-    """A copy of the objects that a watch tells of, as new as the watch is. Reading it never waits.
+    """A copy of the objects of a watch, as new as the watch is. Reading it never waits.
 
     There may be thousands of stores, of one object each.
     """
 
     __slots__ = (
-        "_changed",
         "_listeners",
         "_objects",
         "_synced",
         "_undecodable",
         "_undecodable_listeners",
         "_values",
+        "changes",
         "resource",
         "resource_version",
     )
@@ -54,7 +55,8 @@ class Store(Generic[T]):
         self._undecodable: dict[Key, Undecodable] = {}
         self._values: tuple[T, ...] | None = None
         self._synced = trio.Event()
-        self._changed: trio.Event | None = None
+        self.changes: Broadcast[None] = Broadcast()
+        """Sent at each change, and at the first sync."""
         self._listeners: list[Callable[[T | None, T | None], None]] = []
         self._undecodable_listeners: list[Callable[[Undecodable, T | None], None]] = []
 
@@ -98,12 +100,6 @@ class Store(Generic[T]):
         Synchronously, in the order of the other changes."""
         self._undecodable_listeners.append(listener)
 
-    def changed(self) -> trio.Event:
-        """An event that is set at the next change, or at the first sync. Get it before reading, wait after."""
-        if self._changed is None:
-            self._changed = trio.Event()
-        return self._changed
-
     # For the reflector.
 
     def replace(self, objects: Iterable[T], undecodable: Iterable[Undecodable], resource_version: str) -> None:
@@ -131,7 +127,7 @@ class Store(Generic[T]):
         first = not self.synced
         self._synced.set()
         if first:
-            self._wake()
+            self.changes.send(None)
 
     def apply(self, event: WatchEvent[T]) -> None:
         """Take one change."""
@@ -176,10 +172,10 @@ class Store(Generic[T]):
             try:
                 listener(old, new)
             except Exception as error:
-                # One object that nobody thought of must not end the agent.
+                # One unexpected object must not end the agent.
                 name = next((f"{one.metadata.namespace}/{one.metadata.name}" for one in (new, old) if one), "")
                 log.error("a change was not taken in", objects=str(self.resource), name=name, exc_info=error)
-        self._wake()
+        self.changes.send(None)
 
     def _notify_undecodable(self, item: Undecodable) -> None:
         kept = self._objects.get(_key(item.metadata))
@@ -193,11 +189,6 @@ class Store(Generic[T]):
         )
         for listener in self._undecodable_listeners:
             listener(item, kept)
-
-    def _wake(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
 
 
 def _key(metadata: ObjectMeta) -> Key:

@@ -42,7 +42,7 @@ class TlsError(Exception):
 
 
 def client_context(authority: bytes | None, pair: KeyPair | None, *, insecure: bool = False) -> ssl.SSLContext:
-    """A context that trusts `authority` (None: what the system trusts), or anybody if `insecure`.
+    """A context that trusts `authority` (None: what the system trusts), or any server if `insecure`.
 
     Raises TlsError for PEM that is none, and for a key that belongs to another certificate.
     """
@@ -71,7 +71,9 @@ def _trust(context: ssl.SSLContext, authority: bytes | None) -> None:
         # What stands between the blocks is for people, in any encoding.
         context.load_verify_locations(cadata=authority.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:
-        raise TlsError(f"unable to load root certificates: failed to parse certificate: {_words(error)}") from error
+        raise TlsError(
+            f"unable to load root certificates: failed to parse certificate: {_error_text(error)}"
+        ) from error
 
 
 def _identify(context: ssl.SSLContext, pair: KeyPair) -> None:
@@ -83,7 +85,7 @@ def _identify(context: ssl.SSLContext, pair: KeyPair) -> None:
             # A password is given so that nobody is asked for one on a terminal.
             context.load_cert_chain(certificate.path, key.path, password="")
         except (ssl.SSLError, ValueError) as error:
-            raise TlsError(f"the client certificate and its key cannot be used: {_words(error)}") from error
+            raise TlsError(f"the client certificate and its key cannot be used: {_error_text(error)}") from error
 
 
 class _MemoryFile:
@@ -107,7 +109,7 @@ class _MemoryFile:
         os.close(self._descriptor)
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
     return str(error)
@@ -121,7 +123,7 @@ def handshake_problem(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLError):
             if cause.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
                 return "tls: first record does not look like a TLS handshake: is it an http server?"
-            return f"tls: {_words(cause)}"
+            return f"tls: {_error_text(cause)}"
         if isinstance(cause, OSError) and cause.errno:
             return os.strerror(cause.errno).lower()
     return "tls: the connection was closed during the handshake"

@@ -30,7 +30,7 @@ LAST_SHARE: Final = 0.2
 JITTER: Final = 10.0
 """Seconds that a refresh comes earlier, at most, so that tokens of one age are not all replaced at once."""
 RETRY: Final = timedelta(seconds=30)
-"""After this, who waits for a renewal that failed asks again."""
+"""After this, a caller that waits for a failed renewal makes its own request."""
 PRUNE_SECONDS: Final = 60.0
 
 log = get_logger("cluster")
@@ -134,7 +134,7 @@ class Tokens:
     async def get(self, key: TokenKey) -> TokenRequest:
         """A token for `key`, with when it ends; raises TokenError.
 
-        Those who want the same token at the same time share one request. Cancelling one of them cancels only his share:
+        Callers that want the same token at the same time share one request. Cancelling one cancels only its own wait:
         the next one makes the request.
         """
         entry = self._entries.setdefault(key, _Entry())

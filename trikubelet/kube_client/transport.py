@@ -158,7 +158,7 @@ class ClusterTransport(httpx.AsyncBaseTransport):
             raise httpx.ConnectError(attempt.failure)
 
     async def _connect(self, nursery: trio.Nursery) -> None:
-        """Make connections until one is of the current generation, and tell those who wait."""
+        """Make connections until one is of the current generation, and wake waiting callers."""
         try:
             while not await self._connect_once(nursery):
                 pass

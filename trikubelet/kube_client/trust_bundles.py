@@ -3,7 +3,7 @@
 Few clusters have any, so they are read when a pod wants one for the first time, and watched from then on, all of them.
 A server may serve no version of them, or only an older one; which, its refusal tells.
 
-Trust anchors are certificates whose order means nothing. So that nobody relies on one, it is another on each machine
+Trust anchors are certificates whose order means nothing. So that no client relies on one, it is another on each machine
 and after each boot of it; within a boot it stays, also when the agent restarts, and files do not change for nothing.
 """
 
@@ -20,8 +20,7 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
-from trikubelet.kube_client.lookups import object_error
-from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.object_getter import ObjectError, object_error
 from trikubelet.kube_client.reflector import Reflector
 from trikubelet.kube_client.store import Store
 from trikubelet.kube_client.types import TRUST_BUNDLES
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 VERSIONS: Final = (TRUST_BUNDLES, attrs.evolve(TRUST_BUNDLES, version="v1alpha1"))
 """The newer first."""
 FIRST_SYNC_SECONDS: Final = 10.0
-"""How long who asks waits for the first list."""
+"""How long a caller waits for the first list."""
 MAX_SELECTOR: Final = 100 * 1024
 """Characters of a label selector's text."""
 MAX_KEPT: Final = 256
@@ -55,9 +54,10 @@ class TrustBundles:
         self._client = client
         self._rng = rng
         self._order = order.encode()
-        self._attempt: trio.Event | None = None
-        """To begin following them: somebody waits for it."""
+        self._is_wanted = False
+        """A caller waits until the next attempt to follow them has begun, or failed."""
         self._wanted: Broadcast[None] = Broadcast()
+        self._attempted: Broadcast[None] = Broadcast()
         self._store: Store[ClusterTrustBundle] | None = None
         self._problem: ObjectError | None = None
         self._kept: dict[tuple[str, str, str], bytes] = {}
@@ -68,17 +68,17 @@ class TrustBundles:
         """Follow the bundles until cancelled, from when the first is wanted; never fails. Started at once."""
         task_status.started()
         while True:
-            while self._attempt is None:
+            while not self._is_wanted:
                 await self._wanted.wait()
             resource = await self._served()
-            attempt, self._attempt = self._attempt, None
+            self._is_wanted = False
             if resource is not None:
                 store = self._store = Store(resource)
                 store.subscribe(self._changed)
                 self._problem = None
-                attempt.set()
+                self._attempted.send(None)
                 await Reflector(self._client, resource, store, rng=self._rng).run()
-            attempt.set()
+            self._attempted.send(None)
 
     async def get(self, source: ClusterTrustBundleProjection) -> bytes:
         """What a source of a projected volume asks for. Raises ObjectError. Cancellable."""
@@ -104,10 +104,10 @@ class TrustBundles:
     async def _synced(self) -> Store[ClusterTrustBundle]:
         with trio.move_on_after(FIRST_SYNC_SECONDS):
             if self._store is None:
-                if self._attempt is None:
-                    self._attempt = trio.Event()
+                if not self._is_wanted:
+                    self._is_wanted = True
                     self._wanted.send(None)
-                await self._attempt.wait()
+                await self._attempted.wait()
             if self._store is not None:
                 await self._store.wait_synced()
         if self._store is not None and self._store.synced:
@@ -117,7 +117,7 @@ class TrustBundles:
         raise ObjectError("ClusterTrustBundle informer has not yet synced", "unavailable")
 
     async def _served(self) -> Resource[ClusterTrustBundle] | None:
-        """Which version the server has; None, with the problem noted, when none or when it cannot be told."""
+        """Which version the server has; None, with the problem noted, when none or when that is unknown."""
         for resource in VERSIONS:
             try:
                 await self._client.list(resource, limit=1, resource_version="0")

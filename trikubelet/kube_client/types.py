@@ -2,7 +2,7 @@
 
 Data goes through these types in this order. A `Resource` says where objects of a class are served. An `ApiClient` reads
 and changes them there, or watches them; informers keep a `Store` current with a `Listing` and `WatchEvent`s, and
-everybody else reads the store, or listens to it. Whoever writes takes what the server answers as the newest copy.
+everybody else reads the store, or listens to it. A writer takes the server's answer as the newest copy.
 
 An object that does not decode must not end the watch that brought it, nor look like an object that was deleted: a pod
 that runs would be killed because of a field that this agent reads wrongly. It arrives as `Undecodable`.
@@ -198,7 +198,7 @@ class WatchEvent(Generic[T]):
 
     @property
     def initial_events_end(self) -> bool:
-        """All objects that existed when the watch began have been told of."""
+        """All objects that existed when the watch began have been sent."""
         return self.type == "BOOKMARK" and self.object.metadata.annotations.get(INITIAL_EVENTS_END) == "true"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from trikubelet.api import (
@@ -43,6 +43,10 @@ class WatchedObjects(Protocol):
 
     def references(self, uid: str) -> AbstractContextManager[References]:
         """What a pod refers to, for as long as something of it may need that."""
+        ...
+
+    def referring(self, plural: str, namespace: str, name: str) -> Sequence[str]:
+        """UIDs of the pods that refer to an object."""
         ...
 
     async def config_map(self, namespace: str, name: str) -> ConfigMap: ...
@@ -116,7 +120,7 @@ class CertificateAndKey:
 
 
 class PodCredentials(Protocol):
-    """What pods prove who they are with."""
+    """Credentials of pods."""
 
     async def token(self, pod: Pod, audiences: tuple[str, ...], seconds: int | None) -> Token:
         """A token for a pod; the valid one when it cannot be renewed."""

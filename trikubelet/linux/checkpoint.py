@@ -104,7 +104,7 @@ def read_checkpoint(path: Path) -> str | None:
 def write_checkpoint(path: Path, data: str, summed: Callable[[str], int] = checksum) -> None:
     """Replace a checkpoint. Raises CheckpointError; then the old one is still there. See `write_atomically`.
 
-    `summed`: who computes the checksum; a `GrowingChecksum` where there are many versions.
+    `summed`: computes the checksum; a `GrowingChecksum` where there are many versions.
     """
     content = json.dumps({"data": data, "checksum": summed(data)}, separators=(",", ":"))
     try:

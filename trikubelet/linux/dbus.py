@@ -3,9 +3,9 @@
 jeepney knows the wire; here is what a long-lived agent needs around it. Every call has a deadline. A signal counts only
 when the service itself has sent it: anybody may send signals on a system bus, and what they say makes this agent end
 pods. A subscription ends when its service has gone from the bus or come anew, since whatever was arranged with it is
-lost then, and when the connection is lost. Nothing connects again by itself: who needs it knows what to arrange anew.
+lost then, and when the connection is lost. Nothing connects again by itself: the caller knows what to set up anew.
 
-A connection takes about a millisecond to make, so who asks seldom makes one for each question.
+A connection takes about a millisecond to make, so rare callers make one for each call.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Subscription:
     interface: Interface
     signal: str
     owner: str
-    """Who has the service's name on the bus. Empty while it is not known: then nobody is believed."""
+    """The owner of the service's name on the bus. Empty while unknown: then no signal is accepted."""
     send: trio.MemorySendChannel[tuple[Any, ...]]
 
 
@@ -226,7 +226,7 @@ async def open_bus(address: str = SYSTEM_BUS, *, within: float = CONNECT_WITHIN)
         with body_errors():
             async with trio.open_nursery() as nursery:
                 bus = Bus(connection)
-                # Who is cancelled shall not hear first that the connection is lost.
+                # A cancelled caller gets Cancelled, not the error of a lost connection.
                 receiving = trio.CancelScope(shield=True)
                 nursery.start_soon(bus.receive, receiving)
                 try:
@@ -276,7 +276,7 @@ def _other_answer(called: str, expected: str, got: str) -> BusError:
 
 
 def _drop(message: Message) -> None:
-    """Nobody wants it: what it brought is closed."""
+    """The reply is not wanted any more: its descriptors are closed."""
     for descriptor in _descriptors(message.body):
         descriptor.close()
 

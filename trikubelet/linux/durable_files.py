@@ -1,6 +1,6 @@
 """Files that are replaced as a whole, and survive a crash.
 
-A file is written beside its place, brought to the disk, and renamed into place. Whoever reads finds the old content or
+A file is written beside its place, brought to the disk, and renamed into place. A reader finds the old content or
 the new one, whole, wherever the writer was killed, and after a crash of the machine too: the rename comes after the
 content, and the folder is brought to the disk before the write counts as done.
 

@@ -18,7 +18,7 @@ def page_sizes(root: Path = Path("/")) -> tuple[int, ...]:
 
 
 def huge_pages_folder(size: int, root: Path = Path("/")) -> Path:
-    """Where the kernel tells of its pages of a size in bytes."""
+    """The kernel's folder about pages of a size in bytes."""
     return root / _FOLDER / f"hugepages-{size // 1024}kB"
 
 

@@ -55,7 +55,7 @@ class Machine:
     swap: int = 0
     """Bytes."""
     storage: int | None = None
-    """Bytes of the file system with the agent's root folder; None when it cannot be told."""
+    """Bytes of the file system with the agent's root folder; None when unknown."""
     machine_id: str = ""
     system_uuid: str = ""
     boot_id: str = ""

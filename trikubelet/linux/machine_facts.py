@@ -30,7 +30,7 @@ class MachineFacts:
     """Whether SELinux is on: files that containers mount may need a label."""
     apparmor: bool = False
     kernel: tuple[int, ...] = ()
-    """Major and minor version; empty when it cannot be told."""
+    """Major and minor version; empty when it is unknown."""
 
     @classmethod
     def read(cls, root: Path = Path("/")) -> MachineFacts:

@@ -2,7 +2,7 @@
 
 A mount that is there is complete: a tmpfs has its mode, size and group from the beginning, and a bind is made aside,
 gets its options there, and is put in its place last. So a mount that was interrupted anywhere is either there as it
-should be or not at all, and nobody sees a read-only bind that can still be written to. Where the calls for that are
+should be or not at all, and no process sees a read-only bind that can still be written to. Where the calls for that are
 missing (before Linux 5.12, or forbidden), it is mount(2) twice, and undone when the second fails.
 """
 
@@ -123,7 +123,7 @@ class Mounter:
                 _bind_in_two_steps(source, at, target, attributes, recursive=recursive)
 
     def unmount(self, at: Path, *, force: bool = False) -> None:
-        """Detach what is mounted there; who still uses it keeps it. With `force`, what waits for a share fails.
+        """Detach what is mounted there; processes that use it keep it. With `force`, what waits for a share fails.
 
         What is mounted inside goes along, but only here: a bind shares that with where it was bound from, which may be
         the node's.

@@ -10,7 +10,7 @@ Links are followed while they stay inside. Absolute ones mean a path of the node
 below the volume's own path goes on from the volume's descriptor, any other is refused. No message says where a link
 leads, since it may be to where the pod's owner must not look.
 
-The answer is a descriptor (`open_in_volume`); whoever makes a name of it again has to be ready for a swap after that.
+The answer is a descriptor (`open_in_volume`); a caller that turns it into a path again must expect a swap after that.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def kept(name: str, *, environ: Mapping[str, str] = os.environ) -> list[int]:
 
 
 def watchdog_period(environ: Mapping[str, str] = os.environ) -> float | None:
-    """Seconds within which the service manager wants to hear from this process, None when it does not ask."""
+    """Seconds within which the service manager expects a message of this process, None without a watchdog."""
     try:
         if int(environ.get("WATCHDOG_PID", os.getpid())) != os.getpid():
             return None
@@ -92,10 +92,10 @@ def watchdog_period(environ: Mapping[str, str] = os.environ) -> float | None:
 
 
 async def watchdog(healthy: Callable[[], bool] = lambda: True, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Tell the service manager twice a period that the agent lives, as long as `healthy` says so.
+    """Send the service manager a sign of life twice a period, as long as `healthy` is true.
 
-    Runs on the agent's own loop: a loop that hangs is not reported alive. Returns at once when nobody asks; else runs
-    until cancelled.
+    Runs on the agent's own loop: a loop that hangs is not reported alive. Returns at once when no watchdog is set; else
+    runs until cancelled.
     """
     period = watchdog_period(environ)
     if period is None:

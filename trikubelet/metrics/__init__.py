@@ -6,7 +6,7 @@ somebody asks, it makes metric families of what the part holds at that moment (`
 and writes them down as the client likes them: as text in Go's way, or as OpenMetrics (`text_format`, which also writes
 the pages of `node.stats`).
 
-So no part knows Prometheus, nothing is counted twice, and an agent that nobody asks does not even load the library.
-What the parts of one agent are, `trikubelet.agent.metrics` knows. `health_checks` and `http_requests` are such parts
-themselves.
+So no part knows Prometheus, nothing is counted twice, and an agent that is never scraped does not even load the
+library. What the parts of one agent are, `trikubelet.agent.metrics` knows. `health_checks` and `http_requests` are such
+parts themselves.
 """

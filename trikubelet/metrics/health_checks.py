@@ -1,6 +1,6 @@
 """Counts what health checks found, for `/metrics/slis` (KEP-3466).
 
-The kubelet counts when somebody asks its `/healthz`. Here a scrape asks too: a node that nobody probes has its numbers
+The kubelet counts when somebody asks its `/healthz`. Here a scrape asks too: a node without probes has its numbers
 all the same.
 """
 
@@ -29,7 +29,7 @@ class HealthChecks:
         self.counts: Counts = Counter()
         """By name and result."""
 
-    def look(self) -> Mapping[str, str | None]:
+    def check(self) -> Mapping[str, str | None]:
         """Ask all checks, count, and give what they say. For `/healthz`, too."""
         found = self._checks()
         for name, problem in found.items():

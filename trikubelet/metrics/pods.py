@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.api.pod_kinds import is_static_pod
-from trikubelet.pods.cleanup import is_inactive
+from trikubelet.pods.manager import is_inactive
 from trikubelet.pods.registry import WorkerLifecycle
 from trikubelet.telemetry.families import counter, gauge, histogram
 

@@ -1,4 +1,4 @@
-"""Families about those who ask this node: requests, and what health checks told."""
+"""Families about requests to this node, and about its health checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def collect_pod_resources(metrics: PodResourcesMetrics) -> Iterator[AnyFamily]:
 
 def collect_health(checks: HealthChecks) -> Iterator[AnyFamily]:
     """Looks, too."""
-    checks.look()
+    checks.check()
     results = {(name, HEALTHZ): int(healthy) for name, healthy in checks.results.items()}
     yield gauge("kubernetes_healthcheck", "Whether a health check passes.", results, ("name", "type"))
     counts = {(name, HEALTHZ, result): number for (name, result), number in checks.counts.items()}

@@ -5,6 +5,6 @@ and `conditions.py` say what follows, `status.py` makes a status of it, purely, 
 node (`registration.py`), writes the status and renews the lease (`lease.py`).
 
 stats/ eviction/ oom/    what is used, and what happens when it is too much
-devices/ podresources/   what plugins give to pods, and telling monitors who has what
+devices/ podresources/   what plugins give to pods, and the API that lists it for monitors
 shutdown/                when the machine goes down
 """

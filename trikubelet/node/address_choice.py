@@ -67,7 +67,7 @@ class AddressSettings:
 
 
 class NodeAddressError(Exception):
-    """The node's addresses cannot be told; those that it has stay as they are."""
+    """The node's addresses are unknown; those that it has stay as they are."""
 
 
 def node_addresses(

@@ -64,7 +64,7 @@ class CSINodeManager:
     """Makes the object, once, and changes it."""
 
     def __init__(self, client: ApiClient, node_name: str, *, changed: Broadcast[None] | None = None) -> None:
-        """`changed` is told when `problem` is another one."""
+        """`changed` is sent when `problem` is another one."""
         self._client = client
         self._name = node_name
         self._changed = Broadcast[None]() if changed is None else changed

@@ -1,4 +1,4 @@
-"""What the node object is made of: what is seen of the node, and what it is told about itself."""
+"""What the node object is made of: what is seen of the node, and what is configured."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -72,7 +71,7 @@ class FactSources:
     """May raise OSError; then what it said last counts on."""
     lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up
     changed: Broadcast[None] = attrs.field(factory=Broadcast)
-    """The owners of facts may tell of changes here."""
+    """Sent by the owners of facts when they change."""
 
 
 class NodeObserver:
@@ -96,7 +95,6 @@ class NodeObserver:
         self._images: tuple[ContainerImage, ...] = ()
         self.changed = sources.changed
         """Some fact is another one, perhaps one that is known elsewhere too."""
-        state.on_change(partial(self.changed.send, None))
 
     @property
     def boot_id(self) -> str:
@@ -127,7 +125,7 @@ class NodeObserver:
         )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled. Started once all was looked at, or soon: nobody has to wait for what is slow."""
+        """Observe until cancelled. Started after the first round, or soon: slow facts delay no one."""
         with trio.move_on_after(FIRST_LOOK):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._inspect_images)

@@ -23,17 +23,17 @@ RETRY: Final = 10.0
 
 
 class PodCIDRUpdater:
-    """Remembers what the runtime was told."""
+    """Sends the networks to the runtime, each change once."""
 
-    def __init__(self, tell: Callable[[str], Awaitable[None]]) -> None:
-        """`tell` takes networks that are joined by commas, has a deadline, and raises CRIError."""
-        self._tell = tell
+    def __init__(self, apply: Callable[[str], Awaitable[None]]) -> None:
+        """`apply` takes networks that are joined by commas, has a deadline, and raises CRIError."""
+        self._apply = apply
         self._wanted = ""
-        self._told = ""
+        self._applied = ""
         self._changed: Broadcast[None] = Broadcast()
         self._changes = self._changed.subscribe()
 
-    def note(self, cidrs: tuple[str, ...]) -> None:
+    def update(self, cidrs: tuple[str, ...]) -> None:
         """What the node object says. A node that has none yet changes nothing."""
         if cidrs and ",".join(cidrs) != self._wanted:
             self._wanted = ",".join(cidrs)
@@ -43,14 +43,14 @@ class PodCIDRUpdater:
         """Until cancelled."""
         while True:
             await self._changes.receive()
-            while self._wanted != self._told:
+            while self._wanted != self._applied:
                 wanted = self._wanted
                 try:
-                    await self._tell(wanted)
+                    await self._apply(wanted)
                 except CRIError as error:
                     log.warning("Error updating pod CIDR", cidrs=wanted, error=str(error))
                     with trio.move_on_after(RETRY):
                         await self._changes.receive()
                 else:
-                    self._told = wanted
+                    self._applied = wanted
                     log.info("the runtime knows the pods' networks", cidrs=wanted)

@@ -49,24 +49,24 @@ class StatusEvents:
     def __init__(self, node_name: str, recorder: EventRecorder) -> None:
         self._name = node_name
         self._recorder = recorder
-        self._told: dict[str, str] = {}
+        self._recorded: dict[str, str] = {}
         self._problem: str | None = None
         self._unschedulable = False
 
-    def tell(self, following: NextNode) -> None:
-        """Record the events of a change that is about to be reported, and log what could not be told."""
+    def record(self, following: NextNode) -> None:
+        """Record the events of a change that is about to be reported, and log what is unknown."""
         for event in following.events:
             subject = REBOOTED if event.reason == REBOOTED else _subject(event.reason)
-            if self._told.get(subject) == event.reason:
+            if self._recorded.get(subject) == event.reason:
                 continue
-            self._told[subject] = event.reason
+            self._recorded[subject] = event.reason
             self._recorder.node_event(event.type, event.reason, event.message)
         if following.problem != self._problem:
             self._problem = following.problem
             if following.problem is not None:
                 log.error("Failed to set some node status fields", node=self._name, error=following.problem)
 
-    def note_schedulable(self, node: Node) -> None:
+    def record_schedulable(self, node: Node) -> None:
         """Record that the node was taken out of scheduling, or back."""
         if node.spec.unschedulable == self._unschedulable:
             return

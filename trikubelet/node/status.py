@@ -61,7 +61,7 @@ class NextNode:
     node: Node
     events: tuple[NodeOccurrence, ...] = ()
     problem: str | None = None
-    """Why some of it could not be told; that part is as it was."""
+    """Why some of it is unknown; that part is as it was."""
 
 
 @attrs.frozen
@@ -129,8 +129,8 @@ def status_event_message(node_name: str, reason: str) -> str:
 def has_changed(original: Node, node: Node, accepted: Accepted | None = None) -> bool:
     """Whether `node` says something that the API server does not know. Times of heartbeats say nothing.
 
-    A field that is as it was when the API server last answered, and that was told the same then, has not changed: the
-    server dropped it once and would again.
+    A field that is as it was when the API server last answered, and that was reported the same then, has not changed:
+    the server dropped it once and would again.
     """
     if original.metadata != node.metadata:
         return True

@@ -62,7 +62,7 @@ START_TIMEOUT: Final = 1.0
 """Seconds that the first report waits for the CSINode: an agent that starts anew on a node that is ready would take it
 out of service for a moment, as the kubelet does."""
 REPORT_WITHIN: Final = 10.0
-"""Seconds that who needs the API server to know waits for it: what is to happen then is not put off for ever."""
+"""Seconds that a caller waits until the API server has the status: what follows is not put off for ever."""
 BETWEEN_CHANGES: Final = 1.0
 """Seconds between reports of changes, so that something that flickers does not fill the API server."""
 LOOK_WHILE_NOT_READY: Final = 0.1
@@ -73,13 +73,13 @@ being ready goes away without anybody saying so."""
 
 @attrs.frozen(kw_only=True)
 class ReportedMachine:
-    """What the node's status tells of, and who takes the pods' networks that the node's object has."""
+    """What the node's status is made of, and what receives the pod networks of the node's object."""
 
     facts: Callable[[], NodeFacts]
     """As they are now, `storage_problem` aside, to which the manager adds the CSINode's."""
     facts_changed: Broadcast[None] | None = None
     """Tells when it is time to look at them."""
-    tell_pod_cidr: Callable[[str], Awaitable[None]] | None = None
+    update_pod_cidr: Callable[[str], Awaitable[None]] | None = None
     """Tells the runtime the pods' networks; raises CRIError."""
     reset_extended: Callable[[], bool] = lambda: False
     """Whether what a node object that is there already says of devices is not about this machine."""
@@ -117,7 +117,7 @@ class NodeStatusManager:
         self._recorder = recorder
         self._events = StatusEvents(settings.name, recorder)
         self._reports = ReportClock(settings.report_period, rng)
-        self._pod_cidrs = None if machine.tell_pod_cidr is None else PodCIDRUpdater(machine.tell_pod_cidr)
+        self._pod_cidrs = None if machine.update_pod_cidr is None else PodCIDRUpdater(machine.update_pod_cidr)
         self.csi_node = CSINodeManager(client, settings.name, changed=self._changed)
         self.drivers = DriverEntries(self, self.csi_node, health=client.health)
         self._lease = LeaseController(
@@ -137,8 +137,8 @@ class NodeStatusManager:
         self._registered = trio.Event()
         self._asked = 0
         self._done = 0
-        self._told_change_at = -BETWEEN_CHANGES
-        self._look_until = 0.0
+        self._change_reported_at = -BETWEEN_CHANGES
+        self._retry_facts_until = 0.0
         self._progress: Broadcast[None] = Broadcast()
         self._metadata_lock = trio.Lock()
 
@@ -182,7 +182,7 @@ class NodeStatusManager:
         self._changed.send(None)
 
     def report_soon(self) -> None:
-        """The same, and the API server is to be told without the pause between changes: somebody waits for it."""
+        """The same, and it is reported without the pause between changes: a caller waits for it."""
         self._asked += 1
         self._asked_for.send(None)
         self.changed_soon()
@@ -204,7 +204,7 @@ class NodeStatusManager:
     async def change_metadata(self, change: Callable[[ObjectMeta], ObjectMeta]) -> Node:
         """Change the node's labels and annotations: `change` makes new metadata of what the API server has now.
 
-        One change at a time, so that of two who change one annotation neither is lost; what others write meanwhile
+        One change at a time, so that of two changes of one annotation neither is lost; what others write meanwhile
         stays, where it is not the same key. Raises ApiError, and what `change` raises. When cancelled, it may have been
         made.
         """
@@ -217,7 +217,7 @@ class NodeStatusManager:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; started at once, whether or not the API server answers."""
-        self._look_until = trio.current_time() + LOOK_AT_MOST
+        self._retry_facts_until = trio.current_time() + LOOK_AT_MOST
         self._recorder.node_event(EventType.NORMAL, "Starting", "Starting kubelet.")
         self._store.subscribe(self._node_changed)
         reachability = self._heartbeat.health.changes.subscribe()
@@ -269,12 +269,12 @@ class NodeStatusManager:
             await self._until_changed(facts.problems)
             changed = True
         if changed and self._asked == self._done:
-            with trio.move_on_at(max(self._told_change_at + BETWEEN_CHANGES, trio.current_time() + SETTLE)):
+            with trio.move_on_at(max(self._change_reported_at + BETWEEN_CHANGES, trio.current_time() + SETTLE)):
                 await self._ask.receive()
 
     async def _until_changed(self, problems: tuple[str, ...]) -> None:
-        """Return when a change is told, or `problems` are others: some of them go away without being told."""
-        while problems and trio.current_time() < self._look_until:
+        """Return when a change is signalled, or `problems` are others: some of them go away without a signal."""
+        while problems and trio.current_time() < self._retry_facts_until:
             if self._facts().problems != problems:
                 return
             with trio.move_on_after(LOOK_WHILE_NOT_READY):
@@ -300,9 +300,7 @@ class NodeStatusManager:
 
     async def _wait_for_node(self) -> None:
         while self._store.get(self._settings.name) is None:
-            changed = self._store.changed()
-            if self._store.get(self._settings.name) is None:
-                await changed.wait()
+            await self._store.changes.wait()
 
     async def _register(self) -> None:
         pauses = GrowingPauses(
@@ -312,7 +310,7 @@ class NodeStatusManager:
             pauses.attempt()
             self.startup.attempt(self._clock.now())
             following = initial_node(self._settings, self._facts(), self._clock.now())
-            self._events.tell(following)
+            self._events.record(following)
             try:
                 self._learn(await self._create_or_correct(following.node))
             except ApiError as error:
@@ -364,7 +362,7 @@ class NodeStatusManager:
     async def _report_on(self, original: Node) -> None:
         facts = self._facts()
         following = next_node(original, facts, self._settings, self._clock.now())
-        self._events.tell(following)
+        self._events.record(following)
         changed = has_changed(original, following.node, self._accepted)
         if not changed and not self._reports.due():
             self.reported.send(original.status.volumes_in_use)
@@ -372,7 +370,7 @@ class NodeStatusManager:
         node = await self._patch(self._heartbeat, original, following.node)
         self._reports.reported(changed=changed)
         if changed:
-            self._told_change_at = trio.current_time()
+            self._change_reported_at = trio.current_time()
         self._accepted = Accepted(following.node.status, node.status)
         if is_ready(node.status.conditions) and not is_ready(original.status.conditions):
             log.info("the node is ready", node=self._settings.name)
@@ -413,9 +411,9 @@ class NodeStatusManager:
             self.changed_soon()  # Somebody else wrote it: what we know better is put right.
 
     def _record(self, node: Node) -> None:
-        self._events.note_schedulable(node)
+        self._events.record_schedulable(node)
         if self._pod_cidrs is not None:
-            self._pod_cidrs.note(node.spec.pod_cidrs)
+            self._pod_cidrs.update(node.spec.pod_cidrs)
 
     def _reachability_changed(self, reachable: bool) -> None:
         if reachable:

@@ -1,7 +1,7 @@
 """The node's HTTP API, and the agent's own on its unix socket.
 
 listeners.py serving_tls.py                           addresses, TLS
-auth/                                                 who asks, and may they
+auth/                                                 authentication, authorization
 log_stamps.py log_records.py log_blocks.py            containers' logs: the format
 log_file.py rotated_logs.py folder_watch.py           their files, and being told of changes
 log_location.py log_query.py container_logs.py        choice, and copying

@@ -11,7 +11,7 @@ end before the new one, a truncated file is read from its beginning, several rot
 up with, and an unfinished last line is shown when no more can come. A container that starts again is another container:
 like the kubelet's, a follow ends with the one that it began with.
 
-The kubelet reads the present file only. Who asks for it gets the older ones first (`LogOptions.previous_files`). The
+The kubelet reads the present file only. On request the older ones come first (`LogOptions.previous_files`). The
 present file is opened before they are looked for, so that a rotation in between makes no gap.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = get_logger("logs")
 
 POLL: Final = 1.0
-"""Seconds between two looks when nothing tells of a change."""
+"""Seconds between two checks without events."""
 ROTATION_LINGER: Final = 0.05
 """Seconds for which a rotated file is still read: a runtime may finish writing to it after it made the new one."""
 

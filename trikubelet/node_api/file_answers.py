@@ -62,7 +62,7 @@ async def file_response(file: NodeFile, request: Request, name: str) -> AnyRespo
     except BaseException:
         file.close()
         raise
-    if request.method == "HEAD":  # nobody will ask for the body
+    if request.method == "HEAD":  # the body is not sent
         file.close()
     return StreamResponse(_Sending(file, start, end).produce, status, content_type, tuple(headers))
 

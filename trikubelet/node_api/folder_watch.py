@@ -36,7 +36,7 @@ class _Watched:
     """The kernel's, of the watch."""
     readers: list[Broadcast[None]] = attrs.field(factory=list)
     ended: bool = False
-    """The folder has gone: nothing more will be heard of it."""
+    """The folder has gone: it has no more events."""
 
     def notify(self) -> None:
         for reader in self.readers:

@@ -1,4 +1,4 @@
-"""The node's ports: who listens where, and what is served to whom comes.
+"""The node's ports: what listens where, and what is served there.
 
     node         `address`, `port`: TLS, for the API server, metrics collectors and other authorized clients
     read-only    `address`, `readOnlyPort`: the little that anybody may know, in the clear; off by default
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.backoff import Backoff
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import Handler, Peer
 from trikubelet.http.server import HttpServer, HttpStatistics
@@ -39,15 +40,14 @@ log = get_logger("http")
 
 NODE_LIMITS: Final = Limits(header_size=64 * 2**10, body_size=64 * 2**10)
 """Go's server takes a head of 1 MiB. Here its lines are taken apart in Python, by the loop that everything else waits
-for, before anybody has shown who he is: 300 ms for 1 MiB of short lines, 16 ms for 64 KiB. The longest heads are those
+for, before authentication: 300 ms for 1 MiB of short lines, 16 ms for 64 KiB. The longest heads are those
 of exec, whose command is in the URL. No route has a use for a body."""
 HEALTH_LIMITS: Final = attrs.evolve(NODE_LIMITS, connections=100, header_size=16 * 2**10, body_size=2**10)
 
 RETRY: Final = 5.0
 """Seconds between two tries for a port that is not worth ending for (kubelet: `wait.UntilWithContext`)."""
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
-"""Seconds for which nobody is let in after that failed, for the lack of descriptors mostly."""
+PAUSES: Final = Backoff(first=0.05, longest=1.0)
+"""Without accepting after that failed, for the lack of descriptors mostly."""
 
 _KEEPALIVE_IDLE: Final = 15
 _KEEPALIVE_PROBES: Final = 9
@@ -56,7 +56,8 @@ _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPRO
 
 
 Secure = Callable[[trio.abc.Stream, str], Awaitable[tuple[trio.abc.Stream, Peer] | None]]
-"""`ServingTls.begin`: a connection and its address become TLS. (By its type only: OpenSSL is for who uses it.)"""
+"""`ServingTls.begin`: a connection and its address become TLS. (By its type only: OpenSSL is not loaded without
+need.)"""
 
 
 class PortError(Exception):
@@ -157,7 +158,7 @@ class NodeListeners:
             task_status.started()
 
     async def shutdown(self, grace: float) -> None:
-        """Let nobody in any more, give answers in progress `grace` seconds. `run` returns then."""
+        """Accept no more connections, give answers in progress `grace` seconds. `run` returns then."""
         async with trio.open_nursery() as nursery:
             for served in self._ports.values():
                 nursery.start_soon(served.server.shutdown, grace)
@@ -202,7 +203,7 @@ class _ServedPort:
             except OSError as error:
                 if not self._pause:
                     log.error("nobody is let in for now", port=self._port.name, error=error.strerror)
-                self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE)
+                self._pause = PAUSES.after(self._pause) if self._pause else PAUSES.first
                 await trio.sleep(self._pause)
             else:
                 self._pause = 0.0
@@ -224,7 +225,7 @@ class _ServedPort:
 async def open_port(port: Port) -> trio.socket.SocketType:
     """A socket that listens. Raises PortError."""
     try:
-        numeric = socket.AI_NUMERICHOST  # so that nobody waits for a name server
+        numeric = socket.AI_NUMERICHOST  # so that no name server is asked
         found = await trio.socket.getaddrinfo(port.address, port.number, type=socket.SOCK_STREAM, flags=numeric)
         family, *_, address = found[0]
         if not ipaddress.ip_address(str(address[0])).is_unspecified:

@@ -13,7 +13,7 @@
     GET  /statistics                       the tasks of the agent, and what its parts count
 
 Beside these it has every route of the node's API (node_api.py), with the same handlers. A client that may open the
-socket has to prove nothing, is told why a check fails, and finds nothing switched off. Errors are one line
+socket needs no authentication, gets the reason why a check fails, and finds nothing switched off. Errors are one line
 of text.
 """
 
@@ -88,7 +88,7 @@ class AgentView(SharedView, Protocol):
 def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> Router:
     """The routes. `clock` turns `sinceSeconds` into a time; `node` is the node's API with nothing switched off."""
     api = _LocalApi(view)
-    health = HealthHandlers(view.health, checks=None, tell_reasons=True)
+    health = HealthHandlers(view.health, checks=None, show_reasons=True)
     own = [
         Route(ANY_METHOD, "/healthz", health.root),
         Route(ANY_METHOD, "/healthz/{check}", health.check),

@@ -6,9 +6,9 @@ leaving their newlines out, in the order of the file, as the kubelet does (cri-c
 stdout and one of stderr may share a line.
 
 A block is handled as a whole (log_blocks.py) where that gives the same as going through its records one by one, which
-is the case for all but few. A record that is longer than a block (runtimes may be told not to split lines) is passed on
-as it comes, so memory stays bounded whatever a container writes. Lines that are no records are left out and counted:
-the kubelet skips them too, but gives up when the first line is one.
+is the case for all but few. A record that is longer than a block (runtimes may be configured not to split lines) is
+passed on as it comes, so memory stays bounded whatever a container writes. Lines that are no records are left out and
+counted: the kubelet skips them too, but gives up when the first line is one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The table of the node's HTTP API: all of the kubelet's routes, and one of our own (`/debug/tasks`).
 
-Every route is one line that says who may use it (any one of some subresources of the node), whether it is served on
-the read-only port too, which switch of the configuration it hangs on, and who answers. What is switched off has its
+Every route is one line that says which right it needs (any one of some subresources of the node), whether it is served
+on the read-only port too, which switch of the configuration it hangs on, and its handler. What is switched off has its
 line as well, with an answer that says so. `node_api` makes the routes of the authenticated port, `read_only_api` those
 of the port without: there, as in the kubelet, whatever is not read-only is "disabled".
 
 Two things are not as in the kubelet. HEAD is answered where GET is. And a request for what is not in the table has to
-prove who it comes from like all others: `auth.guard` stands before the router. What it asks for it takes from the
+be authenticated like all others: `auth.guard` stands before the router. What it asks for it takes from the
 path; the tests hold that against what the lines here say.
 """
 
@@ -59,7 +59,7 @@ _DISABLED_WITH_DEBUGGING: Final = (
     ("/debug/tasks", "proxy"),
     ("/logs/{path:*}", "log"),
 )
-"""Who asks for these is told; the rest of what the switch takes away is simply not there."""
+"""These answer that they are switched off; the other routes of the switch are not there then."""
 
 
 @attrs.frozen(kw_only=True)
@@ -116,7 +116,7 @@ def node_api(view: NodeApiView, parts: Parts, switches: Switches, clock: WallClo
 
 
 def read_only_api(view: NodeApiView, parts: Parts, clock: WallClock) -> Router:
-    """The routes of the read-only port, where nobody proves anything."""
+    """The routes of the read-only port, without authentication."""
     return node_api(view, parts, Switches(debugging=False), clock)
 
 

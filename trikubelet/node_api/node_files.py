@@ -1,4 +1,4 @@
-"""Opening files of the node's log folder for strangers, who may not get at anything else with it.
+"""Opening files of the node's log folder for remote clients, which must not get at anything else with it.
 
 Pods with a hostPath in /var/log can put links there, and fifos. So a path is walked component by component, each
 opened through the descriptor of its folder, never by name again (`linux.safe_path`). Links are followed while they
@@ -55,7 +55,7 @@ class NodeFile:
         self.size = status.st_size
         """When it was opened."""
         self.modified = min(max(int(status.st_mtime), 0), _LAST_YEAR)
-        """Seconds since 1970. Who may write the file may give it any time."""
+        """Seconds since 1970. The file's owner may set it to any time."""
 
     def close(self) -> None:
         """Idempotent."""

@@ -45,7 +45,7 @@ class CompressedLog:
             packed = self._inflate.unconsumed_tail or self._inflate.unused_data or await self._file.read(_PACKED_BLOCK)
             if not packed:
                 raise OSError(errno.EIO, "ends in the middle of its compressed data", str(self._path))
-            # Not abandoned when cancelled: nobody else may use the object until the thread is done with it.
+            # Not abandoned when cancelled: no other thread may use the object until the thread is done with it.
             data = await trio.to_thread.run_sync(self._next, packed, most, limiter=reads_at_once())
             if self._inflate.eof and not self._inflate.unused_data and not await self._more():
                 self._ended = True

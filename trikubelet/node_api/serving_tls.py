@@ -204,7 +204,7 @@ class ServingTls:
         return None
 
     def context(self) -> SSL.Context | None:
-        """None while there is no certificate. One that OpenSSL does not take is told of, and the last one stays."""
+        """None while there is no certificate. One that OpenSSL does not take is logged, and the last one stays."""
         current, bundle = self._certificate.current, self._client_authorities()
         if current is None:
             if not self._without:

@@ -108,8 +108,8 @@ def _frames(task: trio.lowlevel.Task) -> Iterator[tuple[FrameType, int]]:
 def _innermost(frames: list[tuple[FrameType, int]]) -> str:
     """The function that waits, without the last steps into Trio's machinery, which are the same for all."""
     names = [_name(frame) for frame, _ in frames]
-    telling = [name for name in names if not name.startswith(("trio._core._traps.", "trio._core._generated_"))]
-    return (telling or names)[-1]
+    informative = [name for name in names if not name.startswith(("trio._core._traps.", "trio._core._generated_"))]
+    return (informative or names)[-1]
 
 
 def _name(frame: FrameType) -> str:

@@ -1,7 +1,7 @@
 """The pod status cache: what was last observed of each pod, and a way to wait for something newer.
 
-Only `Pleg` writes. A reader who needs an observation newer than a moment never waits for a period to pass: the cache
-asks for an inspection of that pod at once (`request_inspection`), and everybody who waits for the same pod shares it.
+Only `Pleg` writes. A reader that needs an observation newer than a given time never waits for a period to pass: the
+cache asks for an inspection of that pod at once (`request_inspection`), which all readers of the same pod share.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class PodStatusCache:
         self._disown(uid)
         self._entries.pop(uid, None)
 
-    def note_complete_list(self, began_at: float) -> None:
+    def record_complete_list(self, began_at: float) -> None:
         """A list of all pods, begun at that time, is complete and its changes are being inspected."""
         self._listed_at = began_at
 

@@ -46,7 +46,7 @@ class CriEventSource:
         ends: ExitTracker,
         on_end: Callable[[ContainerStatus, str], object],
     ) -> None:
-        """`on_end` is told of each end the container's status and its sandbox's id."""
+        """`on_end` is called at each end with the container's status and its sandbox's id."""
         self._on_end = on_end
         self._client = client
         self._ends = ends
@@ -55,7 +55,7 @@ class CriEventSource:
         self.streams = self.failures = 0
         """Streams that brought something, and calls that failed or broke off."""
         self.latencies = Histogram()
-        """Seconds from when things happened to when this heard of them."""
+        """Seconds from when things happened to when their events came."""
 
     def problem(self) -> str | None:
         """Why events may be missed; None while a stream is open and has brought something."""

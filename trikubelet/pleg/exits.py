@@ -40,12 +40,12 @@ _LONGEST_LAG: Final = 1.0
 """Seconds; a runtime that hung once is not slow for ever after."""
 
 
-async def look_until(
+async def poll_until(
     seen: Callable[[], Awaitable[bool]], pause: float = LOOKS.first, *, steady_until: float = -math.inf
 ) -> int:
-    """Look again and again until it is seen, ever more rarely once it is `steady_until`; how often it was not.
+    """Poll until it is seen, ever more rarely from `steady_until` on; how often it was not.
 
-    `pause` in seconds; `steady_until` in Trio time. Raises what looking raises. May be cancelled freely.
+    `pause` in seconds; `steady_until` in Trio time. Raises what `seen` raises. May be cancelled freely.
     """
     in_vain = 0
     while not await seen():
@@ -95,7 +95,7 @@ class ExitTracker:
         await trio.sleep_until(max(reported_at + _EARLY * self._lag, trio.current_time()))
         pause = max(LOOKS.first, self._lag / _LOOKS_PER_LAG)
         overdue = reported_at + 2 * self._lag
-        looks = await look_until(lambda: self._has_ended(container_id), pause, steady_until=overdue)
+        looks = await poll_until(lambda: self._has_ended(container_id), pause, steady_until=overdue)
         took = min(trio.current_time() - reported_at, _LONGEST_LAG)
         # That the first question was late enough tells only that the lag is no longer than this.
         if looks or took < self._lag:

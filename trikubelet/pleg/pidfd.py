@@ -212,7 +212,7 @@ class PidfdWatchers:
         except ProcessLookupError:
             # It has just ended, and the runtime is about to say so; or it runs on another host.
             with trio.move_on_after(EXIT_TIMEOUT):
-                while await self._running_pid(process) == pid:  # noqa: ASYNC110 - the runtime tells nobody
+                while await self._running_pid(process) == pid:  # noqa: ASYNC110 - the runtime sends no event
                     await trio.sleep(EXIT_POLL_PERIOD)
                 return None
             raise UnwatchableError(f"there is no process {pid} on this host") from None

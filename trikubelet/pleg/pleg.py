@@ -1,13 +1,13 @@
 """Inspections: at most one of a pod in flight, a bounded number in all, each published and compared.
 
-`inspect_soon` is the one door for everybody who believes that something changed: event sources, relists, the pod
+`inspect_soon` is the one entry for every source of a change: event sources, relists, the pod
 workers after they acted, and readers of the cache. Requests for a pod that is being inspected make one more
 inspection afterwards, since the one in flight may have read too early; unless it is known when the thing happened, and
 that was before.
 
-While a worker acts on a pod (`acting`), each of its steps makes the sources speak. Nobody could use what an inspection
-then sees: the worker is busy, and asks for a fresh one when it is done. So what the sources say of that pod meanwhile
-becomes one inspection at the end. A reader of the cache who needs news does not wait for that.
+While a worker acts on a pod (`acting`), each of its steps makes the sources speak. No reader could use what an
+inspection then sees: the worker is busy, and asks for a fresh one when it is done. So what the sources say of that pod
+meanwhile becomes one inspection at the end. A reader of the cache that needs news does not wait for that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import trio
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState
 from trikubelet.pleg.cache import PodStatusCache
-from trikubelet.pleg.exits import look_until
+from trikubelet.pleg.exits import poll_until
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
@@ -87,7 +87,7 @@ class Pleg:
         self._relied_on: set[str] = set()
         """Pods of which something was said that the inspection in flight will have seen, if it succeeds."""
         self._ends_in_flight: dict[str, set[str]] = {}
-        """Containers by pod whose end was heard of while the pod was inspected."""
+        """Containers by pod whose end was reported while the pod was inspected."""
         self._failed: set[str] = set()
         self._acting: dict[str, trio.Event] = {}
         """Pods that a worker acts on, with what is set when it is done."""
@@ -119,9 +119,9 @@ class Pleg:
         self._inspect_when_idle(uid)
 
     def container_ended(self, uid: str, container_id: str) -> None:
-        """A source heard of this end: look, unless an inspection has seen it or the one in flight will.
+        """A source reports this end: inspect, unless an inspection has seen it or the one in flight will.
 
-        No moment is told, since no death may be missed because two clocks differ. Never blocks, coalesces.
+        No time is given, since no death may be missed because two clocks differ. Never blocks, coalesces.
         """
         if uid in self._in_flight:
             self._ends_in_flight.setdefault(uid, set()).add(container_id)
@@ -160,7 +160,7 @@ class Pleg:
             status = await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
             return states_of_status(status).get(container_id) is not ContainerState.RUNNING
 
-        await look_until(runs_no_more)
+        await poll_until(runs_no_more)
 
     @contextmanager
     def acting(self, uid: str) -> Iterator[Action]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.backoff import Backoff
+from trikubelet.broadcast import Broadcast
 from trikubelet.pleg.lifecycle import ContainerStates, states_of_pod, states_of_status
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
@@ -31,6 +33,7 @@ log = get_logger("pleg")
 PERIOD_ALONE: Final = 1.0
 LONGEST_PERIOD: Final = 60.0
 """Seconds between lists, without and with a healthy event source."""
+_PERIODS: Final = Backoff(first=PERIOD_ALONE, longest=LONGEST_PERIOD)
 RELIST_TIMEOUT: Final = 120.0
 UNHEALTHY_AFTER: Final = 180.0
 """Seconds, as the kubelet's `relistThreshold`."""
@@ -44,18 +47,18 @@ class Relist:
         pleg: Pleg,
         runtime: RuntimeView,
         events_healthy: Callable[[], bool],
-        on_recovery: Callable[[], object] = lambda: None,
+        recovered: Broadcast[None] | None = None,
         *,
         periodic: bool = True,
     ) -> None:
-        """`on_recovery` is called when a list succeeds after one that failed.
+        """`recovered` is told when a list succeeds after one that failed.
 
         Not `periodic`: only at the start, after gaps in events, and again after a list that failed.
         """
         self._pleg = pleg
         self._runtime = runtime
         self._events_healthy = events_healthy
-        self._on_recovery = on_recovery
+        self._recovered = Broadcast() if recovered is None else recovered
         self._periodic = periodic
         self._failed = False
         self._pods: list[RunningPod] = []
@@ -132,13 +135,13 @@ class Relist:
             log.warning("relist failed", error=str(error) or f"no answer within {RELIST_TIMEOUT:.0f}s")
         else:
             quiet = self._events_healthy() and not missed
-            self._period = min(2 * self._period, LONGEST_PERIOD) if quiet else PERIOD_ALONE
+            self._period = _PERIODS.after(self._period) if quiet else PERIOD_ALONE
             if self._failed:
                 self._failed = False
-                self._on_recovery()
+                self._recovered.send(None)
 
     async def _relist(self) -> set[str]:
-        """The pods that had changed, by UID, and that nobody was about to look at."""
+        """The pods that had changed, by UID, and that no inspection was pending for."""
         began = trio.current_time()
         pods = await self._runtime.get_pods(all=True)
         listed = {pod.uid: states_of_pod(pod) for pod in pods}
@@ -153,7 +156,7 @@ class Relist:
         for uid in sorted(changed):
             if self._pleg.cache.last_seen(uid) is None and uid in listed:
                 await self._inspected(uid)
-        self._pleg.cache.note_complete_list(began)
+        self._pleg.cache.record_complete_list(began)
         return missed
 
     def _observed(self, uid: str) -> ContainerStates | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
+    from trikubelet.broadcast import Broadcast
     from trikubelet.clock import WallClock
     from trikubelet.pleg.exits import ExitTracker
     from trikubelet.pleg.pleg import Pleg, RuntimeView
@@ -53,16 +54,16 @@ class PlegSources:
         *,
         enabled: EnabledSources,
         on_end: Callable[[ContainerStatus, str], object],
-        on_recovery: Callable[[], object],
+        recovered: Broadcast[None],
         make_pidfds: Callable[[RuntimeClient, ExitTracker], PidfdWatchers] = PidfdWatchers,
     ) -> None:
-        """`on_end` hears of ends from the runtime, with status and sandbox id; `on_recovery` that it lists again.
+        """`on_end` is called at ends, with status and sandbox id; `recovered` is sent on when the runtime lists again.
 
         It makes all sources, so it takes what each of them needs.
         """
         self.events = CriEventSource(client, clock, ends, on_end)
         self.pidfds = make_pidfds(client, ends)
-        self.relist = Relist(pleg, runtime, self.events_healthy, on_recovery, periodic=enabled.relists)
+        self.relist = Relist(pleg, runtime, self.events_healthy, recovered, periodic=enabled.relists)
         self._pleg = pleg
         self._enabled = enabled
 
@@ -77,7 +78,7 @@ class PlegSources:
             task_status.started()
 
     def events_healthy(self) -> bool:
-        """Whether there is a source that tells of every end at once."""
+        """Whether there is a source that reports every end at once."""
         return any(problem is None for name, problem in self.health().items() if name != "relists")
 
     def health(self) -> Mapping[str, str | None]:

@@ -1,4 +1,4 @@
-"""What kinds of plugins have in common: how one introduces itself, and what somebody who uses a kind must do."""
+"""What all kinds of plugins have in common: their introduction, and the interface of a kind's handler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plugin:
 
 
 class PluginRefusedError(Exception):
-    """A plugin cannot be used. The text is told to the plugin."""
+    """A plugin cannot be used. The text is sent to the plugin."""
 
 
 class PluginHandler(Protocol):

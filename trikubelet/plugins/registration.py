@@ -2,7 +2,7 @@
 
 The story of a plugin: its socket appears (`watcher.py`). It is asked what it is (GetInfo), the handler of its type is
 asked whether it will do (`validate`) and takes it into use (`register`), and the plugin is told so
-(NotifyRegistrationStatus). Whatever fails on that way is told to it too, where that is possible, and the whole is tried
+(NotifyRegistrationStatus). Every failure is reported to it too, where that is possible, and the whole is tried
 again, at first soon and then more and more seldom. When the socket goes the handler gives the plugin up (`deregister`).
 A socket that was made anew is one that went and one that came. Nothing is kept over a restart of the agent: the sockets
 are still there and register again.
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 
 INFO_SECONDS: Final = 11.0
 """For connecting and GetInfo. (The kubelet gives ten and one.)"""
-FIRST_LISTEN_PAUSE: Final = 0.02
-LONGEST_LISTEN_PAUSE: Final = 1.0
-"""Seconds between attempts to connect: a socket appears a moment before somebody listens on it."""
+DIALS: Final = Backoff(first=0.02, longest=1.0)
+"""Between attempts to connect: a socket appears a moment before somebody listens on it."""
 NOTIFY_SECONDS: Final = 5.0
 RETRIES: Final = Backoff(first=0.5, longest=122.0, jitter=0.1)
 
@@ -200,7 +199,7 @@ class PluginRegistrar:
 
     async def _introduced(self, stub: RegistrationStub, path: Path) -> Plugin:
         refusal: GRPCError | None = None
-        pause = FIRST_LISTEN_PAUSE
+        pause = DIALS.first
         with trio.move_on_after(INFO_SECONDS):
             while True:
                 try:
@@ -213,10 +212,10 @@ class PluginRegistrar:
                     endpoint = info.endpoint or str(path)
                     return Plugin(info.type, info.name, endpoint, tuple(info.supported_versions), path)
                 await trio.sleep(pause)
-                pause = min(2 * pause, LONGEST_LISTEN_PAUSE)
+                pause = DIALS.after(pause)
         raise RegistrationError(
             f"RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {path}, "
-            f"err: {_words(refusal, INFO_SECONDS)}"
+            f"err: {_error_text(refusal, INFO_SECONDS)}"
         )
 
     async def _hand_over(self, socket: _Socket, plugin: Plugin) -> None:
@@ -238,14 +237,14 @@ class PluginRegistrar:
             raise PluginRefusedError(f"RegisterPlugin error -- plugin registration failed with err: {error}") from error
 
     async def _confirm(self, stub: RegistrationStub, socket: _Socket, plugin: Plugin) -> None:
-        """A plugin that cannot be told that it is used may do what it does when it is not: it is given up."""
+        """A plugin that does not take the confirmation may act as if it were not used: it is given up."""
         try:
             await self._notify(stub, RegistrationStatus(plugin_registered=True))
         except (GRPCError, trio.TooSlowError) as error:
             await self._deregister(socket, plugin)
             raise RegistrationError(
                 f"RegisterPlugin error -- failed to send registration status at socket {socket.path}, "
-                f"err: {_words(error, NOTIFY_SECONDS)}"
+                f"err: {_error_text(error, NOTIFY_SECONDS)}"
             ) from error
         socket.registered = True
 
@@ -254,7 +253,10 @@ class PluginRegistrar:
             await self._notify(stub, RegistrationStatus(plugin_registered=False, error=problem))
         except (GRPCError, trio.TooSlowError) as error:
             log.warning(
-                "plugin not told of its refusal", socket=str(path), error=_words(error, NOTIFY_SECONDS), refusal=problem
+                "plugin not told of its refusal",
+                socket=str(path),
+                error=_error_text(error, NOTIFY_SECONDS),
+                refusal=problem,
             )
 
     async def _notify(self, stub: RegistrationStub, status: RegistrationStatus) -> None:
@@ -289,7 +291,7 @@ def _alike(one: Plugin, other: Plugin) -> bool:
     return (one.type, one.name) == (other.type, other.name)
 
 
-def _words(error: GRPCError | trio.TooSlowError | None, seconds: float) -> str:
+def _error_text(error: GRPCError | trio.TooSlowError | None, seconds: float) -> str:
     if isinstance(error, GRPCError):
         return f"{error.status.name}: {error.message or 'no reason given'}"
     return f"no answer within {seconds:g} s"

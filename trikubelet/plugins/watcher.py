@@ -3,7 +3,7 @@
 The folder and all below it are watched by inotify. An event only says that a look is worth while: the look compares
 what lies there with what was known, so no order of events, and none that was lost, can leave a wrong picture. What a
 look cannot see is a socket that was removed and made again in between, for its inode is often the same; that the events
-tell. Each appearance of a socket has a number of its own, so who follows them sees it as another one.
+tell. Each appearance of a socket has a number of its own, so a follower sees it as another one.
 
 Names that begin with a dot are passed over, and what is no socket. A folder that is removed is made again. Where the
 kernel gives no inotify, the folder is looked at now and then, and watching is tried again each time.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FOLDER_MODE: Final = 0o755
 LOOK_SECONDS: Final = 10.0
-"""Between looks when nothing tells of changes."""
+"""Between checks without events."""
 MAX_DEPTH: Final = 8
 """Folders in folders; deeper ones are passed over."""
 

@@ -1,30 +1,35 @@
-"""Asking whether a pod may run, and seeing to what the answer needs before it can be final.
+"""Asks whether a pod may run, and sees to what the answer needs before it can be final.
 
     ask            admission gives its verdict: admitted and rejected are told at once
     hold           all other verdicts: the pod stays here without a worker, and its requests count for others
     meanwhile      a task makes room, another fetches the node; or the runtime has to answer first
     again          the sync loop receives that this is done (`done`), and hands it in here: the pod is admitted, or
                    asked about anew
-    devices        a pod that is admitted and wants some is held until it has them (`allocating`)
+    devices        a pod that is admitted and wants some is held until it has them
 
 The sync loop alone calls in here, never waits, and carries out what is returned. So verdicts are reached in the loop,
 one after the other, each with all that was decided before.
+
+Device plugins are asked while the pod is held, so the sync loop waits for none of them. Pods that want devices of the
+same resource get them one after the other, in the order in which they were admitted: each gets all or nothing, and of
+two at a time each could take what the other lacks. A plugin that hangs holds up only the pods that want its devices.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from collections import defaultdict
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, assert_never
 
 import attrs
 import trio
 
 from trikubelet.admission.handlers import without_devices
-from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Rejected, Wait
+from trikubelet.admission.types import Admitted, AllocationError, NeedsFreshNode, Preempt, Rejected, Wait
+from trikubelet.api import Pod
 from trikubelet.broadcast import Inbox
 from trikubelet.kube_client.errors import ApiError
-from trikubelet.pods.allocating import Allocating, DevicesAnswered, NoPodDevices, PodDevices
-from trikubelet.pods.held import HeldPod
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.admission.types import Admission
-    from trikubelet.api import Pod
     from trikubelet.kube_client.node_view import NodeView
     from trikubelet.pods.preempting import Preempting
 
@@ -43,6 +47,29 @@ FETCH_TIMEOUT: Final = 10.0
 """Seconds for the API server to tell of the node; then the copy at hand has to do."""
 
 
+class PodDevices(Protocol):
+    """The devices of the node (`trikubelet.node.devices.manager`, which this package may not import)."""
+
+    def lacking(self, pod: Pod) -> frozenset[str]:
+        """Resources of which the pod has to be given something."""
+        ...
+
+    async def allocate(self, pod: Pod) -> None:
+        """Give the pod what it asks for, all or nothing. Raises AllocationError. May be cancelled."""
+        ...
+
+
+@attrs.define(eq=False)
+class HeldPod:
+    """A pod whose verdict is not final, in its newest version."""
+
+    pod: Pod
+    for_runtime: bool = False
+    """It waits for the runtime to answer."""
+    allocating: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Around its wait for devices."""
+
+
 @attrs.frozen
 class AdmitAgain:
     """An event for the sync loop: what a held pod waited for has been done, as far as it could be."""
@@ -50,6 +77,14 @@ class AdmitAgain:
     held: HeldPod
     room_made: bool
     """Other pods have ended for it; else the node was fetched."""
+
+
+@attrs.frozen
+class DevicesAnswered:
+    """An event for the sync loop: a held pod has its devices, or cannot get them."""
+
+    held: HeldPod
+    problem: str | None
 
 
 AdmittingEvent: TypeAlias = AdmitAgain | DevicesAnswered
@@ -68,22 +103,25 @@ class Admitting:
         node: NodeView,
         preempting: Preempting,
         *,
-        allocated: Callable[[Pod], Pod] = lambda pod: pod,
-        devices: PodDevices = NoPodDevices(),  # noqa: B008 - has no state
+        allocated: Callable[[Pod], Pod],
+        devices: PodDevices,
     ) -> None:
         self._allocated = allocated
         self._admission = admission
         self._node = node
         self._preempting = preempting
+        self._devices = devices
+        self._device_turns: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
+        """By resource."""
         self._send, self.done = trio.open_memory_channel[AdmittingEvent](0)
-        self._allocating = Allocating(devices, self._send)
         self._held: dict[str, HeldPod] = {}
         self._want_node: Inbox[HeldPod] = Inbox()
         self._want_room, self._rooms = trio.open_memory_channel[tuple[HeldPod, Preempt]](math.inf)
+        self._want_devices, self._to_allocate = trio.open_memory_channel[HeldPod](math.inf)
 
     @property
     def held(self) -> Collection[str]:
-        """UIDs of the pods that are held: nobody else may start them."""
+        """UIDs of the pods that are held: no other part of the agent may start them."""
         return self._held.keys()
 
     def ask(self, pod: Pod, others: Sequence[Pod]) -> Admitted | Rejected | None:
@@ -95,9 +133,10 @@ class Admitting:
         self._held[pod.metadata.uid].pod = pod
 
     def forget(self, uid: str) -> None:
-        """Nobody wants the pod any more; for one that is not held, nothing happens. Whoever ends for it still ends."""
+        """The pod is no longer desired: devices that it was given are taken back. Pods that were asked to make room for
+        it still end. For a pod that is not held, nothing happens."""
         if (held := self._held.pop(uid, None)) is not None:
-            self._allocating.forget(held)
+            held.allocating.cancel()
 
     def again(self, event: AdmittingEvent, others: Sequence[Pod]) -> Admitted | Rejected | None:
         """Go on with a held pod, unless it has gone meanwhile."""
@@ -120,7 +159,7 @@ class Admitting:
         """Do what verdicts need, until cancelled. Cancelling it leaves pods held, and pods that are ended end."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_node_fresh)
-            nursery.start_soon(self._allocating.run)
+            nursery.start_soon(self._allocate_in_order)
             task_status.started()
             async for held, verdict in self._rooms:
                 nursery.start_soon(self._make_room, held, verdict)
@@ -157,11 +196,11 @@ class Admitting:
         return None
 
     def _admit(self, held: HeldPod) -> Admitted | None:
-        """Nothing speaks against the pod; what it lacks yet are devices."""
-        if not self._allocating.lacks(held.pod):
+        """Admit the pod, or hold it until it has its devices."""
+        if not self._devices.lacking(held.pod):
             return Admitted()
         self._held[held.pod.metadata.uid] = held
-        self._allocating.begin(held)
+        self._want_devices.send_nowait(held)
         return None
 
     async def _make_room(self, held: HeldPod, verdict: Preempt) -> None:
@@ -169,7 +208,7 @@ class Admitting:
         await self._send.send(AdmitAgain(held, room_made=True))
 
     async def _keep_node_fresh(self) -> None:
-        """One question is for all pods that want it; those that come while it is asked are for the next."""
+        """Fetch the node for all pods that need it; pods that come during a request are for the next one."""
         while True:
             waiting = [await self._want_node.receive()]
             while self._want_node:
@@ -181,6 +220,26 @@ class Admitting:
                     log.warning("cannot look at the node anew", problem=str(error))
             for held in waiting:
                 await self._send.send(AdmitAgain(held, room_made=False))
+
+    async def _allocate_in_order(self) -> None:
+        async with trio.open_nursery() as nursery:
+            async for held in self._to_allocate:
+                if not held.allocating.cancel_called:
+                    await nursery.start(self._allocate, held)  # it waits for its turn when this returns
+
+    async def _allocate(self, held: HeldPod, *, task_status: TaskStatus[None]) -> None:
+        task_status.started()
+        problem = None
+        with held.allocating:
+            try:
+                async with AsyncExitStack() as turns:
+                    for resource in sorted(self._devices.lacking(held.pod)):
+                        await turns.enter_async_context(self._device_turns[resource])
+                    await self._devices.allocate(held.pod)
+            except AllocationError as error:
+                problem = str(error)
+        if not held.allocating.cancelled_caught:
+            await self._send.send(DevicesAnswered(held, problem))
 
 
 def _rejected(pod: Pod, verdict: Rejected) -> Rejected:

@@ -16,14 +16,14 @@ from typing import Final, TypeAlias
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.api.pod_kinds import TERMINAL_PHASES, is_mirror_pod, is_terminal
+from trikubelet.api.pod_kinds import is_mirror_pod, is_terminal
 from trikubelet.container.model import RunningPod
-from trikubelet.pods.manager import AllPods
-from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
+from trikubelet.pods.manager import AllPods, is_inactive
+from trikubelet.pods.registry import WorkerSummary
 from trikubelet.pods.types import KillPod, KillRuntimePod, SyncPodType, UpdatePod
 
 ORPHAN_GRACE_PERIOD: Final = 1
-"""Seconds for a running pod that nobody knows."""
+"""Seconds for an orphan: a running pod that is neither desired nor known to the pod workers."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +31,7 @@ class CleanupFacts:
     """What housekeeping sees."""
 
     sources_ready: bool
-    """Whether every source of pods has spoken. Before, nothing may be called unwanted."""
+    """Whether every source has sent its first pods. Before, no pod may be taken for undesired."""
     desired: AllPods
     workers: Mapping[str, WorkerSummary]
     """The answer of `sync_known_pods` for the desired pods."""
@@ -84,7 +84,7 @@ class FinishRejectedPod:
 
 @attrs.frozen
 class KillOrphan:
-    """Runs, and nobody knows it."""
+    """Runs, and is neither desired nor known to the pod workers."""
 
     running_pod: RunningPod
 
@@ -128,7 +128,7 @@ CleanupAction: TypeAlias = (
 
 @attrs.frozen
 class CleanupPlan:
-    """What to do, in this order: actions; then whoever keeps something per pod drops the rest."""
+    """The actions in their order. After them, what is kept for other pods (statuses, user ids) is dropped."""
 
     actions: tuple[CleanupAction, ...] = ()
     statuses_to_keep: frozenset[str] = frozenset()
@@ -162,17 +162,6 @@ def plan_cleanup(facts: CleanupFacts) -> CleanupPlan | None:
         actions=tuple(actions),
         statuses_to_keep=frozenset(pod.metadata.uid for pod in (*facts.desired.pods, *facts.desired.mirror_pods)),
     )
-
-
-def is_inactive(pod: Pod, worker: WorkerSummary | None, reported_phase: str | None) -> bool:
-    """Whether a desired pod shall not run any more (kubelet: `isPodInactive`).
-
-    That is so for one known to have ended, and for a terminal one, unless it is just being ended.
-    """
-    if worker is not None and worker.lifecycle is WorkerLifecycle.TERMINATED:
-        return True
-    terminal = is_terminal(pod) or reported_phase in TERMINAL_PHASES
-    return terminal and (worker is None or worker.lifecycle is not WorkerLifecycle.TERMINATING)
 
 
 def _restarts(facts: CleanupFacts) -> list[RestartPod]:

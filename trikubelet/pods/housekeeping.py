@@ -16,7 +16,6 @@ import attrs
 import trio
 
 from trikubelet.api.pod_kinds import is_static_pod
-from trikubelet.broadcast import Inbox
 from trikubelet.cgroups.orphans import OrphanCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.container.errors import GarbageCollectionError
@@ -33,7 +32,7 @@ from trikubelet.pods.cleanup import (
     ThrottlePodCgroup,
     plan_cleanup,
 )
-from trikubelet.runtime.gc.choice import ContainerGCPolicy
+from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -96,8 +95,8 @@ class Housekeeping:
         held: Callable[[], Collection[str]] = tuple,
         cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
     ) -> None:
-        """`delete_mirror` takes the full name of a mirror pod that shows nothing any more. `held` gives the UIDs of
-        pods that wait for admission."""
+        """`delete_mirror` takes the full name of a mirror pod whose static pod is gone. `held` gives the UIDs of pods
+        that housekeeping must leave alone, as those that wait for admission."""
         self._pods = pods
         self._workers = workers
         self._runtime = runtime
@@ -114,16 +113,17 @@ class Housekeeping:
         self._send_gone, self._gone = trio.open_memory_channel[str](math.inf)
         self._going: set[str] = set()
         """UIDs whose folders are to be removed."""
-        self._collection_wanted: Inbox[None] = Inbox()
+        self._collection_wanted = workers.finished.subscribe(key=lambda _: None)
+        """A pod's life is over, or a container of a pod that is gone has ended: collect soon."""
         self._compared: tuple[int, int] | None = None
-        """What the last comparison went by, if it found nothing to do."""
+        """The versions of pods and workers at the last comparison, if it found nothing to do."""
         self._inspected: object = None
         self._quiet: object = None
         """What the agent knew when a whole round last found nothing to do."""
         self.restarted: Counts = Counter()
         """Pods that began anew with a UID that had ended, by whether they are static ("true" or "")."""
         self.orphans = 0
-        """Pods that ran and that nobody knew."""
+        """How many running pods were neither desired nor known to the pod workers."""
         self._removing = trio.Lock()
         """A runtime refuses to remove what it is removing already."""
 
@@ -137,12 +137,8 @@ class Housekeeping:
             task_status.started()
 
     def container_died(self, uid: str, container_id: str) -> None:
-        """Note that a container ended: runs of it before the last are removed, all when the pod is gone."""
+        """A container ended: its runs before the last will be removed, all of them when the pod is gone."""
         self._send_died.send_nowait((uid, container_id))
-
-    def collect_soon(self) -> None:
-        """A pod has ended for good: do not wait for the period."""
-        self._collection_wanted.put(None)
 
     async def collect(self) -> None:
         """Remove containers, sandboxes and logs of pods that are gone (kubelet: `containerGC`)."""
@@ -201,7 +197,7 @@ class Housekeeping:
         return self._cache.is_complete, {uid: self._seen_running(uid) for uid in unknown}
 
     def compare_workers(self) -> None:
-        """End the workers of pods that nobody wants, and forget those that have finished."""
+        """End the workers of pods that are not desired, and forget those that have finished."""
         seen = self._versions()[:2]
         before = set(self._workers.states.phases())
         desired = self._pods.pods_and_mirror_pods()
@@ -209,19 +205,19 @@ class Housekeeping:
         # A forgotten pod that is still wanted begins anew: what was reported of its last life is not about this one.
         wanted = {pod.metadata.uid for pod in (*desired.pods, *desired.mirror_pods)} - (before - workers.keys())
         self._statuses.remove_orphaned(wanted | workers.keys())
-        # Pods that nobody wants are asked to end again, until they have.
+        # Pods that are not desired are asked to end again, until they have.
         all_wanted = workers.keys() <= {pod.metadata.uid for pod in desired.pods}
         self._compared = seen if all_wanted and seen == self._versions()[:2] else None
 
     async def inspect_node(self) -> NodeContents:
         """What the node holds now of pods without a worker. Raises CRIError.
 
-        The runtime is asked only when there may be such a pod: what it lists of the others is their workers' business.
+        The runtime is asked only when there may be such a pod.
         """
         self._inspected = self._known()
         directories = frozenset(await self._volumes.pod_uids())
         running = await self._runtime.get_pods() if self._may_hold_unknown_pods(directories) else ()
-        return NodeContents(tuple(running), directories, await self._cgroups.look())
+        return NodeContents(tuple(running), directories, await self._cgroups.find())
 
     def _may_hold_unknown_pods(self, directories: Iterable[str]) -> bool:
         if not self._cache.is_complete:
@@ -263,7 +259,7 @@ class Housekeeping:
         )
         if plan is None:
             return False
-        # Of a pod that is being ended, too: if only the runtime knew it, nobody removes its group with it.
+        # Of a pod that is being ended, too: for one that only the runtime knew, no worker removes the group.
         wanted = {pod.metadata.uid for pod in desired.pods}
         orphans = any(isinstance(action, KillOrphan) for action in plan.actions)
         self._cgroups.expect(orphans=orphans or not found.pod_cgroups <= wanted)
@@ -349,7 +345,7 @@ class Housekeeping:
             except Exception as error:  # noqa: BLE001 - garbage collection comes back to it
                 log.warning("ended containers could not be removed", uid=uid, error=str(error))
             if gone:
-                self.collect_soon()
+                self._collection_wanted.put(uid)
 
     async def _collect_periodically(self) -> None:
         while True:

@@ -25,22 +25,20 @@ from typing import TYPE_CHECKING, Final, assert_never
 import attrs
 import trio
 
+from trikubelet.pods import phases
 from trikubelet.pods.machine import is_in_the_way
-from trikubelet.pods.phases import Finished, Terminating, TerminationRequested
 from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.pods.retry import RetryPolicy, failure
 from trikubelet.pods.statistics import WorkerCounts
 from trikubelet.pods.types import STATUS_TIMEOUT, OpenPod, PodCache, PodSyncReport, SyncPodType, UpdatePod
-from trikubelet.pods.work import Cancelled, CleanUpPod, Completed, Failed, SyncPod, TerminatePod, TerminateRuntimePod
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
-    from trikubelet.pods.phases import Kill
-    from trikubelet.pods.types import PodSyncer
-    from trikubelet.pods.work import Outcome, Work
+    from trikubelet.pods.phases import Failed, Outcome, Work
+    from trikubelet.pods.types import Kill, PodSyncer
 
 log = get_logger("pod-workers")
 
@@ -109,21 +107,21 @@ class PodLife:
 
     async def _sync_until_end(self, pod: PodSyncer, work: Work | None) -> Work | None:
         """Make the runtime match the pod, at every change and now and then."""
-        while isinstance(work, SyncPod):
+        while isinstance(work, phases.SyncPod):
             await self._perform(pod, work)
             work = await self._next_work()
         return work
 
     async def _terminate(self, pod: PodSyncer, work: Work | None) -> Work | None:
         """End its containers within their grace period, again and again until none runs."""
-        while isinstance(work, TerminatePod | TerminateRuntimePod):
+        while isinstance(work, phases.TerminatePod | phases.TerminateRuntimePod):
             await self._perform(pod, work)
             work = await self._next_work()
         return work
 
     async def _clean_up(self, pod: PodSyncer, work: Work | None) -> None:
         """Release what it held, again and again until all of it is."""
-        while isinstance(work, CleanUpPod):
+        while isinstance(work, phases.CleanUpPod):
             await self._perform(pod, work)
             work = await self._next_work()
 
@@ -137,7 +135,7 @@ class PodLife:
             work = self._registry.begin(self.uid, trio.current_time())
             if work is not None:
                 return work
-            if isinstance(self._registry.states.phase(self.uid), Finished | None):
+            if isinstance(self._registry.states.phase(self.uid), phases.Finished | None):
                 return None
             with trio.move_on_at(self._look_again_at) as due:
                 try:
@@ -162,8 +160,9 @@ class PodLife:
 
     async def _perform(self, pod: PodSyncer, work: Work) -> None:
         """Do one work in a scope of its own, and hear of news meanwhile. Every error of it becomes an outcome."""
-        outcome: Outcome = Cancelled()
+        outcome: Outcome = phases.Cancelled()
         self._context.counts.begun(work, trio.current_time())
+        self._look_again_at = math.inf  # This is a look; what asks for another one from now on counts.
         self.in_flight = work
         try:
             async with trio.open_nursery() as scope:
@@ -173,12 +172,13 @@ class PodLife:
         finally:
             self.in_flight = None
         now = trio.current_time()
-        if not isinstance(outcome, Completed):
+        if not isinstance(outcome, phases.Completed):
             self._acted_at = now  # What it did before it failed is not known.
         self._context.counts.ended(work, outcome, now)
         retry = self._registry.done(self.uid, outcome, now)
         if retry is not None:
-            self._look_again_at = now + self._context.policy.delay(retry, now, self._context.rng.random())
+            delay = self._context.policy.delay(retry, now, self._context.rng.random())
+            self._look_again_at = min(self._look_again_at, now + delay)
 
     async def _attend(self, pod: PodSyncer, work: trio.CancelScope) -> None:
         """Call off the work in flight when it is out of date, and pass on that there is less time."""
@@ -186,7 +186,7 @@ class PodLife:
             phase = self._registry.states.phase(self.uid)
             if phase is not None and is_in_the_way(phase):
                 work.cancel()
-            elif isinstance(phase, Terminating):
+            elif isinstance(phase, phases.Terminating):
                 pod.shorten_grace(phase.kill.deadline)
 
     async def _outcome(self, pod: PodSyncer, work: Work) -> Outcome:
@@ -202,20 +202,20 @@ class PodLife:
             return self._failed(work, error)
         if report.acted_at is not None:
             self._acted_at = report.acted_at
-        return Completed(terminal=report.terminal)
+        return phases.Completed(terminal=report.terminal)
 
     async def _act(self, pod: PodSyncer, work: Work) -> PodSyncReport:
-        if isinstance(work, TerminateRuntimePod):
+        if isinstance(work, phases.TerminateRuntimePod):
             await pod.sync_terminating_runtime_pod(work.update.running_pod, self._kill())
             return PodSyncReport(trio.current_time())
         update = work.update
         status = await self._status(update.pod)
         match work:
-            case SyncPod():
+            case phases.SyncPod():
                 return await pod.sync_pod(update.update_type, update.pod, update.mirror_pod, status)
-            case TerminatePod():
+            case phases.TerminatePod():
                 return await pod.sync_terminating_pod(update.pod, status, self._kill)
-            case CleanUpPod():
+            case phases.CleanUpPod():
                 await pod.sync_terminated_pod(update.pod, status)
                 return PodSyncReport(trio.current_time())
             case _:
@@ -235,7 +235,7 @@ class PodLife:
     def _kill(self) -> Kill:
         """How the pod is to be ended, as asked for by now."""
         phase = self._registry.states.phase(self.uid)
-        assert isinstance(phase, TerminationRequested | Terminating), f"a pod that is ended, not {phase}"
+        assert isinstance(phase, phases.TerminationRequested | phases.Terminating), f"a pod that is ended, not {phase}"
         return phase.kill
 
     async def _status(self, pod: Pod) -> PodRuntimeStatus:

@@ -11,9 +11,9 @@ The story of one pod, in order:
    *active*.
 3. The work ends (`done`), and the phase may change. A phase change leaves an update pending, so the life goes on at
    once; otherwise it is told when to look again.
-4. Somebody asks the pod to end: the API by a deletion timestamp or a terminal phase, the agent by a kill, the config by
-   no longer naming it. A sync in flight is then in the way (`is_in_the_way`). From then on requests can only make the
-   end come sooner: the grace period's deadline moves closer, never away.
+4. The pod is asked to end: by the API (a deletion timestamp or a terminal phase), by the agent (a kill), or by the
+   config, which no longer names it. A sync in flight is then in the way (`is_in_the_way`). From then on requests can
+   only make the end come sooner: the grace period's deadline moves closer, never away.
 5. When nothing runs any more the pod's resources are released, and its life ends. The phase is kept as history, so that
    the UID cannot start again, until `known_pods_synced` finds it unwanted or asked for anew.
 
@@ -21,14 +21,14 @@ Behaviour follows the kubelet's pod workers (`pkg/kubelet/pod_workers.go`, 1.36)
 `update`, `startPodSync` is `begin`, the family of `complete…` is `done`, `removeTerminatedWorker` is
 `known_pods_synced`. Where it differs on purpose:
 
-- who waits for the end of a pod is told in every case, also when the pod never started or had already finished;
+- a task that waits for the end of a pod is told in every case, also when the pod never started or has finished before;
 - a deletion's grace of 0 is the shortest there is, not one that a later kill's override may lengthen, and a deletion
   while a pod ends by itself shortens that end too: the kubelet has no grace period in force in these two cases;
 - a shorter grace period moves the deadline of the kill that is under way, which is not cancelled for it;
 - disappearance from config cancels the sync in flight, as every other request to end does;
 - an eviction or deletion of a pod that is already ending counts for the question whether its content may go;
 - a pod that never started but was seen in the runtime, or is terminal and may run, is killed, not just dropped; one
-  that had ended before it was seen is cleaned up even when nobody wants it any more;
+  that had ended before it was seen is cleaned up even when it is no longer desired;
 - a fault of the agent in the middle of a pod's life has it begun again in the phase where it was (`begin_again`).
 """
 
@@ -41,37 +41,38 @@ import attrs
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.pods.phases import (
-    Ending,
-    Finished,
-    Identity,
-    Phase,
-    Syncing,
-    Terminated,
-    Terminating,
-    TerminationRequested,
-    WaitingToStart,
-)
-from trikubelet.pods.termination import asks_to_end, first_kill, further_ending, further_kill
-from trikubelet.pods.types import KillRuntimePod, SyncPodType, UpdatePod
-from trikubelet.pods.work import (
     Cancelled,
     CleanUpPod,
     Completed,
     ConfigUpdate,
+    Ending,
     Failed,
+    Finished,
+    Identity,
     Outcome,
+    Phase,
     Retry,
     RetryReason,
     RuntimeUpdate,
+    Syncing,
     SyncPod,
+    Terminated,
     TerminatePod,
     TerminateRuntimePod,
+    Terminating,
+    TerminationRequested,
     Update,
+    WaitingToStart,
     Work,
+    asks_to_end,
     coalesce,
+    first_kill,
+    further_ending,
+    further_kill,
     new_update,
     remember,
 )
+from trikubelet.pods.types import KillRuntimePod, SyncPodType, UpdatePod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -350,7 +351,7 @@ def begin_again(state: Phase) -> Phase:
 def known_pods_synced(state: Phase, now: float, *, desired: bool) -> Phase | None:
     """Housekeeping compared the lives with the desired pods. None: forget the pod.
 
-    Nobody else speaks for a pod that is no longer desired: it is driven to its end from here. A finished one is
+    For a pod that is no longer desired no request arrives: it is driven to its end from here. A finished one is
     forgotten, and so is a finished one that was asked for anew.
     """
     if isinstance(state, Finished):

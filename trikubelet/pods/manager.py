@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod
+from trikubelet.api.pod_kinds import TERMINAL_PHASES, is_mirror_pod, is_static_pod, is_terminal
+from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
+
+    from trikubelet.pods.registry import PodWorkerRegistry
+    from trikubelet.sources.mux import SourceMux
+    from trikubelet.status.manager import StatusManager
 
 
 @attrs.frozen
@@ -132,7 +138,7 @@ class PodManager:
         return self._pods.get(uid)
 
     def wanted_since(self, uid: str) -> float | None:
-        """When the agent first saw the pod; None for one that nobody wants."""
+        """When the agent first saw the pod; None for one that is not desired."""
         return self._wanted_since.get(uid)
 
     def pod_by_full_name(self, full_name: str) -> Pod | None:
@@ -162,10 +168,56 @@ class PodManager:
         return PodPair(pod, self.mirror_pod_of(pod), was_mirror=False)
 
     def desired(self, uid: str) -> tuple[Pod, Pod | None] | None:
-        """The pod and its mirror pod as they are wanted now, None when nobody wants the pod any more."""
+        """The pod and its mirror pod as they are desired now, None when the pod is no longer desired."""
         pod = self._pods.get(uid)
         return None if pod is None else (pod, self.mirror_pod_of(pod))
 
     def resolve_uid(self, uid: str) -> str:
         """A mirror pod's UID becomes that of the pod that it shows; any other stays (kubelet: `TranslatePodUID`)."""
         return self._shown_by.get(uid, uid)
+
+
+def is_inactive(pod: Pod, worker: WorkerSummary | None, reported_phase: str | None) -> bool:
+    """Whether a desired pod shall not run any more (kubelet: `isPodInactive`).
+
+    That is so for one known to have ended, and for a terminal one, unless it is just being ended.
+    """
+    if worker is not None and worker.lifecycle is WorkerLifecycle.TERMINATED:
+        return True
+    terminal = is_terminal(pod) or reported_phase in TERMINAL_PHASES
+    return terminal and (worker is None or worker.lifecycle is not WorkerLifecycle.TERMINATING)
+
+
+class DesiredPods:
+    """Which desired pods are active: what the pod manager, the pod workers and the status manager know of them, joined.
+
+    It is there before the sync loop, so that other parts of the agent can ask it.
+    """
+
+    def __init__(self, pods: PodManager, registry: PodWorkerRegistry, statuses: StatusManager) -> None:
+        self._pods = pods
+        self._registry = registry
+        self._statuses = statuses
+        self._sources_ready = False
+
+    def active(self) -> list[Pod]:
+        """Those that have not ended (kubelet: `GetActivePods`)."""
+        pods = self._pods.pods()
+        workers = self._registry.summaries({pod.metadata.uid for pod in pods})
+        return [pod for pod in pods if not is_inactive(pod, workers.get(pod.metadata.uid), self._reported(pod))]
+
+    def active_uids(self) -> set[str]:
+        return {pod.metadata.uid for pod in self.active()}
+
+    def sources_ready(self) -> bool:
+        """Whether the first pods of every source have been handled."""
+        return self._sources_ready
+
+    def handled(self, sources: SourceMux, names: AbstractSet[str]) -> bool:
+        """The sync loop has handled the first pods of the sources with these names. Returns whether that is all."""
+        self._sources_ready = sources.sources_ready(names)
+        return self._sources_ready
+
+    def _reported(self, pod: Pod) -> str | None:
+        status = self._statuses.get_pod_status(pod.metadata.uid)
+        return None if status is None else status.phase

@@ -16,8 +16,8 @@ import attrs
 import trio
 
 from trikubelet.api import POD_FAILED, Pod, PodStatus
-from trikubelet.pods.disruption import as_disrupted
 from trikubelet.pods.workers import KillTimeoutError
+from trikubelet.status.conditions import as_disrupted
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, bounded

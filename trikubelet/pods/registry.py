@@ -1,7 +1,7 @@
 """All pods' lives as one pure machine: their phases and the order of static pods.
 
 None of its methods waits, and the same calls with the same times give the same result. `workers.PodWorkers` owns one,
-and a `life.PodLife` for each pod in it asks it what to do next. What others may ask of it is in `states`.
+and a `life.PodLife` for each pod in it asks it what to do next. All other parts ask its `PodStates`.
 
 Two static pods of one full name (an edited manifest gives the pod a new UID) never run together: the second waits until
 the first has finished, and those that wait start in the order of their arrival. API pods of one full name may overlap,
@@ -11,6 +11,7 @@ as in the kubelet. The kubelet lets a waiting pod look again every ten seconds; 
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -20,22 +21,25 @@ from trikubelet.container.model import nothing_runs
 from trikubelet.pods import machine
 from trikubelet.pods.machine import Event, IllegalTransitionError
 from trikubelet.pods.phases import (
+    Completed,
+    ConfigUpdate,
     Finished,
     Identity,
+    Outcome,
     Phase,
+    Retry,
     Syncing,
     Terminated,
     Terminating,
     TerminationRequested,
     WaitingToStart,
+    Work,
+    asks_to_end,
 )
-from trikubelet.pods.states import PodStates
-from trikubelet.pods.termination import asks_to_end
 from trikubelet.pods.types import KillRuntimePod, Request
-from trikubelet.pods.work import Completed, ConfigUpdate, Outcome, Retry, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from trikubelet.container.model import PodRuntimeStatus
 
@@ -127,7 +131,7 @@ class PodWorkerRegistry:
         return retry
 
     def retry(self, uid: str) -> None:
-        """The time told by the last `Retry` has come, and nobody has a newer version of the pod to give."""
+        """The time told by the last `Retry` has come, and no newer version of the pod is pending."""
         state = self.phases.get(uid)
         if state is not None:
             self._move(uid, Event.RETRY, machine.replay(state))
@@ -139,7 +143,7 @@ class PodWorkerRegistry:
             self._move(uid, Event.FAULT, machine.begin_again(state))
 
     def sync_known_pods(self, desired: Collection[str], now: float) -> KnownPods:
-        """Compare with the UIDs of all desired pods: purge what has finished, end what nobody wants.
+        """Compare with the UIDs of all desired pods: purge what has finished, end what is no longer desired.
 
         A desired pod that is not among the workers that remain shall be sent as CREATE by the caller.
         """
@@ -209,6 +213,124 @@ class PodWorkerRegistry:
         return state
 
 
+class PodStates:
+    """What other parts of the agent may ask about a pod's life (kubelet: the queries of `PodWorkers`).
+
+    What an answer promises depends on whether the agent has seen its whole config once, that is, whether the workers
+    were compared with the desired pods (`sync_known_pods`). Before, an unknown pod may still turn up with running
+    containers; after, what is unknown does not belong here.
+    """
+
+    def __init__(self, registry: PodWorkerRegistry) -> None:
+        self._registry = registry
+        self._phases = registry.phases
+
+    @property
+    def version(self) -> int:
+        """Another number when a pod came, went, or is in another phase of its life."""
+        return self._registry.version
+
+    @property
+    def synced(self) -> bool:
+        """Whether `sync_known_pods` was called, so that what is unknown is known not to belong here."""
+        return self._registry.synced
+
+    def phase(self, uid: str) -> Phase | None:
+        """The pod's phase with all that is known in it, None for a pod that is not known."""
+        return self._phases.get(uid)
+
+    def phases(self) -> Mapping[str, Phase]:
+        """All pods by UID, the one known longest first. A live view: do not keep it."""
+        return self._phases
+
+    def count_by_phase(self) -> dict[type[Phase], int]:
+        return dict(Counter(type(state) for state in self._phases.values()))
+
+    def grace_periods(self) -> list[int]:
+        """Of all pods that are being ended, in seconds; also of those that are no longer desired."""
+        ending = (TerminationRequested, Terminating)
+        return [state.kill.grace_period for state in self._phases.values() if isinstance(state, ending)]
+
+    def is_pod_known_terminated(self, uid: str) -> bool:
+        """Whether the pod's containers are known to have ended for good.
+
+        False for a pod that is not known, also for one that ended and was purged: only for filtering desired pods, as
+        admission does.
+        """
+        return isinstance(self._phases.get(uid), Terminated | Finished)
+
+    def could_have_running_containers(self, uid: str) -> bool:
+        """False only when no container of the pod runs or will: it has ended, or it is unknown after the first sync."""
+        state = self._phases.get(uid)
+        return not self.synced if state is None else not isinstance(state, Terminated | Finished)
+
+    def should_pod_be_finished(self, uid: str) -> bool:
+        """Whether the pod has ended and released all it held; after the first sync also for a pod that is not known."""
+        state = self._phases.get(uid)
+        return self.synced if state is None else isinstance(state, Finished)
+
+    def is_pod_termination_requested(self, uid: str) -> bool:
+        """Whether the pod was asked to end, until it is purged. Its containers may still be starting.
+
+        False for a pod that is not known, so not for cleanup loops: `should_pod_containers_be_terminating` is for them.
+        """
+        return isinstance(self._phases.get(uid), TerminationRequested | Terminating | Terminated | Finished)
+
+    def should_pod_containers_be_terminating(self, uid: str) -> bool:
+        """Whether no container of the pod will start any more; after the first sync also for a pod that is not known.
+
+        Nothing shall be set up for its containers then.
+        """
+        state = self._phases.get(uid)
+        return self.synced if state is None else isinstance(state, Terminating | Terminated | Finished)
+
+    def should_pod_runtime_be_removed(self, uid: str) -> bool:
+        """Whether what only running containers need may go (mounted volumes): they have ended, or cannot have begun."""
+        state = self._phases.get(uid)
+        return self.synced if state is None else isinstance(state, Terminated | Finished)
+
+    def should_pod_content_be_removed(self, uid: str) -> bool:
+        """Whether all that the pod left on disk may go: evicted, or deleted and ended, or unknown after the first sync.
+
+        Otherwise it is kept, so that a user can look at it.
+        """
+        match self._phases.get(uid):
+            case None:
+                return self.synced
+            case WaitingToStart() | Syncing():
+                return False
+            case TerminationRequested(ending=ending) | Terminating(ending=ending):
+                return ending.evicted
+            case Terminated(ending=ending) | Finished(ending=ending):
+                return ending.evicted or ending.deleted
+
+    def is_pod_for_mirror_pod_terminating_by_full_name(self, full_name: str) -> bool:
+        """Whether a static pod of this full name has been asked to end and still has containers.
+
+        Its mirror pod stays until then, so that users see the pod.
+        """
+        uid = self._registry.started_static.get(full_name)
+        return uid is not None and isinstance(self._phases.get(uid), TerminationRequested | Terminating)
+
+    def terminating_static_full_names(self) -> frozenset[str]:
+        """All full names for which `is_pod_for_mirror_pod_terminating_by_full_name` holds."""
+        return frozenset(filter(self.is_pod_for_mirror_pod_terminating_by_full_name, self._registry.started_static))
+
+    def started_static_pod(self, full_name: str) -> str | None:
+        """The UID of the static pod that has this full name for itself, from its start until it has finished."""
+        return self._registry.started_static.get(full_name)
+
+    def waiting_static_pods(self, full_name: str) -> tuple[str, ...]:
+        """The UIDs of the static pods that wait to start under this full name, the next one first."""
+        return tuple(self._registry.waiting_static.get(full_name, ()))
+
+    def startable_static_pod(self, full_name: str) -> str | None:
+        """The UID of the static pod of this full name that waits and may start now; None when there is none."""
+        if full_name in self._registry.started_static:
+            return None
+        return next(iter(self._registry.waiting_static.get(full_name, ())), None)
+
+
 def _identity(request: Request, now: float) -> Identity:
     if isinstance(request, KillRuntimePod):
         pod = request.running_pod
@@ -229,7 +351,7 @@ _SUMMARIES: Final[dict[tuple[type[Phase], bool, bool, bool], WorkerSummary]] = {
 
 
 def _summary(state: Phase, *, orphan: bool) -> WorkerSummary:
-    """There are only so many different ones, and each round of housekeeping wants one of every pod."""
+    """The summary of a phase. Equal ones are one object: each round of housekeeping needs one for every pod."""
     has_config = _has_config(state)
     static = has_config and state.identity.static
     key = type(state), orphan, has_config, static
@@ -252,5 +374,5 @@ def _has_config(state: Phase) -> bool:
 
 
 def _outline(state: Phase) -> tuple[type[Phase], bool, bool]:
-    """What of a wanted pod's phase matters to who looks at all pods."""
+    """What of a desired pod's phase matters to housekeeping: `version` is another number when it changes."""
     return type(state), _has_config(state), isinstance(state, Finished) and state.ending.restart_requested

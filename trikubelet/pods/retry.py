@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.backoff import Backoff
-from trikubelet.pods.work import Failed, Retry, RetryReason
+from trikubelet.pods.phases import Failed, Retry, RetryReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

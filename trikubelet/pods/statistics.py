@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.pods import work as messages
+from trikubelet.pods.phases import Cancelled, CleanUpPod, ConfigUpdate, Failed, SyncPod
 from trikubelet.pods.types import SyncPodType
 from trikubelet.telemetry.metrics import DEFAULT_BOUNDS, Histogram, Histograms, exponential_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trikubelet.pods.phases import Phase
+    from trikubelet.pods.phases import Outcome, Phase, Work
 
 LATENCY_BOUNDS: Final = DEFAULT_BOUNDS
 """Seconds: upper bounds of the buckets, as of the kubelet's `pod_worker_duration_seconds`."""
@@ -68,16 +68,16 @@ class WorkerCounts:
         self.containers_per_pod = Histogram(exponential_bounds(1, 2, 5))
         """Main containers of each pod that began."""
 
-    def begun(self, work: messages.Work, now: float) -> None:
+    def begun(self, work: Work, now: float) -> None:
         self._works[type(work).__name__] += 1
-        if isinstance(work, messages.SyncPod) and work.update.update_type is SyncPodType.CREATE:
+        if isinstance(work, SyncPod) and work.update.update_type is SyncPodType.CREATE:
             self.containers_per_pod.observe(len(work.update.pod.spec.containers))
             if work.update.start_time is not None:
                 self.start_latencies.observe(now - work.update.start_time)
 
-    def ended(self, work: messages.Work, outcome: messages.Outcome, now: float) -> None:
-        self._failures += isinstance(outcome, messages.Failed)
-        if isinstance(outcome, messages.Cancelled):
+    def ended(self, work: Work, outcome: Outcome, now: float) -> None:
+        self._failures += isinstance(outcome, Failed)
+        if isinstance(outcome, Cancelled):
             self._cancellations += 1
         elif work.update.start_time is not None:
             self.latencies.observe((_operation(work),), now - work.update.start_time)
@@ -105,9 +105,9 @@ def _statistics(histogram: Histogram) -> LatencyStatistics:
     return LatencyStatistics(count, histogram.sum, tuple(at_most))
 
 
-def _operation(work: messages.Work) -> str:
-    if isinstance(work, messages.CleanUpPod):
+def _operation(work: Work) -> str:
+    if isinstance(work, CleanUpPod):
         return TERMINATED
-    if isinstance(work.update, messages.ConfigUpdate):
+    if isinstance(work.update, ConfigUpdate):
         return work.update.update_type.value
     return SyncPodType.KILL.value

@@ -2,11 +2,11 @@
 
 Each of the four methods is one phase's work: generate the status, hand it to the status manager, then make the node
 match: volumes, then the runtime. None of them remembers what it did: whatever failed or was cancelled half-way is found
-again by the next call, in the observed status that it is given. Only a sync that found nothing to do is remembered, by
-what it had to go by (`_Settled`): a pod is looked at again every minute, and most of the time nothing has changed.
+again by the next call, in the observed status that it is given. Only the input of a sync that found nothing to do
+is remembered (`settled`), so that the same sync is not done again every minute.
 
 After it acted on the runtime, a method asks PLEG to look at that pod at once, so that the next phase starts from fresh
-facts without waiting for anybody's period.
+facts and waits for no period.
 
 What a pod holds outside of this process (`Durable`) is acquired while it is synced, and released in
 `sync_terminated_pod`.
@@ -21,36 +21,23 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
-from trikubelet.api import (
-    ALL_CONTAINERS_RESTARTING,
-    CONDITION_TRUE,
-    POD_FAILED,
-    POD_READY_TO_START_CONTAINERS,
-    POD_SUCCEEDED,
-    Pod,
-    PodCondition,
-    PodStatus,
-)
-from trikubelet.api.pod_kinds import has_ended
+from trikubelet.allocation.manager import AllocationManager
+from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Pod, PodStatus
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.clock import WallClock
-from trikubelet.container.model import PodRuntimeStatus
 from trikubelet.kube_client.volume_objects import WatchedObjects
 from trikubelet.pleg.pleg import Pleg
-from trikubelet.pods import active_deadline
-from trikubelet.pods.active_deadline import is_past_active_deadline
+from trikubelet.pods.reporting import StatusReporter
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
+from trikubelet.pods.settled import Settled
 from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport
 from trikubelet.probes.manager import ProbeManager
-from trikubelet.probes.results import PodResults
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.results import SyncAction
-from trikubelet.status.actual_resources import ActualResources
-from trikubelet.status.container_statuses import ResourceHealthOf, no_resource_health, shows_health
-from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch
-from trikubelet.status.lost_ends import with_lost_ends
+from trikubelet.status.conditions import is_restarting_all
+from trikubelet.status.container_statuses import ResourceHealthOf, no_resource_health
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
@@ -59,14 +46,11 @@ from trikubelet.volumes.interface import PodVolumes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
-    from trikubelet.api import ObjectMeta
-    from trikubelet.container.model import RunningPod
+    from trikubelet.container.model import PodRuntimeStatus, RunningPod
     from trikubelet.container.probe_results import ProbeResults
     from trikubelet.kube_client.volume_objects import References
-    from trikubelet.pods.phases import Kill
-    from trikubelet.pods.types import PodStatusFn, SyncPodType
+    from trikubelet.pods.types import Kill, SyncPodType
     from trikubelet.probes.manager import PodProbes
     from trikubelet.runtime.containers.life import PodContainers
     from trikubelet.runtime.results import PodSyncResult
@@ -95,42 +79,6 @@ class StillRunningError(Exception):
         self.containers = containers
 
 
-class Allocation(Protocol):
-    """What a sync knows of the resources that pods are given (`trikubelet.allocation.manager`)."""
-
-    def allocated(self, pod: Pod) -> Pod:
-        """The pod with the resources that it was given."""
-        ...
-
-    def conditions(self, uid: str) -> tuple[PodCondition, ...]:
-        """About the pod's resize; the same object until they change."""
-        ...
-
-    def synced(self, pod: Pod, *, in_progress: bool, error: str | None = None) -> bool:
-        """How far the runtime is with the pod as allocated. Returns whether that changed the conditions."""
-        ...
-
-    async def durable(self) -> None:
-        """Return when what was granted will be known after a crash. Raises CheckpointError."""
-        ...
-
-
-class AsAskedFor:
-    """Pods have what their specs say: implements `Allocation` for tests of other things."""
-
-    def allocated(self, pod: Pod) -> Pod:
-        return pod
-
-    def conditions(self, _uid: str) -> tuple[PodCondition, ...]:
-        return ()
-
-    def synced(self, _pod: Pod, *, in_progress: bool, error: str | None = None) -> bool:
-        return False
-
-    async def durable(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-
 class Durable(Protocol):
     """Something that pods hold outside of this process, so that it outlives the agent: mounts, cgroups, grants."""
 
@@ -138,61 +86,6 @@ class Durable(Protocol):
         """Give back what the pod held, whose containers have ended. Fine when there is nothing. The next call goes on
         where one failed or was cancelled."""
         ...
-
-
-@attrs.frozen
-class _Settled:
-    """What a sync had to go by that found nothing to do."""
-
-    pod: Pod
-    observed: PodRuntimeStatus
-    reported: PodStatus | None
-    probed: PodResults
-    resizes: tuple[PodCondition, ...]
-
-    def still_holds(
-        self,
-        pod: Pod,
-        observed: PodRuntimeStatus,
-        reported: PodStatus | None,
-        probed: PodResults,
-        resizes: tuple[PodCondition, ...],
-        health: ResourceHealthOf,
-    ) -> bool:
-        """Whether another sync would have the same to go by."""
-        if self.reported is not reported or self.probed is not probed or self.resizes is not resizes:
-            return False
-        if not _asks_the_same(self.pod, pod):
-            return False
-        if reported is not None and not shows_health(reported, health):
-            return False
-        same_time = attrs.evolve(observed, observed_at=self.observed.observed_at)
-        return same_time == self.observed
-
-
-def _asks_the_same(one: Pod, other: Pod) -> bool:
-    """Whether two versions of a pod give a sync the same to do.
-
-    The API server sends the pod again with each status that the agent writes. What it says there matters when it has
-    ended the pod, and for what others set: readiness gates and resource claims.
-    """
-    if one is other:
-        return True
-    old, new = one.status, other.status
-    if old.phase != new.phase and has_ended(new):
-        return False
-    if one.spec.readiness_gates and old.conditions != new.conditions:
-        return False
-    return (
-        one.spec == other.spec
-        and _without_version(one.metadata) == _without_version(other.metadata)
-        and old.resource_claim_statuses == new.resource_claim_statuses
-        and old.extended_resource_claim_status == new.extended_resource_claim_status
-    )
-
-
-def _without_version(metadata: ObjectMeta) -> ObjectMeta:
-    return attrs.evolve(metadata, resource_version="", managed_fields=())
 
 
 @attrs.frozen(kw_only=True)
@@ -207,6 +100,7 @@ class SyncContext:
     recorder: EventRecorder
     clock: WallClock
     pleg: Pleg
+    allocation: AllocationManager
     network_problem: Callable[[], str | None]
     """Why pods cannot have a network now, None when they can."""
     host_ips: Callable[[], tuple[str, ...]]
@@ -214,10 +108,9 @@ class SyncContext:
     durables: Sequence[Durable]
     """What pods hold outside of this process, in the order in which it is released."""
     mirrors: Callable[[Pod, Pod | None], None] = lambda pod, mirror: None
-    """Told of each pod that is synced, with the mirror pod that shows it: sees to it that a static pod has one."""
+    """Called for each pod that is synced, with the mirror pod that shows it: makes that of a static pod."""
     starts_nothing: Callable[[], bool] = lambda: False
     """Whether pods are about to be ended, so that what has ended of them stays so."""
-    allocation: Allocation = attrs.field(factory=AsAskedFor)
     resource_health: Callable[[str], ResourceHealthOf] = lambda uid: no_resource_health
     """How the devices of a pod's containers do, by its UID."""
     cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
@@ -250,7 +143,8 @@ class AgentPodSyncer:
         self._containers = containers
         self._probes = probes
         self._references = references
-        self._settled: _Settled | None = None
+        self._reporter = StatusReporter(context, containers, probes)
+        self._settled: Settled | None = None
 
     async def sync_pod(
         self, update_type: SyncPodType, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus
@@ -277,11 +171,11 @@ class AgentPodSyncer:
             return PodSyncReport(None)
         report = await self._sync(pod, mirror_pod, status)
         if report is None:
-            # Neither removals nor other resources are news of which anybody would hear.
+            # PLEG sends no event for removals, nor for other resources.
             with trio.fail_after(STATUS_TIMEOUT):
                 status = await self._context.pleg.cache.get_newer_than(uid, trio.current_time())
             report = await self._sync(pod, mirror_pod, status)
-        # What two rounds have not done is left to the next sync, however often that will be so.
+        # What two rounds have not done is left to the next sync, or one pod could keep its worker busy for ever.
         return PodSyncReport(trio.current_time()) if report is None else report
 
     async def _sync(self, pod: Pod, mirror_pod: Pod | None, status: PodRuntimeStatus) -> PodSyncReport | None:
@@ -291,7 +185,7 @@ class AgentPodSyncer:
         resizing = self._context.runtime.is_resize_in_progress(pod, status)
         self._context.allocation.synced(pod, in_progress=resizing)
         resizes = self._context.allocation.conditions(uid)
-        api_status = self._report(pod, status)
+        api_status = self._reporter.report(pod, status)
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
             return PodSyncReport(None, terminal=True)
         self._await_network(pod)
@@ -301,17 +195,8 @@ class AgentPodSyncer:
         if self._context.starts_nothing():
             return PodSyncReport(None)
         self._references.follow(pod)
-        try:
-            await self._context.volumes.prepare(pod)
-        except AttachLimitError as error:
-            self._context.recorder.pod_event(pod, EventType.WARNING, ATTACH_LIMIT_EXCEEDED, str(error))
-            self._context.statuses.reject_pod(pod, ATTACH_LIMIT_EXCEEDED, str(error))
+        if not await self._prepare_volumes(pod):
             return PodSyncReport(None, terminal=True)
-        except VolumesNotReadyError as error:
-            if not error.timed_out:
-                text = f"Unable to attach or mount volumes: {error}"
-                self._context.recorder.pod_event(pod, EventType.WARNING, "FailedMount", text)
-            raise
         self._probes.add(pod)
         self._containers.follow(status)
         probed = self._probes.results
@@ -322,11 +207,11 @@ class AgentPodSyncer:
             self._context.allocation.synced(pod, in_progress=True, error=result.resize_problem)
         if result.backoffs or result.error is not None:
             # The reasons why containers wait belong into the status at once.
-            self._report(pod, status)
+            self._reporter.report(pod, status)
         if result.error is not None:
             raise result.error
         done = {one.action for one in result.results}
-        if SyncAction.RESIZE_POD in done or (_restarts_all(api_status) and SyncAction.REMOVE_CONTAINER in done):
+        if SyncAction.RESIZE_POD in done or (is_restarting_all(api_status) and SyncAction.REMOVE_CONTAINER in done):
             return None
         if result.backoffs:
             waiting = ", ".join(sorted(result.backoffs))
@@ -334,7 +219,7 @@ class AgentPodSyncer:
         if result.results:
             return PodSyncReport(trio.current_time())
         if pod.spec.active_deadline_seconds is None:  # a deadline passes without anything having changed
-            self._settled = _Settled(pod, status, self._context.statuses.get_pod_status(uid), probed, resizes)
+            self._settled = Settled(pod, status, self._context.statuses.get_pod_status(uid), probed, resizes)
         return PodSyncReport(None)
 
     async def _act(
@@ -348,9 +233,9 @@ class AgentPodSyncer:
                 pod,
                 addressed,
                 self._containers,
-                restart_all_containers=_restarts_all(api_status),
+                restart_all_containers=is_restarting_all(api_status),
                 probes=probed,
-                on_sandbox_ready=self._sandbox_ready,
+                on_sandbox_ready=self._reporter.sandbox_ready,
             )
             action.changed = bool(result.results)
         return result
@@ -373,6 +258,22 @@ class AgentPodSyncer:
         await self._kill(pod, status, deadline=None)
         return False
 
+    async def _prepare_volumes(self, pod: Pod) -> bool:
+        """False: the pod is rejected, as the node can attach no more volumes. Raises VolumesNotReadyError."""
+        context = self._context
+        try:
+            await context.volumes.prepare(pod)
+        except AttachLimitError as error:
+            context.recorder.pod_event(pod, EventType.WARNING, ATTACH_LIMIT_EXCEEDED, str(error))
+            context.statuses.reject_pod(pod, ATTACH_LIMIT_EXCEEDED, str(error))
+            return False
+        except VolumesNotReadyError as error:
+            if not error.timed_out:
+                text = f"Unable to attach or mount volumes: {error}"
+                context.recorder.pod_event(pod, EventType.WARNING, "FailedMount", text)
+            raise
+        return True
+
     def _await_network(self, pod: Pod) -> None:
         """Raises NetworkNotReadyError for a pod that has to wait."""
         problem = self._context.network_problem()
@@ -382,22 +283,11 @@ class AgentPodSyncer:
             )
             raise NetworkNotReadyError(problem)
 
-    def _sandbox_ready(self, pod: Pod, ips: tuple[str, ...]) -> None:
-        """Report that the pod has its sandbox, and nothing else that is new (kubelet: `OnPodSandboxReady`)."""
-        reported = self._context.statuses.get_pod_status(pod.metadata.uid) or pod.status
-        ready = PodCondition(
-            type=POD_READY_TO_START_CONTAINERS,
-            status=CONDITION_TRUE,
-            observed_generation=pod.metadata.generation,
-        )
-        others = (one for one in reported.conditions if one.type != ready.type)
-        self._context.statuses.set_pod_status(pod, attrs.evolve(reported, conditions=(*others, ready)))
-
     async def sync_terminating_pod(self, pod: Pod, status: PodRuntimeStatus, kill: Callable[[], Kill]) -> PodSyncReport:
         """Stop every container of the pod; returns only when none runs, with the final status reported."""
         uid, pod = self._uid, self._context.allocation.allocated(pod)
         self._settled = None
-        self._report(pod, status, change=kill().status_fn)
+        self._reporter.report(pod, status, change=kill().status_fn)
         await self._kill(pod, status, deadline=kill().deadline)
         self._probes.stop()
         killed_at = trio.current_time()
@@ -406,7 +296,7 @@ class AgentPodSyncer:
         running = tuple(str(container.id) for container in stopped.running_containers())
         if running:
             raise StillRunningError(pod, running)
-        self._report(pod, stopped, ended=True, change=kill().status_fn)
+        self._reporter.report(pod, stopped, ended=True, change=kill().status_fn)
         return PodSyncReport(killed_at)
 
     async def _kill(self, pod: Pod, status: PodRuntimeStatus, *, deadline: float | None) -> None:
@@ -426,7 +316,7 @@ class AgentPodSyncer:
             raise
 
     async def sync_terminating_runtime_pod(self, running_pod: RunningPod, kill: Kill) -> None:
-        """Stop a pod of which only the runtime knows, and which nobody wants."""
+        """Stop a pod that is not desired, and of which only the runtime knows."""
         context = self._context
         with context.pleg.acting(running_pod.uid):
             await context.runtime.kill_pod(running_pod, None, self._containers, deadline=kill.deadline, for_good=True)
@@ -439,68 +329,7 @@ class AgentPodSyncer:
         """Release what the pod held outside of this process, and report the pod as ended."""
         pod = self._context.allocation.allocated(pod)
         self._probes.stop()
-        self._report(pod, status, ended=True)
+        self._reporter.report(pod, status, ended=True)
         for held in self._context.durables:
             await held.release(self._uid)
         self._context.statuses.terminate_pod(pod)
-
-    def _report(
-        self,
-        pod: Pod,
-        observed: PodRuntimeStatus,
-        *,
-        ended: bool = False,
-        change: PodStatusFn | None = None,
-    ) -> PodStatus:
-        """Generate the pod's status from what was observed, and make it the reported one."""
-        uid = pod.metadata.uid
-        previous = self._context.statuses.get_pod_status(uid) or self._context.statuses.status_before(pod)
-        if ended and _never_began(previous, observed):
-            return self._context.statuses.set_pod_status(pod, previous if change is None else change(previous))
-        verdict = None
-        if is_past_active_deadline(pod, previous.start_time, self._context.clock.now()):
-            verdict = Eviction(active_deadline.REASON, active_deadline.MESSAGE)
-            if previous.reason != verdict.reason:
-                self._context.recorder.pod_event(pod, EventType.NORMAL, verdict.reason, verdict.message)
-        host_ips = self._context.host_ips()
-        if (mismatch := host_ip_mismatch(previous, host_ips)) is not None:
-            self._context.recorder.pod_event(pod, EventType.WARNING, "HostIPsIPFamilyMismatch", mismatch)
-        if not _restarts_all(previous):  # which removes what has ended
-            observed = with_lost_ends(observed, previous, self._context.runtime.seen_end)
-        status = generate_pod_status(
-            pod,
-            observed,
-            previous=previous,
-            # What has ended waits for nothing: its last exit code is to be seen.
-            waiting_reasons={} if ended else self._context.runtime.waiting_reasons(uid),
-            terminal=ended,
-            host_ips=host_ips,
-            eviction=verdict,
-            outcomes=self._probes.results.outcomes,
-            recursive_read_only=self._context.runtime.mounts_read_only_recursively(pod),
-            resizes=() if ended else self._context.allocation.conditions(uid),
-            resource_health=self._context.resource_health(uid),
-            actual=ActualResources(self._context.runtime.actuated(uid)),
-        )
-        self._containers.follow(observed)
-        # An agent that finds a pod running counts from the pod's start, not from its own.
-        status = attrs.evolve(status, start_time=_oldest_sandbox(observed))
-        return self._context.statuses.set_pod_status(pod, status if change is None else change(status))
-
-
-def _restarts_all(status: PodStatus) -> bool:
-    return any(
-        condition.type == ALL_CONTAINERS_RESTARTING and condition.status == CONDITION_TRUE
-        for condition in status.conditions
-    )
-
-
-def _never_began(reported: PodStatus, observed: PodRuntimeStatus) -> bool:
-    """Whether the pod had ended before it began, mostly since admission refused it: there is nothing to say of it
-    beside that, not even that its containers wait."""
-    begun = reported.container_statuses or reported.init_container_statuses
-    return has_ended(reported) and not (begun or observed.sandbox_statuses or observed.container_statuses)
-
-
-def _oldest_sandbox(observed: PodRuntimeStatus) -> datetime | None:
-    return min((sandbox.created_at for sandbox in observed.sandbox_statuses if sandbox.created_at), default=None)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from trikubelet.api import PodStatus
     from trikubelet.container.model import PodRuntimeStatus
-    from trikubelet.pods.phases import Kill
 
 
 class SyncPodType(enum.Enum):
@@ -53,7 +52,7 @@ class UpdatePod:
 
 @attrs.frozen(kw_only=True)
 class KillPod:
-    """The end of a pod (kubelet: `KillPodOptions`). Whoever needs to know when it is reached awaits the pod's life."""
+    """The end of a pod (kubelet: `KillPodOptions`). To wait for it, await the pod's life."""
 
     pod: Pod
     mirror_pod: Pod | None = None
@@ -76,6 +75,18 @@ class KillRuntimePod:
 
 Request: TypeAlias = UpdatePod | KillPod | KillRuntimePod
 """What a pod's life can be asked for (kubelet: `UpdatePodOptions`)."""
+
+
+@attrs.frozen
+class Kill:
+    """How the containers are to be ended."""
+
+    grace_period: int
+    """Seconds; only ever shrinks."""
+    deadline: float
+    """The end of the grace period in Trio time; only ever moves closer."""
+    status_fn: PodStatusFn | None = None
+    """Of the last request that had one."""
 
 
 @attrs.frozen

@@ -1,13 +1,12 @@
 """Pod workers: the lives of all pods, and what others may ask of them.
 
 The story of a request: `update_pod` files it in the pure machine (`registry`), which merges it with what is known
-of the pod, and tells the pod's life that there is news. The first request of a pod begins its life (`life`), in the
-workers' nursery; when that is over the phase stays behind as history. Whoever wants to know when a pod has ended awaits
-its life.
+of the pod, and notifies the pod's life. The first request of a pod begins its life (`life`), in the workers' nursery;
+when that is over the phase stays behind as history. `until_ended` waits for the end of a pod's containers.
 
 The machine is only touched between two awaits, so no lock is needed. Errors of a sync are outcomes like any other and
-end in a retry. An exception in a life, or an illegal transition, is a fault of that pod alone: it is told by the log
-and an event, and the life begins again, after a while, from what is observed then.
+end in a retry. An exception in a life, or an illegal transition, is a fault of that pod alone: it is logged and
+recorded as an event, and the life begins again, after a while, from what is observed then.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ import trio
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.broadcast import Broadcast
-from trikubelet.pods import work as messages
 from trikubelet.pods.life import DesiredPod, LifeContext, PodLife
-from trikubelet.pods.phases import Finished, Phase, Terminated, WaitingToStart
+from trikubelet.pods.phases import ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
 from trikubelet.pods.retry import FAULTS, RetryPolicy
 from trikubelet.pods.types import KillPod, KillRuntimePod, OpenPod, PodStatusFn, Request
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
-    from trikubelet.pods.states import PodStates
+    from trikubelet.pods.registry import PodStates
     from trikubelet.pods.statistics import PodWorkersStatistics, WorkerCounts
     from trikubelet.pods.types import PodCache
 
@@ -58,9 +56,9 @@ class KillTimeoutError(Exception):
 class PodWorkers:
     """The life of every pod from its first request to its end (kubelet: `podWorkers`).
 
-    `open_pod` makes what acts on a pod, `cache` tells what the runtime was seen to hold. `desired` gives the newest
+    `open_pod` makes what acts on a pod, `cache` has what was observed of the runtime. `desired` gives the newest
     version of a pod when it is looked at again; without it the last one is used again. `rng` is for jitter. `registry`
-    is the machine to drive, empty, for whoever wants to look on.
+    is the machine to drive, empty; tests and the simulation watch it.
 
     What is known of each pod may be asked of `states`.
     """
@@ -123,7 +121,7 @@ class PodWorkers:
         try:
             status = self._observed(pod) if unknown and pod is not None else None
             self._registry.update_pod(request, trio.current_time(), status)
-        except Exception as error:  # noqa: BLE001 - told; the pod stays as it was
+        except Exception as error:  # noqa: BLE001 - recorded; the pod stays as it was
             self._fault(uid, error)
             if uid in self._lives:
                 self._lives[uid].look_again(FAULTS.first)
@@ -132,7 +130,7 @@ class PodWorkers:
     def sync_known_pods(self, desired: Iterable[Pod]) -> dict[str, WorkerSummary]:
         """Compare the lives with all desired pods (kubelet: `SyncKnownPods`). Never waits.
 
-        Finished pods that nobody wants are forgotten, pods that nobody wants any more are ended. Returns the workers
+        Of pods that are not desired, finished ones are forgotten and the others are ended. Returns the workers
         that remain; desired pods that are not among them shall be sent again as CREATE.
         """
         uids = {pod.metadata.uid for pod in desired}
@@ -211,7 +209,7 @@ class PodWorkers:
 
     @property
     def states(self) -> PodStates:
-        """What is known of each pod, for everybody to ask."""
+        """What is known of each pod."""
         return self._registry.states
 
     @property
@@ -228,7 +226,7 @@ class PodWorkers:
     # --- Lives -------------------------------------------------------------------------------------------------------
 
     def _notify(self, uid: str) -> None:
-        """The registry has news of a pod: begin its life, or tell it, or let it go."""
+        """The registry has news of a pod: begin its life, notify it, or let it go."""
         phase, life = self._registry.states.phase(uid), self._lives.get(uid)
         if life is not None and (phase is None or _is_of_another(life, phase)):
             del self._lives[uid]
@@ -260,8 +258,6 @@ class PodWorkers:
                 if others is not None:
                     raise others from None
                 self._fault(life.uid, errors)
-            except Exception as error:  # noqa: BLE001 - told, and the life begins again
-                self._fault(life.uid, error)
             if self._lives.get(life.uid) is not life:
                 break  # forgotten
             self._registry.begin_again(life.uid)
@@ -275,16 +271,13 @@ class PodWorkers:
             self._wake_next_static(phase.identity.full_name)
 
     def _fault(self, uid: str, error: BaseException | None) -> None:
-        """Something went wrong with a pod that nobody thought of."""
+        """Tell of an error in a pod's life or in the machine, which is a fault of the agent."""
         phase = self._registry.states.phase(uid)
-        name = None if phase is None else phase.identity.full_name
-        log.error(
-            "a fault of the agent, the pod is taken up again", pod=name, uid=uid, error=repr(error), exc_info=error
-        )
         update = None if phase is None else _newest(phase)
         if update is not None:
-            text = f"The agent failed in the middle of work on the pod, and begins it again: {error!r}"
-            self._record(update.pod, EventType.WARNING, "FailedSync", text)
+            record_fault(self._recorder, update.pod, error)
+        else:
+            log.error("a fault of the agent in work on a pod", uid=uid, error=repr(error), exc_info=error)
 
     # --- Pieces ------------------------------------------------------------------------------------------------------
 
@@ -303,14 +296,28 @@ class PodWorkers:
             self._recorder.pod_event(pod, type_, reason, message)
 
 
+def record_fault(recorder: EventRecorder | None, pod: Pod, error: BaseException | None) -> None:
+    """Tell of a fault of the agent in work on a pod, which is then begun again: in the log and by an event."""
+    log.error(
+        "a fault of the agent in work on a pod",
+        pod=pod.full_name,
+        uid=pod.metadata.uid,
+        error=repr(error),
+        exc_info=error,
+    )
+    if recorder is not None:
+        text = f"The agent failed in the middle of work on the pod, and begins it again: {error!r}"
+        recorder.pod_event(pod, EventType.WARNING, "FailedSync", text)
+
+
 def _is_of_another(life: PodLife, phase: Phase) -> bool:
     """Whether the phase is that of a pod that came anew with the UID of one whose life is about to be over."""
     return life.containers_ended.is_set() and not isinstance(phase, Terminated | Finished)
 
 
-def _newest(state: Phase) -> messages.ConfigUpdate | None:
+def _newest(state: Phase) -> ConfigUpdate | None:
     """The newest config of a pod whose worker still runs."""
     if isinstance(state, Finished):
         return None
     active = None if isinstance(state, WaitingToStart) else state.active
-    return next((each for each in (state.pending, active) if isinstance(each, messages.ConfigUpdate)), None)
+    return next((each for each in (state.pending, active) if isinstance(each, ConfigUpdate)), None)

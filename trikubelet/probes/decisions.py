@@ -31,7 +31,7 @@ from trikubelet.container.probe_results import ProbeResult
 from trikubelet.container.restart_policy import should_restart
 from trikubelet.probes.schedule import ROUNDING
 from trikubelet.probes.types import ProbeKey, ProbeKind
-from trikubelet.status.restart_rules import restarts_all
+from trikubelet.status.conditions import restarts_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ class WorkerState:
 
 
 @attrs.frozen
-class Look:
+class Observation:
     """What a worker sees when it looks."""
 
     phase: str | None
@@ -130,20 +130,20 @@ def _workers(pod: Pod, container: Container, *, sidecar: bool) -> Iterator[Worke
             yield WorkerSpec(ProbeKey(pod.metadata.uid, container.name, kind), probe, container, pod.spec, sidecar)
 
 
-def look_at(
+def observe(
     spec: WorkerSpec, status: PodStatus | None, *, deleting: bool, now: datetime, agent_started: datetime
-) -> Look:
+) -> Observation:
     """What the worker sees in the pod's reported status; None when nothing was reported of the pod."""
     if status is None:
-        return Look(None, None, deleting, False, now, agent_started)
+        return Observation(None, None, deleting, False, now, agent_started)
     reported = (*status.container_statuses, *status.init_container_statuses)
     own = next((one for one in reported if one.name == spec.key.container), None)
     nothing_observed = PodRuntimeStatus(uid=spec.key.pod_uid, name="", namespace="")
     restarting = restarts_all(Pod(spec=spec.pod_spec), nothing_observed, status)
-    return Look(status.phase, own, deleting, restarting, now, agent_started)
+    return Observation(status.phase, own, deleting, restarting, now, agent_started)
 
 
-def look(spec: WorkerSpec, state: WorkerState, seen: Look) -> Verdict:
+def decide(spec: WorkerSpec, state: WorkerState, seen: Observation) -> Verdict:
     """Whether to ask now (kubelet: `doProbe` up to the asking)."""
     if seen.phase in (POD_FAILED, POD_SUCCEEDED):
         return Verdict(state, Next.END)
@@ -206,7 +206,7 @@ def _id_of(status: ContainerStatus) -> ContainerID | None:
         return None
 
 
-def _initial_result(spec: WorkerSpec, status: ContainerStatus, seen: Look) -> ProbeResult | None:
+def _initial_result(spec: WorkerSpec, status: ContainerStatus, seen: Observation) -> ProbeResult | None:
     """What a container that is new to the worker begins with; None to go on with what was reported of it.
 
     A container that outlived the agent keeps what was reported until its probe says otherwise, so that it is not taken
@@ -221,7 +221,7 @@ def _initial_result(spec: WorkerSpec, status: ContainerStatus, seen: Look) -> Pr
     return _INITIAL[spec.key.kind]
 
 
-def _over(spec: WorkerSpec, status: ContainerStatus, seen: Look) -> bool:
+def _over(spec: WorkerSpec, status: ContainerStatus, seen: Observation) -> bool:
     """Whether a container that does not run never will again."""
     end = status.state.terminated
     if end is None or seen.restarting_all:

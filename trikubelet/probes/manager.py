@@ -4,7 +4,7 @@ The story of a probe: the first sync of a pod calls `PodProbes.add`, which makes
 containers and sidecars. They look at the pod's status right then, so that the plan of the very same sync finds what
 they say of containers that run already. A worker's task runs in the scope of the container instance that it probes, is
 gone with it, and goes on in the scope of the next one, on the same grid of times. While there is no instance nothing is
-asked: the worker only looks when the status changes. Results are in `results`, for whoever syncs the pod, and changes
+asked: the worker only looks when the status changes. Results are in `results`, for the pod's syncs, and changes
 that call for a sync come out of `receive`.
 
 A worker ends by itself when its container is over for good; the next sync would make it anew, and it would end right

@@ -1,6 +1,6 @@
 """What is counted of probes, under the kubelet's names: `prober_probe_total` and `prober_probe_duration_seconds`.
 
-Plain values: whoever serves metrics turns them into his format. They are kept for each worker and go with it, so that
+Plain values: `trikubelet.metrics` turns them into families. They are kept for each worker and go with it, so that
 pods that are gone leave nothing behind.
 """
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProbeUpdates:
-    """The results that nobody has received yet, in the order in which their probes first changed."""
+    """The results that were not received yet, in the order in which their probes first changed."""
 
     def __init__(self) -> None:
         self._pending: dict[ProbeKey, ProbeUpdate] = {}

@@ -1,4 +1,4 @@
-"""One look of a probe: ask, ask again when the asking failed, tell of it by events (kubelet: prober.go)."""
+"""One run of a probe: ask, ask again when the asking failed, record events (kubelet: prober.go)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import attrs
 from trikubelet.container.model import ContainerID
 from trikubelet.container.probe_results import ProbeResult, ProbeResults
 from trikubelet.probes.types import ProbeKind
-from trikubelet.status.probe_outcomes import NO_OUTCOMES, ProbeOutcomes
+from trikubelet.status.container_statuses import NO_OUTCOMES, ProbeOutcomes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,8 +15,8 @@ ROUNDING: Final = 0.001
 def first_delay(period: float, agent_age: float, chance: float) -> float:
     """Seconds to wait before a worker's first look (kubelet: prober `worker.run`).
 
-    Nobody waits, but for the time of one period after the agent's start: the probes of all pods that it found would
-    come at the same moment. `agent_age` is how long ago the agent started, `chance` is from 0 to 1.
+    No probe is delayed, but for the time of one period after the agent's start: the probes of all pods that it found
+    would come at the same moment. `agent_age` is how long ago the agent started, `chance` is from 0 to 1.
     """
     return chance * period if period > agent_age else 0.0
 

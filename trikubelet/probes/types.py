@@ -55,7 +55,7 @@ class ProbeKey:
 
 @attrs.frozen
 class ProbeTarget:
-    """Whom to ask."""
+    """The container to ask."""
 
     pod: Pod
     container: Container

@@ -1,7 +1,7 @@
 """One probe: looks at its container's status, asks when it is time to, and passes on what came of it.
 
 It has a grid of points in time, one period apart, from the moment it was made; on these it looks, and asks if there is
-somebody to ask. Between two points it sleeps. While there is nobody to ask it does not even wake for them: nothing but
+a container to probe. Between two points it sleeps. Without a container it does not even wake for them: nothing but
 another status can change that, and every change of its pod's status wakes it (the kubelet looks on each point all the
 same, and comes to the same).
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from trikubelet.api import Pod, PodStatus
+from trikubelet.api import Pod
 from trikubelet.broadcast import Inbox
 from trikubelet.clock import WallClock
 from trikubelet.container.probe_results import ProbeResult
@@ -31,18 +31,14 @@ from trikubelet.probes.outbox import ProbeUpdates
 from trikubelet.probes.results import ProbeResultBook
 from trikubelet.probes.schedule import next_tick, tick_from
 from trikubelet.probes.types import ProbeKind, ProbeTarget, ProbeUpdate
+from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.container.model import ContainerID
     from trikubelet.probes.decisions import Verdict
+
 log = get_logger("probes")
-
-
-class Statuses(Protocol):
-    """The part of the status manager that a worker reads."""
-
-    def get_pod_status(self, uid: str) -> PodStatus | None: ...
 
 
 class Asks(Protocol):
@@ -68,7 +64,7 @@ class ProbeContext:
     """What all workers share."""
 
     prober: Asks
-    statuses: Statuses
+    statuses: StatusManager
     clock: WallClock
     newest: Callable[[str], Pod | None]
     """A pod as it is wanted now, by its UID."""
@@ -116,7 +112,7 @@ class Worker:
                 if self._scope is scope:  # else the next task has begun
                     self._scope = None
                     if self._woken and not self.ended:
-                        self._inspect()  # at what it was told while it was being cancelled
+                        self._inspect()  # at changes that came while it was being cancelled
 
     async def _run(self) -> None:
         while not self.ended:
@@ -164,14 +160,14 @@ class Worker:
         context, now = self._context, trio.current_time()
         context.counts.looks += 1
         newest = context.newest(self.spec.key.pod_uid)
-        seen = decisions.look_at(
+        seen = decisions.observe(
             self.spec,
             context.statuses.get_pod_status(self.spec.key.pod_uid),
             deleting=newest is not None and newest.metadata.deletion_timestamp is not None,
             now=context.clock.now(),
             agent_started=context.agent_started,
         )
-        verdict = decisions.look(self.spec, self._state, seen)
+        verdict = decisions.decide(self.spec, self._state, seen)
         self._askable = None
         match verdict.next:
             case Next.ASK:
@@ -243,7 +239,7 @@ class Worker:
     def _send(self, container_id: ContainerID, result: ProbeResult) -> None:
         """Send an answer's result to the sync loop, unless it asks for nothing.
 
-        What a look found is not sent: it comes from a status, and whoever syncs the pod for it reads the book. Neither
+        What a look found is not sent: it comes from a status, and the sync for that status reads the results. Neither
         is it news that a container is alive.
         """
         key = self.spec.key

@@ -1,10 +1,10 @@
-"""What the runtime was last told of pods' resources, in a file that survives the agent (kubelet: `actuatedState`).
+"""The resources of pods that the runtime was last told, in a file that survives the agent (kubelet: `actuatedState`).
 
 A pod gets its record when its sandbox is made. A container's part is replaced before it starts with other resources
-than it had, and after the runtime took others for it; the pod's own part after its cgroup was set. Nobody waits for the
-disk while a new pod starts: of a pod without a record the runtime is asked what it runs with (`resize_plan`). A record
-that would be wrong is replaced on the disk first, and a resize is done when its record is there. So a resize that was
-cut short is found and finished; telling the runtime twice does no harm.
+than it had, and after the runtime took others for it; the pod's own part after its cgroup was set. The start of a new
+pod does not wait for the disk: of a pod without a record the runtime is asked what it runs with (`resize_plan`). A
+record that would be wrong is replaced on the disk first, and a resize is done when its record is there. So a resize
+that was cut short is found and finished; telling the runtime twice does no harm.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = get_logger("runtime")
 
 WRITE_AFTER: Final = 0.5
-"""Seconds until what nobody waits for is written."""
+"""Seconds until a change that no call waits for is written."""
 _ZERO: Final = Quantity()
 
 
@@ -123,7 +123,7 @@ class ActuatedResources:
                 log.error("what the runtime was told of resources cannot be kept", problem=str(error))
 
     def _set_container(self, pod: Pod, name: str, resources: ResourceRequirements) -> None:
-        # Of a pod that somebody else started nothing is known but that it was resized by nobody here.
+        # A pod without a record was started by another agent, and not resized by this one.
         record = self._store.get(pod.metadata.uid) or self._as_allocated(pod)
         if record.containers.get(name) != resources:
             record = attrs.evolve(record, containers={**record.containers, name: resources})

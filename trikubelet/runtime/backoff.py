@@ -1,17 +1,33 @@
 """How long to wait before the next attempt: doubling waits, forgotten after a quiet time.
 
-The rules are those of client-go's `flowcontrol.Backoff`. Pure: time comes in as seconds of whatever clock the caller
-uses for one `KeyedBackoff`. Two moments matter to each question: when the thing ended or failed (`event`), and when the
-entry was last touched.
+`KeyedBackoff` has the rules of client-go's `flowcontrol.Backoff`. It is pure: time comes in as seconds of whatever
+clock the caller uses. Two moments matter to each question: when the thing ended or failed (`event`), and when the entry
+was last touched. `CrashLoops` applies it to containers that end over and over (CrashLoopBackOff). The waits are kept in
+memory only, as in the kubelet: a container that crashes again after the agent was restarted waits from the shortest
+time on.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from typing import TYPE_CHECKING, Final
 
 import attrs
+import trio
 
+from trikubelet.api import to_dict
 from trikubelet.backoff import Backoff
+from trikubelet.container.messages import describe_duration, describe_pod
+from trikubelet.container.model import ContainerState
+from trikubelet.formats.hashing import fnv1a_64
+from trikubelet.runtime.results import CRASH_LOOP_BACK_OFF, SyncAction, SyncResult
+from trikubelet.telemetry.events import EventType
+
+if TYPE_CHECKING:
+    from trikubelet.api import Container, Pod
+    from trikubelet.clock import WallClock
+    from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
+    from trikubelet.telemetry.events import EventRecorder
 
 CONTAINER_INITIAL: Final = 10.0
 CONTAINER_MAXIMUM: Final = 300.0
@@ -88,3 +104,54 @@ class KeyedBackoff:
     def _expired(self, entry: _Entry, event: float) -> bool:
         quiet = 2 * self.waits.longest if self.reset_after is None else self.reset_after
         return event - entry.updated > quiet
+
+
+class CrashLoops:
+    """Keeps containers that end over and over from starting at once."""
+
+    def __init__(self, recorder: EventRecorder, clock: WallClock, longest_wait: float) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._backoff = KeyedBackoff.for_containers(longest_wait)
+
+    def hold_back(self, pod: Pod, container: Container, status: PodRuntimeStatus) -> SyncResult | None:
+        """The result of a container that has to wait before it starts again, after the event for it.
+
+        None when it may start; the wait after this start is then the longer one.
+        """
+        ended = _last_ended(status, container.name)
+        if ended is None:
+            return None
+        finished = 0.0 if ended.finished_at is None else ended.finished_at.timestamp()
+        now = self._clock.now().timestamp()
+        key = backoff_key(pod, container)
+        if not self._backoff.in_backoff_since(key, finished, now):
+            self._backoff.advance(key, finished, now)
+            return None
+        wait = self._backoff.wait_of(key)
+        described = describe_pod(pod)
+        event = f"Back-off restarting failed container {container.name} in pod {described}"
+        self._recorder.pod_event(pod, EventType.WARNING, "BackOff", event, container=container.name)
+        message = f"back-off {describe_duration(wait)} restarting failed container={container.name} pod={described}"
+        retry_at = trio.current_time() + finished + wait - now
+        return SyncResult(SyncAction.START_CONTAINER, container.name, CRASH_LOOP_BACK_OFF, message, retry_at)
+
+    def collect(self) -> None:
+        """Forget containers that have been quiet for long."""
+        self._backoff.collect(self._clock.now().timestamp())
+
+
+def backoff_key(pod: Pod, container: Container) -> str:
+    """The key of a container's CrashLoopBackOff: a change of any part of it starts the waits over.
+
+    Kubelet: `GetBackoffKey`.
+    """
+    resources = json.dumps(to_dict(container.resources), sort_keys=True)
+    metadata = pod.metadata
+    parts = (metadata.name, metadata.namespace, metadata.uid, container.name, container.image, resources)
+    return f"{fnv1a_64('/'.join(parts).encode()):x}"
+
+
+def _last_ended(status: PodRuntimeStatus, name: str) -> ContainerStatus | None:
+    ended = (one for one in status.container_statuses if one.name == name and one.state is ContainerState.EXITED)
+    return next(ended, None)

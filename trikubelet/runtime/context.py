@@ -1,4 +1,4 @@
-"""What the parts of the runtime manager share, and ask others."""
+"""What the parts of the runtime manager share, and need from other packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.kube_client.object_getter import NoObjects, ObjectGetter
 from trikubelet.runtime.containers.container import Extras, no_extras
 from trikubelet.runtime.containers.mounts import PodMounts
-from trikubelet.runtime.ended import Ended
+from trikubelet.runtime.hooks import Ended
 from trikubelet.runtime.images.pull_credentials import Credentials
 from trikubelet.runtime.images.pull_records.records import PullRecords
 from trikubelet.runtime.options import NodeValues, RuntimeOptions
@@ -32,24 +32,24 @@ class RuntimeContext:
     options: RuntimeOptions
     mounts: PodMounts
     files: PodFiles = attrs.field(default=attrs.Factory(lambda self: PodFiles(self.options), takes_self=True))
-    """Those of pods, by default on the disk below the folders that `options` names."""
+    """Files of pods, by default on the disk below the folders that `options` names."""
     objects: ObjectGetter = attrs.field(factory=NoObjects)
     """Secrets, ConfigMaps and RuntimeClasses."""
     node: NodeValues = attrs.field(default=attrs.Factory(lambda self: self.options.fixed_node, takes_self=True))
     """The node's addresses and what it can give, by default as `options` say."""
     abilities: Callable[[], RuntimeAbilities] = RuntimeAbilities
-    """What the runtime last said that it can do."""
+    """The runtime's abilities, as it last reported them."""
     claims: ResourceClaims = attrs.field(factory=NoResourceClaims)
-    """What pods claim by name."""
+    """Resource claims of pods."""
     credentials: Credentials | None = None
-    """For registries."""
+    """Credentials for registries."""
     pull_records: PullRecords | None = None
-    """Which pods may use which images."""
+    """Records of pulls: which pods may use which images."""
     ended: Ended | None = None
-    """When a container has ended."""
+    """Waits for the end of a container."""
     cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
-    """Which cgroup a pod's sandbox belongs into."""
+    """The parent cgroups of pods' sandboxes."""
     resizing: Resizing | None = None
-    """What pods that run are resized with; without it they keep what they were started with."""
+    """For resizes of running pods; without it they keep the resources that they were started with."""
     extras: Extras = no_extras
-    """What containers get for their devices."""
+    """Additions to containers for their devices."""

@@ -1,13 +1,14 @@
-"""What runs right after a container started and right before it is stopped: postStart and preStop.
+"""Lifecycle hooks: postStart, right after a container started, and preStop, right before it is stopped.
 
 A hook is a command in the container, a request to a server in its pod, or a sleep. A failure's text goes into the
 container's status only, never into an event: it holds what the command or the server said, which may be secret.
-A hook lasts no longer than its container, and no longer than the caller's cancel scope; there is no other limit.
+A hook lasts no longer than its container (`until_ended`, which also cuts other work short that only a living container
+can do), and no longer than the caller's cancel scope; there is no other limit.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, assert_never
 
 import attrs
 import trio
@@ -17,7 +18,6 @@ from trikubelet.container.messages import describe_error, describe_pod
 from trikubelet.formats.go_quote import go_quote_bytes
 from trikubelet.http.client.request import HTTPRequestError, http_get_request
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.ended import Ended, until_ended
 from trikubelet.runtime.metrics import RuntimeMetrics
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
@@ -33,6 +33,7 @@ log = get_logger("runtime")
 
 MOST_OUTPUT: Final = 10 * 1024
 """Bytes of a command's output, and of its error output, that a failure's text holds."""
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -167,3 +168,42 @@ def _described(action: ExecAction | HTTPGetAction | SleepAction) -> tuple[str, s
             return f"Sleep lifecycle hook ({action.seconds})", "sleep"
         case _:
             assert_never(action)
+
+
+class Ended(Protocol):
+    """Waits for the end of a container."""
+
+    async def __call__(self, pod_uid: str, container_id: str, /, *, delay: float = 0.0) -> None:
+        """Return when the container is known to have ended; if that is never known, do not.
+
+        Not having been seen yet is not to have ended. It must not raise. `delay`: seconds that the answer may come
+        late, since the caller has another way to learn it.
+        """
+        ...
+
+
+async def until_ended(
+    ended: Ended | None,
+    pod_uid: str,
+    container_id: str,
+    work: Callable[[], Awaitable[T]],
+    *,
+    delay: float = 0.0,
+) -> T | None:
+    """What `work` returns, or None when the container ended first: then `work` is cancelled.
+
+    `work` tells of problems by what it returns; what it raises comes out in an exception group.
+    """
+    if ended is None:
+        return await work()
+    done: T | None = None
+
+    async def watch() -> None:
+        await ended(pod_uid, container_id, delay=delay)
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        done = await work()
+        nursery.cancel_scope.cancel()
+    return done

@@ -21,9 +21,8 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.container.labels import CONTAINER_NAME, read_container_record, read_identity
 from trikubelet.container.messages import describe_error
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.ended import Ended, until_ended
-from trikubelet.runtime.grace import MINIMUM_GRACE_PERIOD
-from trikubelet.runtime.hooks import HookError
+from trikubelet.runtime.hooks import Ended, HookError, until_ended
+from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
@@ -45,6 +44,8 @@ STOP_TIMEOUT: Final = 0.5
 """Seconds from the news that a container has ended until it counts though its StopContainer does not return."""
 STOP_RETRY_PAUSE: Final = 1.0
 """Seconds between two requests to stop a container, when the runtime cannot be reached."""
+MINIMUM_GRACE_PERIOD: Final = 2
+"""Seconds that every container gets, however little is left of its pod's grace period."""
 
 
 class Grace:
@@ -57,7 +58,7 @@ class Grace:
 
     @property
     def seconds_to_stop(self) -> int:
-        """What the runtime is given now: CRI counts in whole seconds."""
+        """The timeout for the runtime now: CRI counts in whole seconds."""
         return max(math.ceil(self.deadline - trio.current_time()), MINIMUM_GRACE_PERIOD)
 
     def shorten(self, deadline: float) -> None:
@@ -84,7 +85,7 @@ class Grace:
 
 
 class TerminationOrder:
-    """Who waits for whom when a pod with sidecars ends (kubelet: `terminationOrdering`)."""
+    """The order in which the containers of a pod with sidecars end (kubelet: `terminationOrdering`)."""
 
     def __init__(self, pod: Pod, running: Iterable[str]) -> None:
         alive = set(running)
@@ -130,7 +131,7 @@ class Killer:
         self._hooks = hooks
         self._hooks_begun: set[str] = set()
         """Ids of containers whose hook was begun and that are not known to have ended. Garbage collection forgets those
-        whose end nobody awaited."""
+        that ended unseen."""
         self.stopped_sandboxes: set[str] = set()
         """Ids of sandboxes that the runtime said it has stopped. Garbage collection forgets those that are gone."""
 
@@ -140,7 +141,7 @@ class Killer:
         return len(self._hooks_begun)
 
     def forget_hooks_unless(self, alive: Collection[str], among: Collection[str]) -> None:
-        """Of these containers only those that are alive are still ones whose hook must not begin again."""
+        """Forget that hooks were begun in those of `among` that are not alive."""
         self._hooks_begun.difference_update(set(among) - set(alive))
 
     @property
@@ -160,7 +161,7 @@ class Killer:
     async def while_it_lives(
         self, pod_uid: str, container_id: str, work: Callable[[], Awaitable[CRIError | None]]
     ) -> CRIError | None:
-        """What `work` says, or None when the container ended first: then `work` is cancelled."""
+        """The result of `work`, or None when the container ended first: then `work` is cancelled."""
         return await until_ended(self._ended, pod_uid, container_id, work, delay=STOP_TIMEOUT)
 
     async def run_pre_stop_hook(self, pod: Pod, container: Container, container_id: str, grace: Grace) -> None:
@@ -241,7 +242,7 @@ class Killer:
                 return None
 
     async def mark_when_ended(self, order: TerminationOrder, pod_uid: str, container: RuntimeContainer) -> None:
-        """Even a container whose stop failed may end, and then nobody needs to wait for it."""
+        """Even a container whose stop failed may end, and then the others need not wait for it."""
         if self._ended is not None:
             await self._ended(pod_uid, container.id.id, delay=STOP_TIMEOUT)
             order.mark_ended(container.name)
@@ -302,3 +303,23 @@ def find_container(pod: Pod, name: str) -> Container | None:
         *pod.spec.ephemeral_containers,
     )
     return next((container for container in containers if container.name == name), None)
+
+
+def termination_grace_period(pod: Pod, container: Container, reason: KillReason) -> int:
+    """Seconds of grace for a container that is killed (kubelet: `setTerminationGracePeriod`).
+
+    A pod that is being deleted has its own; else a failed probe's, else the pod's.
+    """
+    if pod.metadata.deletion_grace_period_seconds is not None:
+        return pod.metadata.deletion_grace_period_seconds
+    of_pod = pod.spec.termination_grace_period_seconds
+    if of_pod is None:
+        return MINIMUM_GRACE_PERIOD
+    probe = None
+    if reason is KillReason.STARTUP_PROBE:
+        probe = container.startup_probe
+    elif reason is KillReason.LIVENESS_PROBE:
+        probe = container.liveness_probe
+    if probe is not None and probe.termination_grace_period_seconds is not None:
+        return probe.termination_grace_period_seconds
+    return of_pod

@@ -7,7 +7,7 @@ remembered between syncs but the waits, the reasons of the last failed starts, p
 resources containers run: what the runtime holds is read from it, by labels and annotations, so an agent that was killed
 takes up its pods where they are.
 
-This module is the door: it builds the parts and says what others may ask of them.
+This module builds the parts, and is what other packages call.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import trio
 
 from trikubelet.container.errors import KillPodError
 from trikubelet.container.probe_results import ProbeResults
+from trikubelet.runtime.backoff import CrashLoops
 from trikubelet.runtime.containers.container import ContainerStarter
 from trikubelet.runtime.containers.life import PodContainers, containers_without_pod
-from trikubelet.runtime.gc.choice import ContainerGCPolicy, dead_containers_beyond
-from trikubelet.runtime.gc.collector import ContainerCollector
+from trikubelet.runtime.gc import ContainerCollector
+from trikubelet.runtime.gc_choice import ContainerGCPolicy, dead_containers_beyond
 from trikubelet.runtime.hooks import HookRunner
-from trikubelet.runtime.images.holds import ImageHolds
-from trikubelet.runtime.images.manager import ImageManager
+from trikubelet.runtime.images.gc import ImageHolds
+from trikubelet.runtime.images.manager import ImageManager, version_problem
 from trikubelet.runtime.images.pull_rate import PullRate
-from trikubelet.runtime.images.volumes import version_problem
 from trikubelet.runtime.kill import Killer
 from trikubelet.runtime.metrics import RuntimeMetrics
 from trikubelet.runtime.observe import Observer
 from trikubelet.runtime.plan import compute_pod_actions
 from trikubelet.runtime.resize import PodResizer
 from trikubelet.runtime.resize_plan import is_resize_in_progress
+from trikubelet.runtime.results import WaitingReasons
 from trikubelet.runtime.sandboxes.sandbox import SandboxMaker
 from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaces
 from trikubelet.runtime.sync import PodSync, SyncParts, remove_container
 from trikubelet.runtime.turns import Turns
-from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ class RuntimeManager:
             context,
             hooks=hooks,
             seen_end=self._observer.seen_end,
-            note_end=self.note_end,
+            remember_end=self.remember_end,
             actuated=self._actuated,
         )
         self._collector = ContainerCollector(runtime, self._starter, self._killer, context.files, context.clock)
@@ -136,7 +136,7 @@ class RuntimeManager:
             await self._actuated.run()
 
     def containers_of_pod(self, nursery: trio.Nursery, probes: PodProbes | None = None) -> PodContainers:
-        """What runs for the containers of a pod, in the pod's nursery."""
+        """The container instances of a pod, in the pod's nursery."""
         return PodContainers(nursery, self._killer, probes)
 
     # Reading
@@ -152,9 +152,9 @@ class RuntimeManager:
         """Everything about one pod; a pod that the runtime does not know has an empty status. Raises CRIError."""
         return await self._observer.pod_status(self.runtime_name, uid, name, namespace)
 
-    def note_end(self, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
+    def remember_end(self, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
         """The runtime told by itself that a container has ended: it may be gone before it can be asked."""
-        self._observer.note_end(self.runtime_name, status, pod_sandbox_id)
+        self._observer.remember_end(self.runtime_name, status, pod_sandbox_id)
 
     def seen_end(self, container_id: str) -> ContainerStatus | None:
         """The last status of a container that ended not long ago, also when it is gone."""
@@ -169,7 +169,7 @@ class RuntimeManager:
         return self._context.abilities().handler(self._sandboxes.handler_of(pod)).recursive_read_only_mounts
 
     def actuated(self, uid: str) -> PodAllocation | None:
-        """What the runtime was last told of the resources of a pod and its containers; None: nothing is known."""
+        """The resources of a pod and its containers that the runtime was last told; None: not known."""
         actuated = self._actuated_pod(uid)
         return None if actuated is None else actuated.resources
 

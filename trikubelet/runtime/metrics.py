@@ -1,4 +1,4 @@
-"""What the runtime manager counts of its work, in the kubelet's words (`pkg/kubelet/metrics`)."""
+"""Metrics of the runtime manager, with the kubelet's labels (`pkg/kubelet/metrics`)."""
 
 from __future__ import annotations
 

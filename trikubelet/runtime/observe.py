@@ -6,32 +6,24 @@ error is the caller's: a half-known pod must never look like a pod with half its
 Runtimes that have container events put the containers of a sandbox into its status, and say so by a timestamp (CRI-O;
 the kubelet reads it when its evented PLEG is on): two calls tell all of a pod. Others are asked for each container.
 
-What there is to say of a container that has ended never changes, and is remembered.
+The status of a container that has ended never changes, and is remembered. Its message is read from its termination
+file, or from the end of its log where it asked for that. The kubelet's limits: 4096 bytes of the file; 80 lines and
+2048 bytes of the log, which is in the CRI's format (`<time> <stream> <F|P> <text>`).
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from trikubelet.container.labels import POD_UID, PodIdentity, read_identity
-from trikubelet.container.model import (
-    ContainerStatus,
-    PodRuntimeStatus,
-    RunningPod,
-    RuntimeContainer,
-)
+from trikubelet.container.labels import POD_UID, PodIdentity, read_container_record, read_identity
+from trikubelet.container.model import ContainerStatus, PodRuntimeStatus, RunningPod, RuntimeContainer
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.containers.termination import termination_message
-from trikubelet.runtime.convert import (
-    container_status,
-    listed_container,
-    listed_sandbox,
-    sandbox_status,
-)
+from trikubelet.runtime.convert import container_status, listed_container, listed_sandbox, sandbox_status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -44,6 +36,12 @@ _MOST_REMEMBERED: Final = 5000
 
 T = TypeVar("T")
 Entry = TypeVar("Entry")
+FALLBACK_TO_LOGS_ON_ERROR: Final = "FallbackToLogsOnError"
+MAX_MESSAGE: Final = 4096
+MAX_LOG_MESSAGE: Final = 2048
+MAX_LOG_LINES: Final = 80
+# Eighty lines of a log are within its last bytes, unless lines are longer than the message may be anyway.
+_LOG_TAIL: Final = 64 * 1024
 
 
 class Observer:
@@ -112,8 +110,8 @@ class Observer:
         """The last status of a container, if it was seen to have ended and is remembered."""
         return self._ended.get(container_id)
 
-    def note_end(self, runtime_name: str, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
-        """What an event tells of a container that has ended is remembered as if it had been looked at."""
+    def remember_end(self, runtime_name: str, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
+        """Remember the status of an ended container from an event, as if it had been inspected."""
         if status.state == v1.ContainerState.CONTAINER_EXITED:
             self._seen_container(runtime_name, status, pod_sandbox_id)
 
@@ -213,3 +211,49 @@ async def _each(entries: Sequence[Entry], inspect: Callable[[Entry], Awaitable[T
     if failures:
         raise failures[0]
     return [found[index] for index in sorted(found)]
+
+
+def termination_message(status: v1.ContainerStatus, files: PodFiles) -> str:
+    """The message of an ended container. Problems with reading become part of the message, as in the kubelet."""
+    record = read_container_record(status.annotations)
+    # A container that never ran has no log.
+    fall_back = (
+        record.termination_message_policy == FALLBACK_TO_LOGS_ON_ERROR
+        and status.exit_code != 0
+        and status.reason != "ContainerCannotRun"
+    )
+    path = _host_path(status, record.termination_message_path)
+    if path is not None:
+        try:
+            data = files.read_tail(path, MAX_MESSAGE)
+        except OSError as error:
+            return f"Error on reading termination log {path}: {error}"
+        if data:
+            return data.decode(errors="replace")
+    if not fall_back or not status.log_path:
+        return ""
+    try:
+        tail = files.read_tail(status.log_path, _LOG_TAIL)
+    except OSError as error:
+        return f"Error on reading termination message from logs: {error}"
+    return last_log_text(tail or b"", whole=len(tail or b"") < _LOG_TAIL)
+
+
+def last_log_text(tail: bytes, *, whole: bool) -> str:
+    """The text of the last lines of a CRI log. `whole`: this is all of the log, so its first line is whole."""
+    lines = tail.splitlines()
+    if not whole:
+        lines = lines[1:]
+    texts: list[bytes] = []
+    for line in lines[-MAX_LOG_LINES:]:
+        fields = line.split(b" ", 3)
+        if len(fields) == 4:
+            texts.append(fields[3] + (b"" if fields[2].startswith(b"P") else b"\n"))
+    return b"".join(texts)[-MAX_LOG_MESSAGE:].decode(errors="replace")
+
+
+def _host_path(status: v1.ContainerStatus, container_path: str) -> str | None:
+    if not container_path:
+        return None
+    wanted = posixpath.join("/", container_path)
+    return next((mount.host_path for mount in status.mounts if mount.container_path == wanted), None)

@@ -1,4 +1,4 @@
-"""What the runtime manager is told once, at the start: paths, node facts and the kubelet's settings."""
+"""The settings of the runtime manager, which are fixed at the start: paths, node facts, the kubelet's configuration."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ DEFAULT_IDS_PER_POD: Final = 65_536
 
 
 class NodeValues(Protocol):
-    """What pods are told of the node. It may change while the agent runs: in a cluster the node object says it."""
+    """Facts of the node that pods see. They may change while the agent runs: in a cluster the node object has them."""
 
     def host_ips(self) -> tuple[str, ...]:
         """The node's addresses, the primary one first: one, or one of each family."""
         ...
 
     def allocatable(self) -> Mapping[str, Quantity]:
-        """What the node can give to pods: the limit of containers without one, where a variable asks for it."""
+        """The node's allocatable resources: the limit of containers without one, where a variable asks for it."""
         ...
 
 
 @attrs.frozen
 class FixedNodeValues:
-    """A node that no cluster knows: it is what it was at the start."""
+    """The facts of a node without a cluster, which do not change."""
 
     addresses: tuple[str, ...] = ()
     resources: Mapping[str, Quantity] = attrs.field(factory=dict)
@@ -62,9 +62,9 @@ class RuntimeOptions:
     """Where log collectors look for containers' logs, /var/log/containers. None: make no links."""
     node_name: str = ""
     host_ips: tuple[str, ...] = ()
-    """The node's addresses, the primary one first; of a node that nobody else tells more of."""
+    """The node's addresses, the primary one first; for a node without a cluster."""
     allocatable: Mapping[str, Quantity] = attrs.field(factory=dict)
-    """Likewise, what the node can give to pods."""
+    """Likewise, the node's allocatable resources."""
     cluster_domain: str = ""
     """(clusterDomain)"""
     cluster_dns: tuple[str, ...] = ()

@@ -29,8 +29,7 @@ from trikubelet.container.hashing import hash_container
 from trikubelet.container.model import ContainerID, ContainerState, ContainerStatus, PodRuntimeStatus
 from trikubelet.container.probe_results import ProbeResult, ProbeResults
 from trikubelet.container.progress import any_main_container_created, any_main_container_in, pod_sandbox_changed
-from trikubelet.container.restart_policy import restarts_on_failure, to_be_restarted
-from trikubelet.runtime.reset_plan import ContainerToReset, containers_to_reset
+from trikubelet.container.restart_policy import matching_restart_rule, restarts_on_failure, to_be_restarted
 from trikubelet.runtime.resize_plan import NO_RESIZE, ActuatedPod, PodResize, ResizePlanner
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _NO_RESULTS: Final = ProbeResults()
 
 
 class KillReason(enum.Enum):
-    """Why a container is killed; decides whose grace period counts."""
+    """Why a container is killed; decides which grace period counts."""
 
     STARTUP_PROBE = "StartupProbe"
     LIVENESS_PROBE = "LivenessProbe"
@@ -245,7 +244,7 @@ def _kill_to_resize(container: Container) -> ContainerToKill:
 
 
 def _kill_unknown(kind: str, observed: ContainerStatus) -> ContainerToKill:
-    """Nobody knows whether it runs: kill it, so that there are never two."""
+    """It may run: kill it, so that there are never two."""
     message = f'{kind} is in "{observed.state.value}" state, try killing it before restart'
     return ContainerToKill(observed.name, message, KillReason.UNKNOWN)
 
@@ -374,3 +373,39 @@ def _go_on_after(plan: _InitPlan, pod: Pod, index: int) -> None:
         plan.pod_initialized = True
     else:
         plan.start.append(index + 1)
+
+
+@attrs.frozen
+class ContainerToReset:
+    """A container to remove, after a kill where it may still run, because all containers of the pod restart."""
+
+    id: ContainerID
+    name: str
+    kill: bool
+
+
+def containers_to_reset(pod: Pod, status: PodRuntimeStatus) -> tuple[ContainerToReset, ...]:
+    """All containers in the order of their removal, when all restart (RestartAllContainers).
+
+    The one that asked for it goes last, so that it can ask again.
+    """
+    init_sources, init_targets = _sources_and_targets(pod.spec.init_containers, status)
+    sources, targets = _sources_and_targets(pod.spec.containers, status)
+    return (*targets, *init_targets, *sources, *init_sources)
+
+
+def _sources_and_targets(
+    containers: tuple[Container, ...], status: PodRuntimeStatus
+) -> tuple[list[ContainerToReset], list[ContainerToReset]]:
+    sources: list[ContainerToReset] = []
+    targets: list[ContainerToReset] = []
+    for container in containers:
+        for observed in status.container_statuses:
+            if observed.name != container.name:
+                continue
+            ended = observed.state is ContainerState.EXITED
+            rule = matching_restart_rule(container, observed.exit_code) if ended else None
+            asked = rule is not None and rule.action == "RestartAllContainers"
+            reset = ContainerToReset(observed.id, container.name, kill=not ended)
+            (sources if asked else targets).append(reset)
+    return sources, targets

@@ -3,8 +3,8 @@
 What is made and read here is tiny and on local disk, so it is done at once: a trip to a worker thread costs more than
 the work, and would let a mock clock jump while the thread runs. Removing can take long and goes to a thread.
 
-Other agents on the machine may keep their pods' logs in the same place, and nobody but them knows which of their pods
-are gone. So each pod's log directory says in a hidden file whose it is: the agent's root directory. What has another
+Other agents on the machine may keep their pods' logs in the same place, and only they know which of their pods are
+gone. So a hidden file in each pod's log directory names its owner: the agent's root directory. What has another
 mark, or none (a Go kubelet's), is never removed.
 """
 
@@ -21,15 +21,21 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.linux.safe_path import walk
-from trikubelet.runtime.logs.locks import LogLocks
 from trikubelet.runtime.logs.paths import (
     container_logs_directory,
     legacy_symlink_name,
     pod_logs_directory,
     restart_count_from_log_names,
 )
-from trikubelet.runtime.sandboxes.dns import MAX_RESOLV_CONF, DNSSettings, parse_resolv_conf
-from trikubelet.runtime.sandboxes.hostname import host_network_hosts_file, managed_hosts_file, pod_hostname_and_domain
+from trikubelet.runtime.logs.rotation import LogLocks
+from trikubelet.runtime.sandboxes.name_resolution import (
+    MAX_RESOLV_CONF,
+    DNSSettings,
+    host_network_hosts_file,
+    managed_hosts_file,
+    parse_resolv_conf,
+    pod_hostname_and_domain,
+)
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -55,7 +61,7 @@ class PodFiles:
         self._limiter = trio.CapacityLimiter(_THREADS)
         self._volume_limiter = trio.CapacityLimiter(_THREADS)
         self.log_locks = LogLocks()
-        """For whoever rotates logs."""
+        """Shared with the rotation of logs."""
 
     def make_pod_logs_directory(self, pod: Pod) -> None:
         directory = pod_logs_directory(self._options.pod_logs_dir, pod)
@@ -99,7 +105,7 @@ class PodFiles:
         return path
 
     def resolver_settings(self) -> DNSSettings | None:
-        """What the node's resolv.conf says; None when pods are not to have it."""
+        """The node's resolv.conf; None when pods are not to have it."""
         path = self._options.resolver_config
         if path is None:
             return None

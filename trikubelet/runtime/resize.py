@@ -66,7 +66,7 @@ UsageOf: TypeAlias = "Callable[[Pod, PodRuntimeStatus], Awaitable[MemoryUse]]"
 
 @attrs.frozen
 class MeasuredByRuntime:
-    """What the runtime says of containers, and the pod's cgroup of the pod: a `UsageOf` that needs nobody else."""
+    """A `UsageOf`: containers as the runtime says, the pod as its cgroup says."""
 
     runtime: RuntimeClient
     cgroups: PodCgroups
@@ -91,7 +91,7 @@ class MeasuredByRuntime:
 
 @attrs.frozen
 class Resizing:
-    """What the runtime manager resizes pods with."""
+    """The parts that the runtime manager needs to resize pods."""
 
     actuated: ActuatedResources
     cgroups: PodCgroups
@@ -106,7 +106,7 @@ class _ResizeError(Exception):
 
 @attrs.frozen
 class _Step:
-    """What the pod's cgroup has, is to have, and how that is set."""
+    """One change of a pod's cgroup: the amount before and after, and the settings to write."""
 
     before: float
     after: float

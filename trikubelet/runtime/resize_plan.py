@@ -38,7 +38,7 @@ _NOTHING: Final = ResourceRequirements()
 
 @attrs.frozen
 class Amounts:
-    """What can be resized of a container or a pod: thousandths of a processor, bytes. 0 is none."""
+    """Resources of a container or a pod that can be resized: thousandths of a CPU, bytes. 0: none."""
 
     cpu_request: int = 0
     cpu_limit: int = 0
@@ -54,7 +54,7 @@ class Amounts:
 
 @attrs.frozen
 class ActuatedPod:
-    """What the runtime was last told of a pod."""
+    """The resources of a pod that the runtime was last told."""
 
     resources: PodAllocation | None
     """None: there is no record."""
@@ -75,7 +75,7 @@ class ContainerToResize:
 
 @attrs.frozen
 class PodResize:
-    """What is to be resized, in this order: memory, then cpu."""
+    """The resizes to do, in this order: memory, then cpu."""
 
     memory: tuple[ContainerToResize, ...] = ()
     cpu: tuple[ContainerToResize, ...] = ()
@@ -153,7 +153,7 @@ def _is_resizable(container: Container, pod: Pod, gates: ResizeGates) -> bool:
 
 
 def _current(container: Container, observed: ContainerStatus, wanted: Amounts, actuated: ActuatedPod) -> Amounts:
-    """What a running container has."""
+    """The resources that a running container has."""
     record = actuated.resources
     if record is None:
         return _reported(observed.resources, wanted)

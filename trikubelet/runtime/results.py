@@ -1,21 +1,27 @@
-"""What a sync did: one result an action, in order, with the kubelet's words for what failed."""
+"""The results of a sync: one for each action, in order, with the kubelet's words for what failed.
+
+The reasons of the last failed starts are kept in memory only, as in the kubelet.
+"""
 
 from __future__ import annotations
 
 import enum
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
 import attrs
 
 POST_START_HOOK_ERROR: Final = "PostStartHookError"
+CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
 CRASH_LOOP_BACK_OFF: Final = "CrashLoopBackOff"
 IMAGE_PULL_BACK_OFF: Final = "ImagePullBackOff"
+MAX_ENTRIES: Final = 1000
 _BACKOFF_REASONS: Final = frozenset({CRASH_LOOP_BACK_OFF, IMAGE_PULL_BACK_OFF})
 
 
 class SyncAction(enum.Enum):
-    """What was done (kubelet: `SyncAction`)."""
+    """The kinds of actions (kubelet: `SyncAction`)."""
 
     START_CONTAINER = "StartContainer"
     KILL_CONTAINER = "KillContainer"
@@ -73,7 +79,7 @@ class PodSyncResult:
 
     @property
     def error(self) -> SyncPodError | None:
-        """What went wrong. Containers that wait in a backoff are not an error: see `backoffs`."""
+        """The failures. Containers that wait in a backoff are not an error: see `backoffs`."""
         failures = [result for result in self.results if result.failed and result.reason not in _BACKOFF_REASONS]
         return SyncPodError(failures) if failures else None
 
@@ -91,3 +97,28 @@ class PodSyncResult:
             for result in self.results
             if result.retry_at is not None and result.reason in _BACKOFF_REASONS
         }
+
+
+@attrs.define
+class WaitingReasons:
+    """Reason and message of the last attempt to start a container, by pod and container (kubelet: `ReasonCache`).
+
+    Best effort: the oldest go when there are too many.
+    """
+
+    _reasons: OrderedDict[tuple[str, str], tuple[str, str]] = attrs.field(factory=OrderedDict, init=False)
+
+    def record(self, uid: str, result: SyncResult) -> None:
+        """An attempt to start one of the pod's containers went like this."""
+        key = (uid, result.target)
+        if not result.failed:
+            self._reasons.pop(key, None)
+            return
+        self._reasons[key] = (result.reason, result.message)
+        self._reasons.move_to_end(key)
+        if len(self._reasons) > MAX_ENTRIES:
+            self._reasons.popitem(last=False)
+
+    def of_pod(self, uid: str) -> dict[str, tuple[str, str]]:
+        """Reason and message for each of the pod's containers that could not be started, by name."""
+        return {name: reason for (pod, name), reason in self._reasons.items() if pod == uid}

@@ -14,6 +14,7 @@ import attrs
 import betterproto
 import trio
 
+from trikubelet.broadcast import Broadcast
 from trikubelet.container.abilities import HandlerAbilities, RuntimeAbilities
 from trikubelet.formats.aggregate import aggregate
 from trikubelet.telemetry.logs import get_logger
@@ -48,15 +49,16 @@ class RuntimeConditions:
 class RuntimeState:
     """Keeps the newest conditions and abilities."""
 
-    def __init__(self, client: RuntimeClient, on_recovery: Callable[[], object] = lambda: None) -> None:
-        """`on_recovery` is called when a runtime that had gone answers again: what failed meanwhile may be tried."""
+    def __init__(self, client: RuntimeClient, changed: Broadcast[None] | None = None) -> None:
+        """`changed` is sent to when problems, the network's or the runtime's abilities have changed."""
         self._client = client
-        self._on_recovery = on_recovery
+        self.changed = Broadcast() if changed is None else changed
+        self.recovered: Broadcast[None] = Broadcast()
+        """A runtime that had gone answers again, or lists its pods again: what failed meanwhile may be tried."""
         self.conditions = RuntimeConditions()
         self.abilities = RuntimeAbilities()
         self._answered_at: float | None = None
         self._not_ready: str | None = None
-        self._listeners: list[Callable[[], object]] = []
         self._told: tuple[object, ...] = ()
         self._health_checks: dict[str, Callable[[], str | None]] = {}
 
@@ -68,10 +70,6 @@ class RuntimeState:
     def add_health_check(self, name: str, check: Callable[[], str | None]) -> None:
         """`check` says what is wrong with something that pods cannot be synced without, or None."""
         self._health_checks[name] = check
-
-    def on_change(self, listener: Callable[[], object]) -> None:
-        """`listener` is called synchronously when problems, the network's or the runtime's abilities have changed."""
-        self._listeners.append(listener)
 
     def problems(self) -> tuple[str, ...]:
         """Why no pod can be synced now and the node is not ready, each in the kubelet's words. Empty: nothing is
@@ -107,8 +105,7 @@ class RuntimeState:
         state = (self.problems(), self.conditions.network_problem, self.abilities)
         if state != self._told:
             self._told = state
-            for listener in self._listeners:
-                listener()
+            self.changed.send(None)
 
     async def _update(self) -> None:
         before = self.conditions
@@ -130,7 +127,7 @@ class RuntimeState:
                 network_problem=_network_problem(problems.get(NETWORK_READY, f"no condition {NETWORK_READY}")),
             )
             if gone and self.conditions.runtime_problem is None:
-                self._on_recovery()
+                self.recovered.send(None)
         if self.conditions != before:
             log.info(
                 "runtime conditions",

@@ -3,7 +3,7 @@
     end what is not wanted      the whole pod, or single containers; all are removed when all restart
     prune init containers       those of earlier runs
     sandbox                     claims, handler, user ids and configuration; made when there is none to use
-    tell that it is ready       before any image is pulled, so that whoever watches need not wait for that
+    tell that it is ready       before any image is pulled
     pull secrets, image volumes
     ephemeral containers
     init containers             one that fails ends the sync, a sidecar that fails does not
@@ -31,23 +31,27 @@ from trikubelet.kube_client.object_getter import ObjectGetter
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.actuated import ActuatedResources
+from trikubelet.runtime.backoff import CrashLoops
 from trikubelet.runtime.containers.container import (
-    CREATE_CONTAINER_CONFIG_ERROR,
     ContainerStarter,
     StartError,
     StartRequest,
 )
-from trikubelet.runtime.images.credentials.pull_secrets import fetch_pull_secrets
-from trikubelet.runtime.images.holds import ImageHolds
-from trikubelet.runtime.images.manager import ImageManager
-from trikubelet.runtime.images.volumes import ImageVolumes, mounted_images, pull_image_volumes
+from trikubelet.runtime.images.credentials.lookup import fetch_pull_secrets
+from trikubelet.runtime.images.gc import ImageHolds
+from trikubelet.runtime.images.manager import ImageManager, ImageVolumes, mounted_images, pull_image_volumes
 from trikubelet.runtime.metrics import RuntimeMetrics, container_kind
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.resize import PodResizer
-from trikubelet.runtime.results import PodSyncResult, SyncAction, SyncResult
+from trikubelet.runtime.results import (
+    CREATE_CONTAINER_CONFIG_ERROR,
+    PodSyncResult,
+    SyncAction,
+    SyncResult,
+    WaitingReasons,
+)
 from trikubelet.runtime.sandboxes.sandbox import Sandbox, SandboxError, SandboxMaker
-from trikubelet.runtime.waiting import CrashLoops, WaitingReasons
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -67,7 +71,7 @@ REMOVE_CONTAINER_ERROR: Final = "RemoveContainerError"
 RETRY_SOON: Final = 1.0
 """Seconds until the next attempt after an error of the runtime that passes by itself."""
 IMAGE_VOLUME_REFUSED: Final = "ImageVolumeMountFailed"
-"""What the runtime's words begin with when it cannot mount an image (cri-api: `errors`)."""
+"""Prefix of the runtime's message when it cannot mount an image (cri-api: `errors`)."""
 _ENDED: Final = (ContainerState.EXITED, ContainerState.UNKNOWN)
 
 
@@ -281,7 +285,7 @@ class PodSync:
                     result, reason=error.reason, message=error.message, retry_at=error.retry_at or _retry_at(error)
                 )
         self._results.append(result)
-        self._parts.waiting.note(self._pod.metadata.uid, result)
+        self._parts.waiting.record(self._pod.metadata.uid, result)
         return result
 
     async def _start_now(self, container: Container, place: _Place) -> None:

@@ -1,4 +1,4 @@
-"""Whose call goes to the runtime next when many pods start at once.
+"""The order of calls to the runtime when many pods start at once.
 
 A runtime that is asked for a hundred sandboxes at once makes them all slowly, and whatever is stopped meanwhile waits
 among them. So only so many calls that make something are under way, and of those that wait, the one goes first that is

@@ -31,7 +31,7 @@ class Abilities:
     container_resources: bool = True
     """Whether it reports the resources of containers; containerd 1.6 does not."""
 
-    def tell(self, reply: v1.StatusResponse) -> None:
+    def describe(self, reply: v1.StatusResponse) -> None:
         """Add to a reply what the runtime says of itself."""
         reply.runtime_handlers = [v1.RuntimeHandler(name, features) for name, features in self.handlers.items()]
         if self.supplemental_groups_policy:
@@ -59,7 +59,7 @@ class Abilities:
 
 
 def container_user(config: v1.ContainerConfig, image: SimulatedImage) -> v1.ContainerUser:
-    """Who a container's first process is; the image adds its groups unless the policy is strict (KEP-3619)."""
+    """The identity of a container's first process; the image adds its groups unless the policy is strict (KEP-3619)."""
     security = config.linux.security_context
     uid = security.run_as_user.value if serialized_on_wire(security.run_as_user) else image.uid or 0
     gid = security.run_as_group.value  # 0 where it is not told

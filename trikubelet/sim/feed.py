@@ -50,7 +50,7 @@ class EventFeed:
         machine.observers.append(self._publish)
 
     def lose_next(self, count: int = 1) -> None:
-        """The next events reach nobody."""
+        """The next events are lost."""
         self._lose_next += count
 
     def duplicate_next(self, count: int = 1) -> None:

@@ -108,9 +108,9 @@ class ImageShelf:
         self._missing.add(normalize(reference))
 
     def protect(self, reference: str, username: str, password: str) -> None:
-        """The registry gives the images of this repository to nobody but this user, and those that it was told before.
+        """The registry gives the images of this repository to this user only, and to users named in earlier calls.
 
-        An image that is on the node stays usable: whom it is for is not the runtime's to know.
+        An image that is on the node stays usable: the runtime does not know its users.
         """
         self._accounts.setdefault(repository(normalize(reference)), set()).add((username, password))
 

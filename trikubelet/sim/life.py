@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
+import trio.testing
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.pods.workers import KillTimeoutError
@@ -91,7 +92,7 @@ class Digest:
         self.restarts = 0
         self._hash = hashlib.sha256()
 
-    def note(self, change: Change) -> None:
+    def record(self, change: Change) -> None:
         container = change.container
         name, exit_code = "", 0
         if container is not None:
@@ -117,7 +118,7 @@ class ProgrammedLife:
         install(self.sim)
         self.watch = Watch(self.sim.machine)
         self.digest = Digest()
-        self.sim.machine.observers.append(self.digest.note)
+        self.sim.machine.observers.append(self.digest.record)
         self.sources = {name: ScriptedSource(name) for name in ("file", "api")}
         self.pods_run = 0
         self.endings: dict[str, int] = {}
@@ -193,6 +194,8 @@ class ProgrammedLife:
     async def _sweep(self, began: float) -> None:
         while True:
             await trio.sleep(SWEEP_PERIOD)
+            if not self.watch.tasks_match():
+                await trio.testing.wait_all_tasks_blocked()
             self.watch.sweep()
             if self._progress is not None:
                 self._progress(trio.current_time() - began)

@@ -2,8 +2,8 @@
 
 There is no task per container. A running container that will end by itself has a planned end: a moment and an exit
 code, decided when it starts and moved forward by signals. `settle` carries out the ends that are due, oldest first and
-with their own time stamps; everything that looks at the machine settles it first, and who waits for an end sleeps
-until it is planned. So ten thousand idle containers cost nothing, and one seed gives one history.
+with their own time stamps; everything that looks at the machine settles it first, and a task that waits for an end
+sleeps until it is planned. So ten thousand idle containers cost nothing, and one seed gives one history.
 
 The corners are containerd's: names are reserved per attempt, only a created container of a ready sandbox starts, a
 running container that is removed is killed first, the stop signal is sent once.
@@ -123,7 +123,7 @@ class Container:
     memory_used: int = 0
     """Bytes, as its program would use them: for tests to set."""
     user: v1.ContainerUser | None = None
-    """Who its first process is; None: the runtime does not say."""
+    """The identity of its first process; None: the runtime does not say."""
     entry: v1.Container | None = None
     """Its entry in list replies, until something changes."""
     changed: Broadcast[None] = attrs.field(factory=Broadcast)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Container, Pod, Volume
     from trikubelet.runtime.options import RuntimeOptions
-    from trikubelet.runtime.sandboxes.dns import DNSSettings
+    from trikubelet.runtime.sandboxes.name_resolution import DNSSettings
     from trikubelet.volumes.model import VolumeUsage
 
 
@@ -41,8 +41,7 @@ class MemoryMounts:
         self.root = root
         self.broken: set[str] = set()
         self.pod_changes: Broadcast[str] = Broadcast()
-        self.in_use_changes: Broadcast[None] = Broadcast()
-        """Nothing is: nobody ever waits for a volume here."""
+        """No pod ever waits for a volume here."""
         self._mounted: dict[str, dict[str, MountedVolume]] = {}
         """By UID and name."""
 
@@ -101,9 +100,6 @@ class MemoryMounts:
 
     def in_use(self) -> tuple[str, ...] | None:
         return ()
-
-    def reported_in_use(self, names: tuple[str, ...]) -> None:
-        """Nothing is attached to a simulated node."""
 
     async def usage(self, uid: str) -> Mapping[str, VolumeUsage]:
         await trio.lowlevel.checkpoint()

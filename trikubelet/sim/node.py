@@ -9,8 +9,8 @@
             ...
 
 The agent is the real one: its sync loop, workers, PLEG, runtime manager and gRPC channel. What differs is at its edges:
-no disk (`memory`), no kernel (exits are told by the simulated runtime instead of pidfds), and one seed in the place of
-everything that is left to chance. Disk and pidfds can be had too, by tests of just those.
+no disk (`memory`), no kernel (exits are reported by the simulated runtime instead of pidfds), and one seed in the place
+of everything that is left to chance. Disk and pidfds can be had too, by tests of just those.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from trikubelet.pleg.exits import ExitTracker
     from trikubelet.pods.registry import PodWorkerRegistry
     from trikubelet.rpc.grpc import Channel
+    from trikubelet.sources.mux import SendPods
 
 
 async def _no_name_server(_name: str) -> None:
@@ -95,17 +96,12 @@ class ScriptedSource:
         """The pods that are wanted, by UID."""
         return self._pods
 
-    async def run(
-        self,
-        send: trio.MemorySendChannel[tuple[Pod, ...]],
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+    async def run(self, send: SendPods, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send all pods at first, and after every change."""
         task_status.started()
         with self._changed.subscribe() as changes:
             while True:
-                await send.send(tuple(self._pods.values()))
+                await send(tuple(self._pods.values()))
                 await changes.receive()
 
     def put(self, *pods: Pod) -> None:
@@ -163,7 +159,7 @@ class SimulatedNode:
     sim: SimulatedRuntime
     sources: dict[str, ScriptedSource]
     targets: SimulatedTargets
-    """Whom the agent's probes ask."""
+    """What the agent's probes ask."""
 
     def source(self, name: str = "file") -> ScriptedSource:
         return self.sources[name]
@@ -191,15 +187,14 @@ async def simulated_node(
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
-    `sources`: by default one for static pods, `file`. `sees_exits`: whether it is told when processes end; otherwise it
-    looks for pidfds, and finds none. `folder`: the node has a disk, and all its files are in there. They are removed by
-    worker threads, which on a mock clock have to be done without. `registry` is what the pod workers drive. `admission`
-    judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster. `change_options` gets
-    the options and gives what the agent is told instead. `prepare` is called with the agent before it runs. `logind`
-    tells of shutdowns of the machine, where the configuration gives pods time for them.
-    `connect_plugins`: how device plugins are reached by their sockets; without it nobody takes any.
-    With `usage`, which measures the node, it evicts pods.
-    `cgroups` are those of its pods.
+    `sources`: by default one for static pods, `file`. `sees_exits`: whether it is notified when processes end;
+    otherwise it looks for pidfds, and finds none. `folder`: the node has a disk, and all its files are in there. They
+    are removed by worker threads, which on a mock clock have to be done without. `registry` is what the pod workers
+    drive. `admission` judges pods instead of the kubelet's rules. With an `api_client` it is a node of a cluster.
+    `change_options` gets the options and gives what the agent gets instead. `prepare` is called with the agent before
+    it runs. `logind` reports shutdowns of the machine, where the configuration gives pods time for them.
+    `connect_plugins`: how device plugins are reached by their sockets; without it no plugin is connected. With `usage`,
+    which measures the node, it evicts pods. `cgroups` are those of its pods.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
@@ -256,7 +251,7 @@ def fixed_choices(seed: int) -> Iterator[None]:
     """Within, Trio's scheduler and Python's own random source choose by the seed.
 
     Trio shuffles the tasks that can run with a random source of its own, in an order that also depends on memory
-    addresses unless it is told to sort them first, as its tests do. The gRPC channel's jitter is Python's `random`.
+    addresses unless it is set to sort them first, as its tests do. The gRPC channel's jitter is Python's `random`.
     """
     from trio._core import _run as scheduler
 

@@ -71,7 +71,7 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
         async def effect() -> v1.StatusResponse:
             conditions = [self.runtime_ready, self.network_ready]
             reply = v1.StatusResponse(status=v1.RuntimeStatus(conditions=conditions))
-            self._abilities.tell(reply)
+            self._abilities.describe(reply)
             return reply
 
         return await self._desk.serve("Status", (), effect)

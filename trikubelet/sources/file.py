@@ -1,23 +1,29 @@
 """The file source: a folder of manifests (or one manifest) as the pods that this node should run.
 
-The story of a change: the kernel tells that a file was written (`trikubelet.linux.inotify`); the folder is listed and
-every file whose inode, size or times changed is parsed in a worker thread (`manifests.py`); the pods of all files, in
-the order of the file names, are sent on when they differ from what was sent last. Every `period` the same happens
-without an event, for network file systems, memory maps and links that lead elsewhere.
+The story of a change: inotify tells that a file was written (`FolderWatch`); the folder is listed and every file whose
+inode, size or times changed is parsed in a worker thread (`manifests.py`); the pods of all files, in the order of the
+file names, are sent on when they differ from what was sent last. Every `period` the same happens without an event, for
+network file systems, memory maps and links that lead elsewhere.
 
 Broken files. The kubelet ends a pod whose file has become unreadable or invalid at its next reread. Here a file's pods
-stay those of its last good version for as long as the file exists: a slip of the editor should not end a service.
+stay those of its last good version for as long as the file exists: an editing mistake should not end a service.
 Deleting the file ends them, as does emptying the folder or removing it. Only what is known to be gone is gone: a file
 or folder that may not be looked at (no permission, a failing disk) keeps its pods and is tried again. What is wrong
 stands in `problems`, and is told to `on_problems` once per change.
 
-Half-written files. A file that was created or modified but not closed yet is left alone until it is closed (or has
-not changed for a second), since half a manifest may well be a valid one; and a file that does not parse is reported
-only when it has stayed that way for a second. What is told when nobody watches (no inotify) is the file's age.
+Half-written files. A file that was created or modified is *busy* until its writer closes it, or has not written for a
+second, since half a manifest may well be a valid one. Until then it is left alone, and its events cause no reread, so a
+program that writes into the folder all day costs little. A link (symbolic or hard) is complete when it appears. A file
+that does not parse is reported only when it has stayed that way for a second; without inotify its age counts instead.
+
+Without inotify (limits reached) no file is ever busy: the periodic reread remains, and tries each time to watch again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,13 +33,14 @@ import attrs
 import trio
 
 from trikubelet.api.pod_kinds import FILE_SOURCE
-from trikubelet.sources.file_watch import FolderWatch
+from trikubelet.linux.inotify import ENTRIES, ITSELF, FileEvent, Inotify, Mask
 from trikubelet.sources.manifests import (
     Manifest,
     ManifestPod,
     ManifestProblem,
     Signature,
     display_path,
+    list_fields,
     read_manifest,
     unread_manifest,
 )
@@ -42,13 +49,18 @@ from trikubelet.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
+    from trikubelet.sources.mux import SendPods
 
 SETTLE_SECONDS: Final = 1.0
 """How long a file must stay broken before it is reported."""
 MISSING_RETRY_SECONDS: Final = 1.0
 READ_TIMEOUT_SECONDS: Final = 60.0
-WARNED_FIELDS: Final = 10
-"""Unknown fields that one warning names."""
+QUIET_SECONDS: Final = 1.0
+"""A writer that has not written for so long counts as done."""
+LONGEST_WRITE_SECONDS: Final = 10.0
+"""A writer that never stops does not hide its file for longer than this."""
+
+_APPEARS: Final = Mask.CREATE | Mask.MOVED_TO
 
 OnProblems = Callable[[Path, tuple[ManifestProblem, ...]], None]
 """Told the file and what is wrong with it now; an empty tuple when it is well again or gone."""
@@ -126,25 +138,19 @@ class FileSource:
         """Why the path itself cannot be read now; None when it can."""
         return self._path_problem
 
-    async def run(
-        self,
-        send: trio.MemorySendChannel[tuple[Pod, ...]],
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Send the pods of all files, at once and after every change. Runs until cancelled; closes `send` then.
+    async def run(self, send: SendPods, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send the pods of all files, at once and after every change, until cancelled.
 
-        `task_status.started` is called when changes are being watched, before the first read. A missing path counts as
-        an empty folder, as in the kubelet; one that cannot be listed sends nothing, so that nothing is ended for it.
+        `task_status.started` is called before the first read. A missing path counts as an empty folder, as in the
+        kubelet; one that cannot be listed sends nothing, so that nothing is ended for it.
         """
-        with self._watch:
+        with contextlib.closing(self._watch):
             task_status.started()
-            async with send:
-                while True:
-                    await self._reread(send)
-                    await self._wait()
+            while True:
+                await self._reread(send)
+                await self._wait()
 
-    async def _reread(self, send: trio.MemorySendChannel[tuple[Pod, ...]]) -> None:
+    async def _reread(self, send: SendPods) -> None:
         self._watch.renew()
         now = trio.current_time()
         busy = self._watch.busy_names(now)
@@ -165,13 +171,9 @@ class FileSource:
         self._take(listing.entries, now)
         self._notify(now)
         pods = tuple(entry.pod for entry in self._winners())
-        if (
-            self._sent is None
-            or len(pods) != len(self._sent)
-            or any(a is not b for a, b in zip(pods, self._sent, strict=True))
-        ):
+        if self._sent is None or [*map(id, pods)] != [*map(id, self._sent)]:
             self._sent = pods
-            await send.send(pods)
+            await send(pods)
 
     async def _wait(self) -> None:
         now = trio.current_time()
@@ -262,12 +264,9 @@ def _absolute(path: Path) -> Path:
 
 
 def _warn_of_fields(path: Path, warnings: tuple[ManifestProblem, ...]) -> None:
-    if not warnings:
-        return
-    fields = [f"{warning.path} (line {warning.line})" for warning in warnings[:WARNED_FIELDS]]
-    if len(warnings) > WARNED_FIELDS:
-        fields.append(f"and {len(warnings) - WARNED_FIELDS} more")
-    log.warning("unknown fields have no effect", file=display_path(path), fields=", ".join(fields))
+    if warnings:
+        fields = list_fields([f"{warning.path} (line {warning.line})" for warning in warnings])
+        log.warning("unknown fields have no effect", file=display_path(path), fields=fields)
 
 
 def _list(path: Path, node_name: str, known: Mapping[Path, Signature | None], busy: frozenset[str]) -> _Listing:
@@ -313,10 +312,156 @@ def _is_gone(path: Path) -> bool:
 
 
 def _read(path: Path, node_name: str) -> Manifest:
-    """What nobody thought of must not end the agent, which other pods depend on: it is this file's problem."""
+    """Read and parse a file. An unforeseen error is a problem of this file, and must not end the agent."""
     try:
         return read_manifest(path, node_name)
     except Exception as error:
         log.debug("reading a manifest failed", file=display_path(path), exc_info=error)
         detail = display_path(Path(f"{type(error).__name__}: {error}"))
         return unread_manifest(path, f"cannot be read: {detail}")
+
+
+# --- Watching --------------------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class _Writing:
+    since: float
+    last: float
+
+    @property
+    def until(self) -> float:
+        return min(self.last + QUIET_SECONDS, self.since + LONGEST_WRITE_SECONDS)
+
+
+class FolderWatch:
+    """Inotify on a folder, or on the folder of a single file: when a reread is worthwhile, and which files are busy.
+
+    Used by one task. Watches from the first `renew` on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inotify: Inotify | None = None
+        self._folder_watch: int | None = None
+        self._parent_watch: int | None = None
+        self._single = False
+        self._writing: dict[str, _Writing] = {}
+        self._unwatched_reason: str | None = None
+        self.missing = False
+        """Set by the reader: while the path is missing its parent is watched for its return."""
+
+    def close(self) -> None:
+        """Stop watching, until the next `renew`."""
+        if self._inotify is not None:
+            self._inotify.close()
+        self._inotify = self._folder_watch = self._parent_watch = None
+        self._writing.clear()
+
+    def renew(self) -> None:
+        """Watch what the path is now: call before every read, so that no change falls between watch and read."""
+        if self._inotify is None:
+            try:
+                self._inotify = Inotify()
+            except OSError as error:
+                self._complain(error)
+                return
+        before = {self._folder_watch, self._parent_watch}
+        self._single = self._is_single()
+        target = self._path.parent if self._single else self._path
+        try:
+            self._folder_watch = self._inotify.watch(target, ENTRIES | ITSELF | Mask.ONLYDIR)
+        except (FileNotFoundError, NotADirectoryError):
+            self._folder_watch = None
+            self._writing.clear()
+        except OSError as error:
+            self._complain(error)  # the watch that there is may still tell when that changes
+        self._parent_watch = self._watch_parent(self._inotify) if self._folder_watch is None else None
+        for stale in before - {self._folder_watch, self._parent_watch}:
+            if stale is not None:
+                self._inotify.unwatch(stale)
+
+    def _is_single(self) -> bool:
+        """Whether the path is a file; as before when that cannot be told."""
+        try:
+            return stat.S_ISREG(self._path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except (OSError, ValueError):
+            return self._single
+
+    def _watch_parent(self, inotify: Inotify) -> int | None:
+        try:
+            return inotify.watch(self._path.parent, _APPEARS | Mask.ONLYDIR)
+        except OSError:
+            return None
+
+    def _complain(self, error: OSError) -> None:
+        reason = error.strerror or str(error)
+        if reason != self._unwatched_reason:
+            self._unwatched_reason = reason
+            log.warning("manifests cannot be watched, they are reread periodically", reason=reason)
+
+    def busy_names(self, now: float) -> frozenset[str]:
+        """Entries that are being written."""
+        for name in [name for name, writing in self._writing.items() if writing.until <= now]:
+            del self._writing[name]
+        return frozenset(self._writing)
+
+    async def changed(self) -> None:
+        """Return when something that a reader would see has changed, or a writer went quiet.
+
+        Cancelling it loses nothing but the wake-up.
+        """
+        while self._inotify is not None:
+            with trio.move_on_at(min((writing.until for writing in self._writing.values()), default=math.inf)):
+                try:
+                    events = await self._inotify.wait()
+                except OSError as error:
+                    self._complain(error)
+                    self.close()
+                    continue
+                worth = [self._record(event) for event in events]
+                if any(worth):
+                    return
+                continue
+            return
+        await trio.sleep_forever()
+
+    def _record(self, event: FileEvent) -> bool:
+        """Take one event into account; True when it is worth a reread."""
+        if event.mask & Mask.Q_OVERFLOW:
+            self._writing.clear()
+            return True
+        if event.watch == self._parent_watch:
+            return event.name == self._path.name
+        if event.watch != self._folder_watch:
+            return False
+        if event.mask & (ITSELF | Mask.IGNORED):
+            return True
+        if self._single and event.name != self._path.name:
+            return bool(event.mask & Mask.MOVED_TO)  # a link that the path goes through may have been replaced
+        if event.name.startswith(".") and not event.mask & Mask.MOVED_TO:
+            return False
+        return self._record_entry(event)
+
+    def _record_entry(self, event: FileEvent) -> bool:
+        if event.mask & (Mask.MODIFY | Mask.CREATE):
+            if event.mask & Mask.CREATE and self._complete_at_birth(event.name):
+                return True
+            now = trio.current_time()
+            writing = self._writing.setdefault(event.name, _Writing(now, now))
+            writing.last = now
+            return False
+        if not event.mask & Mask.ATTRIB:
+            self._writing.pop(event.name, None)
+        return True
+
+    def _complete_at_birth(self, name: str) -> bool:
+        """Whether an entry needs no writer to close it: a link, or something other than a regular file."""
+        folder = self._path.parent if self._single else self._path
+        try:
+            status = os.lstat(folder / name)
+        except OSError:
+            return True
+        return status.st_nlink > 1 or not stat.S_ISREG(status.st_mode)

@@ -21,8 +21,7 @@ import trio
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import HTTP_SOURCE
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
-from trikubelet.sources.manifests import MAX_MANIFEST_SIZE
-from trikubelet.sources.static_pods import read_static_pod
+from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, list_fields, read_static_pod
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -30,14 +29,15 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from trikubelet.sources.mux import SendPods
+
 TIMEOUT_SECONDS: Final = 10.0
 MAX_REDIRECTS: Final = 10
 LOUD_FAILURES: Final = 3
-"""So many failures in a row are logged for everybody."""
+"""This many failures in a row are logged as warnings, the others at level debug."""
 SMALL_BODY: Final = 32 * 2**10
 """Bytes that are parsed within some milliseconds."""
 SHOWN_BODY: Final = 200
-WARNED_FIELDS: Final = 10
 
 _PASSWORD: Final = re.compile(r"(//[^/@:]*):[^/@]*@")
 
@@ -100,13 +100,8 @@ class HttpSource:
         """Why the URL's pods are not the newest, None when they are."""
         return self._problem
 
-    async def run(
-        self,
-        send: trio.MemorySendChannel[tuple[Pod, ...]],
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Send the pods of every new answer. Runs until cancelled; closes `send` then.
+    async def run(self, send: SendPods, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send the pods of every new answer, until cancelled.
 
         `task_status.started` is called before the first request.
         """
@@ -124,18 +119,18 @@ class HttpSource:
             transport=self._transport,
             headers={"User-Agent": f"trikubelet/{__version__}", "Accept": "*/*"},
         )
-        async with send, client:
+        async with client:
             while True:
                 await self._reread(client, send)
                 await trio.sleep(self._period)
 
-    async def _reread(self, client: httpx.AsyncClient, send: trio.MemorySendChannel[tuple[Pod, ...]]) -> None:
+    async def _reread(self, client: httpx.AsyncClient, send: SendPods) -> None:
         try:
             body = await self._fetch(client)
             if not body:
                 if self._body != body:
                     self._body = body
-                    await send.send(())
+                    await send(())
                 raise HttpSourceError(f"zero-length data received from {self._shown_url}")
             found = None if body == self._body else await self._parse(body)
         except HttpSourceError as error:
@@ -144,8 +139,10 @@ class HttpSource:
         self._recover()
         if found is not None:
             self._body = body
-            _warn_of_fields(self._shown_url, found.unknown_fields)
-            await send.send(found.pods)
+            if found.unknown_fields:
+                fields = list_fields(found.unknown_fields)
+                log.warning("unknown fields have no effect", url=self._shown_url, fields=fields)
+            await send(found.pods)
 
     async def _fetch(self, client: httpx.AsyncClient) -> bytes:
         """The body of the answer. Raises HttpSourceError."""
@@ -203,14 +200,6 @@ class HttpSource:
 def without_password(url: str) -> str:
     """A URL for logs and errors."""
     return _PASSWORD.sub(r"\1:xxxxx@", url)
-
-
-def _warn_of_fields(url: str, fields: tuple[str, ...]) -> None:
-    if fields:
-        shown = list(fields[:WARNED_FIELDS])
-        if len(fields) > WARNED_FIELDS:
-            shown.append(f"and {len(fields) - WARNED_FIELDS} more")
-        log.warning("unknown fields have no effect", url=url, fields=", ".join(shown))
 
 
 def parse_pods(body: bytes, url: str, node_name: str) -> HttpPods:

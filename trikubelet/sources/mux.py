@@ -1,28 +1,72 @@
-"""Runs every pod source and turns what they send into one stream of updates (kubelet: `PodConfig`).
+"""Merges the pods of all sources into one stream of changes for the sync loop (kubelet: `pkg/kubelet/config`).
 
-Each source has a channel of its own into one merging task per source; updates of all sources leave through one
-channel, those of one source in order. The mux knows which sources have spoken: until all have, nothing that is
-merely unknown may be cleaned up.
+Every source sends its whole set of pods whenever it may have changed. `merge_source` (pure) compares a set with the one
+that this source sent before: which pods are new, changed, gone, or changed in their status only. `SourceMux` runs the
+sources and sends these changes. A source merges and sends in its own task, and waits until the sync loop has taken its
+changes; so those of one source arrive in order. Until every source has sent its first set, no pod may be cleaned up for
+being unknown (`sources_ready`).
+
+A pod that is known keeps its object (kubelet: `podStorage`): of a new version it takes the spec, labels, annotations,
+deletion marks, generation and status, and keeps everything else, with the annotations that the node made itself.
+
+Most pods of a set are the very objects of the set before, since a source that watches changes one pod at a time. They
+are not looked into: with hundreds of pods, comparing all for each change of one would be most of what the agent does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import enum
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import attrs
 import trio
 
-from trikubelet.sources.merge import NOTHING, Merged, merge_source
+from trikubelet.api import Pod
+from trikubelet.api.pod_kinds import (
+    CONFIG_FIRST_SEEN_ANNOTATION,
+    CONFIG_MIRROR_ANNOTATION,
+    CONFIG_SOURCE_ANNOTATION,
+)
 from trikubelet.telemetry.events import EventType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
+    from datetime import datetime
 
-    from trikubelet.api import Pod
     from trikubelet.clock import WallClock
-    from trikubelet.sources.types import PodUpdate
     from trikubelet.telemetry.events import EventRecorder
+
+LOCAL_ANNOTATIONS: Final = (CONFIG_SOURCE_ANNOTATION, CONFIG_MIRROR_ANNOTATION, CONFIG_FIRST_SEEN_ANNOTATION)
+"""Annotations that the node adds; they are no difference between two versions of a pod."""
+
+SendPods: TypeAlias = Callable[[tuple[Pod, ...]], Awaitable[None]]
+"""Takes the whole set of a source's pods, and returns when the sync loop has taken what changed."""
+
+
+class PodOperation(enum.Enum):
+    """What happened to the pods of an update (kubelet: `PodOperation`)."""
+
+    SET = "set"
+    ADD = "add"
+    DELETE = "delete"
+    REMOVE = "remove"
+    UPDATE = "update"
+    RECONCILE = "reconcile"
+
+
+_DELIVERY: Final = (PodOperation.REMOVE, PodOperation.ADD, PodOperation.UPDATE, PodOperation.DELETE)
+
+
+@attrs.frozen
+class PodUpdate:
+    """Pods of one source that one operation concerns."""
+
+    op: PodOperation
+    source: str
+    """`file`, `http` or `api`."""
+    pods: tuple[Pod, ...] = ()
 
 
 class PodSource(Protocol):
@@ -33,31 +77,123 @@ class PodSource(Protocol):
         """`file`, `http` or `api`."""
         ...
 
-    async def run(self, send: trio.MemorySendChannel[tuple[Pod, ...]], *, task_status: trio.TaskStatus[None]) -> None:
-        """Send the whole set of pods whenever it may have changed, until cancelled."""
+    async def run(self, send: SendPods, *, task_status: trio.TaskStatus[None]) -> None:
+        """Send the whole set of pods whenever it may have changed, until cancelled. Started before the first set."""
         ...
 
 
-@attrs.define
-class SourcesSeen:
-    """Which of the configured sources have sent their first set."""
+# --- Merging (pure) --------------------------------------------------------------------------------------------------
 
-    configured: frozenset[str]
-    _spoken: set[str] = attrs.field(factory=set)
 
-    def mark(self, source: str) -> bool:
-        """Record a set of this source; True when it was the first."""
-        first = source not in self._spoken
-        self._spoken.add(source)
-        return first
+@attrs.frozen
+class Merged:
+    """The outcome of one SET."""
 
-    def ready(self, seen: AbstractSet[str]) -> bool:
-        """Whether every source was seen, here and in `seen`: the sources whose updates the caller has handled."""
-        return self.configured <= seen and self.configured <= self._spoken
+    pods: Mapping[str, Pod]
+    """What the source has now, by UID."""
+    sent: Mapping[str, Pod]
+    """What it sent, by UID: the objects that the next set is compared with."""
+    updates: tuple[PodUpdate, ...]
+    """What changed, in the order in which it is to be delivered."""
+    duplicates: tuple[Pod, ...] = ()
+    """Pods that were dropped, since an earlier one of this source has their full name or UID."""
+
+
+def merge_source(source: str, before: Merged | None, pods: Sequence[Pod], *, now: datetime) -> Merged:
+    """Compare a source's pods with those that it had.
+
+    `before` is None for the first set of a source: then there is an update even when there is no pod, so that the sync
+    loop learns that the source is ready.
+    """
+    known, sent_before = ({}, {}) if before is None else (before.pods, before.sent)
+    changes: dict[PodOperation, list[Pod]] = {operation: [] for operation in PodOperation}
+    current: dict[str, Pod] = {}
+    sent: dict[str, Pod] = {}
+    names: set[tuple[str, str]] = set()
+    duplicates: list[Pod] = []
+    for raw in pods:
+        uid, name = raw.metadata.uid, (raw.metadata.namespace, raw.metadata.name)
+        if name in names or uid in current:
+            duplicates.append(raw)
+            continue
+        names.add(name)
+        sent[uid] = raw
+        if sent_before.get(uid) is raw:
+            current[uid] = known[uid]
+            continue
+        pod = _annotated(raw, CONFIG_SOURCE_ANNOTATION, source)
+        existing = known.get(uid)
+        if existing is None:
+            merged = _annotated(pod, CONFIG_FIRST_SEEN_ANNOTATION, format_timestamp(now))
+            changes[PodOperation.ADD].append(merged)
+        else:
+            merged, operation = _compare(existing, pod)
+            if operation is not None:
+                changes[operation].append(merged)
+        current[uid] = merged
+    changes[PodOperation.REMOVE] = [pod for uid, pod in known.items() if uid not in current]
+    return Merged(current, sent, tuple(_deliver(source, changes, first=before is None)), tuple(duplicates))
+
+
+def _deliver(source: str, changes: Mapping[PodOperation, list[Pod]], *, first: bool) -> list[PodUpdate]:
+    updates = [PodUpdate(op, source, tuple(changes[op])) for op in _DELIVERY if changes[op]]
+    if first and not updates:
+        updates.append(PodUpdate(PodOperation.ADD, source))
+    if changes[PodOperation.RECONCILE]:
+        updates.append(PodUpdate(PodOperation.RECONCILE, source, tuple(changes[PodOperation.RECONCILE])))
+    return updates
+
+
+def _compare(existing: Pod, new: Pod) -> tuple[Pod, PodOperation | None]:
+    """The pod as it is to be kept, and what has to be done about the difference."""
+    if not pods_differ(existing, new):
+        if existing.status == new.status:
+            return existing, None
+        return attrs.evolve(existing, status=new.status), PodOperation.RECONCILE
+    local = {key: value for key, value in existing.metadata.annotations.items() if key in LOCAL_ANNOTATIONS}
+    metadata = attrs.evolve(
+        existing.metadata,
+        labels=new.metadata.labels,
+        annotations={**new.metadata.annotations, **local},
+        deletion_timestamp=new.metadata.deletion_timestamp,
+        deletion_grace_period_seconds=new.metadata.deletion_grace_period_seconds,
+        generation=new.metadata.generation,
+    )
+    merged = attrs.evolve(existing, metadata=metadata, spec=new.spec, status=new.status)
+    return merged, PodOperation.UPDATE if new.metadata.deletion_timestamp is None else PodOperation.DELETE
+
+
+def pods_differ(existing: Pod, new: Pod) -> bool:
+    """Whether two versions of a pod ask for something different (kubelet: `podsDifferSemantically`)."""
+    old, young = existing.metadata, new.metadata
+    return (
+        existing.spec != new.spec
+        or old.labels != young.labels
+        or old.deletion_timestamp != young.deletion_timestamp
+        or old.deletion_grace_period_seconds != young.deletion_grace_period_seconds
+        or _foreign_annotations(existing) != _foreign_annotations(new)
+    )
+
+
+def _foreign_annotations(pod: Pod) -> dict[str, str]:
+    return {key: value for key, value in pod.metadata.annotations.items() if key not in LOCAL_ANNOTATIONS}
+
+
+def _annotated(pod: Pod, key: str, value: str) -> Pod:
+    annotations = {**pod.metadata.annotations, key: value}
+    return attrs.evolve(pod, metadata=attrs.evolve(pod.metadata, annotations=annotations))
+
+
+def format_timestamp(moment: datetime) -> str:
+    """RFC 3339 with nine digits, as the kubelet writes `kubernetes.io/config.seen`."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond:06d}000Z"
+
+
+# --- Running the sources ---------------------------------------------------------------------------------------------
 
 
 class SourceMux:
-    """Merges pod sources. Source names must differ."""
+    """Runs pod sources and merges what they send (kubelet: `PodConfig`). Source names must differ."""
 
     def __init__(
         self,
@@ -73,18 +209,20 @@ class SourceMux:
         if len(set(names)) != len(names):
             raise ValueError(f"expected sources with different names, got {names}")
         self._sources = tuple(sources)
+        self._names = frozenset(names)
         self._clock = clock
         self._on_duplicate = on_duplicate
         self._recorder = recorder
-        self._seen = SourcesSeen(frozenset(names))
-        self._merged: dict[str, Merged] = dict.fromkeys(names, NOTHING)
+        self._merged: dict[str, Merged] = {}
+        """The last set of each source that has sent one."""
 
     def sources_ready(self, seen: AbstractSet[str]) -> bool:
-        """Whether every source has sent its pods and `seen` holds them all (kubelet: `SeenAllSources`)."""
-        return self._seen.ready(seen)
+        """Whether every source has sent its pods and `seen`, the sources whose updates the caller has handled, names
+        them all (kubelet: `SeenAllSources`)."""
+        return self._names <= seen and self._names <= self._merged.keys()
 
     def pods(self, source: str) -> list[Pod]:
-        """What a source wants now."""
+        """What a source that has sent its pods wants now."""
         return list(self._merged[source].pods.values())
 
     async def run(
@@ -95,34 +233,26 @@ class SourceMux:
     ) -> None:
         """Run all sources and send their changes. Runs until cancelled; closes `send` then.
 
-        `task_status.started` is called when every source watches. An error of a source ends all.
+        `task_status.started` is called when every source has started. An error of a source ends all.
         """
         async with send, trio.open_nursery() as nursery:
             for source in self._sources:
-                into, from_source = trio.open_memory_channel[tuple["Pod", ...]](0)
-                nursery.start_soon(self._merge, source.name, from_source, send)
-                await nursery.start(source.run, into)
+                await nursery.start(source.run, partial(self._merge_and_send, source.name, send))
             task_status.started()
 
-    async def _merge(
-        self,
-        source: str,
-        receive: trio.MemoryReceiveChannel[tuple[Pod, ...]],
-        send: trio.MemorySendChannel[PodUpdate],
+    async def _merge_and_send(
+        self, source: str, send: trio.MemorySendChannel[PodUpdate], pods: tuple[Pod, ...]
     ) -> None:
-        async with receive:
-            async for pods in receive:
-                first = self._seen.mark(source)
-                before = self._merged[source]
-                merged = merge_source(source, before, pods, now=self._clock.now(), first=first)
-                # What changed is in the updates; keeping it here would keep old versions of pods.
-                self._merged[source] = attrs.evolve(merged, updates=())
-                known = {_identity(pod) for pod in before.duplicates}
-                for pod in merged.duplicates:
-                    if _identity(pod) not in known:
-                        self._report_duplicate(source, pod)
-                for update in merged.updates:
-                    await send.send(update)
+        before = self._merged.get(source)
+        merged = merge_source(source, before, pods, now=self._clock.now())
+        # What changed is in the updates; keeping it here would keep old versions of pods.
+        self._merged[source] = attrs.evolve(merged, updates=())
+        reported = {_identity(pod) for pod in before.duplicates} if before is not None else set()
+        for pod in merged.duplicates:
+            if _identity(pod) not in reported:
+                self._report_duplicate(source, pod)
+        for update in merged.updates:
+            await send.send(update)
 
     def _report_duplicate(self, source: str, pod: Pod) -> None:
         if self._on_duplicate is not None:

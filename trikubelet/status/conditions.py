@@ -1,11 +1,16 @@
-"""What holds of a pod: the conditions that the agent owns (kubelet: `status/generate.go`).
+"""The conditions of a pod that the agent owns (kubelet: `status/generate.go`).
 
 Times of transitions are not set here; the status manager knows what was true before.
+
+All containers of a pod restart when one of them ended in a way that its rules name (KEP-5532); the condition
+AllContainersRestarting is true meanwhile.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+
+import attrs
 
 from trikubelet.api import (
     ALL_CONTAINERS_RESTARTING,
@@ -24,8 +29,9 @@ from trikubelet.api import (
     PodCondition,
     is_sidecar,
 )
+from trikubelet.container.model import ContainerState
 from trikubelet.container.progress import pod_sandbox_changed
-from trikubelet.status.restart_rules import all_removed, restarts_all
+from trikubelet.container.restart_policy import matching_restart_rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,7 +53,7 @@ OWNED_CONDITIONS: Final = frozenset(
 )
 """Conditions that only the agent sets. Others are kept as they are found."""
 RESIZE_CONDITIONS: Final = frozenset({POD_RESIZE_PENDING, POD_RESIZE_IN_PROGRESS})
-"""Those of them that come with their times: the allocation manager's."""
+"""Owned conditions that come with their times, from the allocation manager."""
 SHARED_CONDITIONS: Final = frozenset({DISRUPTION_TARGET})
 """Conditions that the agent sets, and others too."""
 
@@ -56,7 +62,9 @@ _FAILED: Final = "PodFailed"
 _NOT_READY: Final = "ContainersNotReady"
 _NOT_INITIALIZED: Final = "ContainersNotInitialized"
 _GATES_NOT_READY: Final = "ReadinessGatesNotReady"
+_TERMINATION_BY_KUBELET: Final = "TerminationByKubelet"
 _RESTART_STARTED: Final = "RestartAllContainersStarted"
+RESTART_ALL_CONTAINERS: Final = "RestartAllContainers"
 
 
 def find_condition(conditions: Iterable[PodCondition], type_: str) -> PodCondition | None:
@@ -170,6 +178,22 @@ def terminal_condition(pod: Pod, type_: str, phase: str) -> PodCondition:
     return _condition(pod, type_, CONDITION_FALSE, _FAILED if phase == POD_FAILED else _COMPLETED)
 
 
+def as_disrupted(status: PodStatus, message: str, generation: int) -> PodStatus:
+    """The status of a pod that the node ends for its own sake, with the condition that says so.
+
+    `generation`: of the pod's spec.
+    """
+    disrupted = PodCondition(
+        type=DISRUPTION_TARGET,
+        status=CONDITION_TRUE,
+        observed_generation=generation,
+        reason=_TERMINATION_BY_KUBELET,
+        message=message,
+    )
+    others = (condition for condition in status.conditions if condition.type != DISRUPTION_TARGET)
+    return attrs.evolve(status, conditions=(*others, disrupted))
+
+
 def _is_initialized(container: Container, status: ContainerStatus) -> bool:
     return bool(status.started) if is_sidecar(container) else status.ready
 
@@ -182,3 +206,49 @@ def _condition(pod: Pod, type_: str, status: str, reason: str = "", message: str
     return PodCondition(
         type=type_, status=status, reason=reason, message=message, observed_generation=pod.metadata.generation
     )
+
+
+def could_restart_all(pod: Pod) -> bool:
+    """Whether any rule of the pod asks for it."""
+    return any(
+        rule.action == RESTART_ALL_CONTAINERS
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+        for rule in container.restart_policy_rules
+    )
+
+
+def is_restarting_all(status: PodStatus) -> bool:
+    """Whether the status says that all containers restart."""
+    return any(
+        condition.type == ALL_CONTAINERS_RESTARTING and condition.status == CONDITION_TRUE
+        for condition in status.conditions
+    )
+
+
+def restarts_all(pod: Pod, observed: PodRuntimeStatus, previous: PodStatus) -> bool:
+    """Whether all containers restart now: it was reported before, or a container has ended so."""
+    if not could_restart_all(pod):
+        return False
+    if is_restarting_all(previous):
+        return True
+    reported = {status.name: status for status in (*previous.init_container_statuses, *previous.container_statuses)}
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        seen = observed.find_container(container.name)
+        if seen is not None and seen.state is ContainerState.EXITED and _asks_for_all(container, seen.exit_code):
+            return True
+        known = reported.get(container.name)
+        end = None if known is None else known.state.terminated
+        if end is not None and _asks_for_all(container, end.exit_code):
+            return True
+    return False
+
+
+def all_removed(pod: Pod, observed: PodRuntimeStatus) -> bool:
+    """Whether the runtime holds none of the containers any more: the restart can begin."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return all(observed.find_container(container.name) is None for container in containers)
+
+
+def _asks_for_all(container: Container, exit_code: int) -> bool:
+    rule = matching_restart_rule(container, exit_code)
+    return rule is not None and rule.action == RESTART_ALL_CONTAINERS

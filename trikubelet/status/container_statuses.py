@@ -1,10 +1,15 @@
-"""What each container of a pod does: from what the runtime shows and what was reported before.
+"""The statuses of a pod's containers: from what the runtime shows and what was reported before.
 
 A status is built in three steps. First what the runtime shows: the newest container of the name is the state, the one
 that was started before it the last state. A container that the runtime does not show waits to be made; if it was
-reported as running it must have ended, with an exit code that nobody will ever know (137). Last, when a container is to
+reported as running it must have ended, with an unknown exit code (137). Last, when a container is to
 be started again and the last attempt told why it could not (CrashLoopBackOff, ImagePullBackOff …), it waits for that
 reason.
+
+Probes then decide on `started` and `ready` (`with_probe_outcomes`). A container without a startup probe has started
+when it runs; one without a readiness probe is ready when it has started. A probe without a result yet leaves what was
+reported before of the same container, so that a restart of the agent takes no pod out of service; else it counts as
+no.
 
 Facts from the kubelet's `convertToAPIContainerStatuses`, whose table is this module's test.
 """
@@ -33,7 +38,7 @@ from trikubelet.container import model
 from trikubelet.container.model import PodRuntimeStatus
 from trikubelet.container.progress import any_main_container_created
 from trikubelet.container.restart_policy import should_restart
-from trikubelet.status.actual_resources import ActualResources
+from trikubelet.status.resources import ActualResources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,19 +65,19 @@ ResourceHealthOf: TypeAlias = Callable[[str], tuple[ResourceStatus, ...]]
 
 
 def no_resource_health(_: str) -> tuple[ResourceStatus, ...]:
-    """Nobody watches devices."""
+    """For a node that does not watch devices."""
     return ()
 
 
 def shows_health(status: PodStatus, health: ResourceHealthOf) -> bool:
-    """Whether a status tells of the devices as they are."""
+    """Whether a status shows the present health of the devices."""
     shown = (*status.init_container_statuses, *status.container_statuses, *status.ephemeral_container_statuses)
     return all(one.allocated_resources_status == health(one.name) for one in shown)
 
 
 @attrs.frozen
 class StatusContext:
-    """What the status of a container depends on besides the container."""
+    """The inputs of a container's status besides the container."""
 
     pod: Pod
     observed: PodRuntimeStatus
@@ -164,7 +169,7 @@ def _observed_state(seen: model.ContainerStatus, old: ContainerStatus | None, co
             )
         )
     if seen.state is model.ContainerState.UNKNOWN and old is not None and old.state.running is not None:
-        # It ran and now nobody knows: "ran and failed" is not "never ran", which would make a run-once pod run twice.
+        # It ran, and is not known to run now: "never ran" instead of "ran and failed" would run a run-once pod twice.
         reason = RESTARTING_ALL_CONTAINERS if context.restarting_all else STATUS_UNKNOWN
         return ContainerState(terminated=unknown_end(LOST_WHEN_TERMINATED, reason))
     return ContainerState(waiting=ContainerStateWaiting())
@@ -271,3 +276,55 @@ def _volume_mount(mount: VolumeMount, supported: bool) -> VolumeMountStatus:
     return VolumeMountStatus(
         name=mount.name, mount_path=mount.mount_path, read_only=mount.read_only, recursive_read_only=recursive
     )
+
+
+@attrs.frozen
+class ProbeOutcomes:
+    """The newest results by container id (`containerd://…`); a container that is not in a mapping has none yet."""
+
+    startup: Mapping[str, bool] = attrs.field(factory=dict)
+    readiness: Mapping[str, bool] = attrs.field(factory=dict)
+
+
+NO_OUTCOMES: Final = ProbeOutcomes()
+
+
+def with_probe_outcomes(
+    container: Container,
+    status: ContainerStatus,
+    previous: ContainerStatus | None,
+    outcomes: ProbeOutcomes,
+    *,
+    runs_to_completion: bool,
+) -> ContainerStatus:
+    """The status with `started` and `ready` (kubelet: `prober.UpdatePodStatus`).
+
+    `previous` is what was reported of the container before. An init container that `runs_to_completion` is ready when
+    it ended well.
+    """
+    same = previous if previous is not None and previous.container_id == status.container_id else None
+    started = _started(container, status, same, outcomes)
+    if runs_to_completion:
+        ended = status.state.terminated
+        ready = status.ready if ended is None else status.ready or ended.exit_code == 0
+    else:
+        ready = started and _ready(container, status, same, outcomes)
+    return attrs.evolve(status, started=started, ready=ready)
+
+
+def _started(
+    container: Container, status: ContainerStatus, same: ContainerStatus | None, outcomes: ProbeOutcomes
+) -> bool:
+    if status.state.running is None:
+        return False
+    if container.startup_probe is None:
+        return True
+    return outcomes.startup.get(status.container_id, same is not None and bool(same.started))
+
+
+def _ready(
+    container: Container, status: ContainerStatus, same: ContainerStatus | None, outcomes: ProbeOutcomes
+) -> bool:
+    if container.readiness_probe is None:
+        return True
+    return outcomes.readiness.get(status.container_id, same is not None and same.ready)

@@ -2,6 +2,11 @@
 
 Everything here is a function of its arguments: the same node seen the same way is reported the same way. The outcomes
 are those of the kubelet's `generateAPIPodStatus`.
+
+A container that ended may be removed by something else before it was looked at. If the runtime's events told of its
+end, its exit code is known all the same: `with_lost_ends` adds such containers to what was observed. A container that
+was never seen to end counts as failed in the last status of a pod (`terminated_status`): a pod must not look as if it
+had done its work when that is not known.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from trikubelet.api import (
     DISRUPTION_TARGET,
     POD_FAILED,
     POD_RUNNING,
+    ContainerState,
     ContainerStatus,
     HostIP,
     PodIP,
@@ -21,31 +27,42 @@ from trikubelet.api import (
     is_sidecar,
     qos_class,
 )
-from trikubelet.api.pod_kinds import TERMINAL_PHASES
+from trikubelet.api.pod_kinds import TERMINAL_PHASES, has_ended, is_static_pod
 from trikubelet.container.downward import sort_pod_ips
 from trikubelet.status.conditions import (
     OWNED_CONDITIONS,
     SHARED_CONDITIONS,
     containers_ready_condition,
+    could_restart_all,
     find_condition,
     initialized_condition,
     ready_condition,
     ready_to_start_condition,
     restarting_condition,
+    restarts_all,
     scheduled_condition,
 )
-from trikubelet.status.container_statuses import ResourceHealthOf, StatusContext, container_statuses, no_resource_health
+from trikubelet.status.container_statuses import (
+    LOST_WHEN_TERMINATED,
+    NO_OUTCOMES,
+    ProbeOutcomes,
+    ResourceHealthOf,
+    StatusContext,
+    container_statuses,
+    no_resource_health,
+    unknown_end,
+    with_probe_outcomes,
+)
 from trikubelet.status.phase import pod_phase
-from trikubelet.status.pod_resources import with_pod_resources
-from trikubelet.status.probe_outcomes import NO_OUTCOMES, ProbeOutcomes, with_probe_outcomes
-from trikubelet.status.restart_rules import could_restart_all, restarts_all
+from trikubelet.status.resources import with_pod_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trikubelet.api import Container, Pod, PodCondition
+    from trikubelet.container import model
     from trikubelet.container.model import PodRuntimeStatus
-    from trikubelet.status.actual_resources import ActualResources
+    from trikubelet.status.resources import ActualResources
 
     _Statuses = Sequence[ContainerStatus]
 
@@ -73,7 +90,7 @@ def generate_pod_status(
     resizes: Sequence[PodCondition] = (),
     actual: ActualResources | None = None,
 ) -> PodStatus:
-    """What is to be reported of the pod. Times of transitions and the start time are the status manager's to set.
+    """The status to report of the pod. Times of transitions and the start time are the status manager's to set.
 
     - `previous` is what the status manager holds, or the pod's own status when it holds none.
     - `waiting_reasons` has reason and message of containers that could not be started, by name.
@@ -216,7 +233,7 @@ def _with_addresses(status: PodStatus, pod: Pod, observed: PodRuntimeStatus, hos
 
 
 def host_ip_mismatch(previous: PodStatus, host_ips: Sequence[str]) -> str | None:
-    """What to tell when the node's address, once reported, becomes one of the other family.
+    """The message when the node's address, once reported, becomes one of the other family.
 
     That is how a node ends whose agent found one address and whose cloud provider then chose another.
     """
@@ -233,3 +250,80 @@ def host_ip_mismatch(previous: PodStatus, host_ips: Sequence[str]) -> str | None
 def _family(ip: str) -> int:
     """4 or 6."""
     return 6 if ":" in ip else 4
+
+
+def with_lost_ends(
+    observed: PodRuntimeStatus, previous: PodStatus, seen_end: Callable[[str], model.ContainerStatus | None]
+) -> PodRuntimeStatus:
+    """The observed status, with the ends of those that were reported as running and are gone.
+
+    `seen_end` tells the last status of a container by its id, if it is known.
+    """
+    shown = {status.id.id for status in observed.container_statuses}
+    reported = (
+        *previous.init_container_statuses,
+        *previous.container_statuses,
+        *previous.ephemeral_container_statuses,
+    )
+    running = (status.container_id.rpartition("/")[2] for status in reported if status.state.running is not None)
+    ends = [end for container_id in running if container_id not in shown and (end := seen_end(container_id))]
+    if not ends:
+        return observed
+    newest_first = sorted((*observed.container_statuses, *ends), key=_created_at, reverse=True)
+    return attrs.evolve(observed, container_statuses=tuple(newest_first))
+
+
+def _created_at(status: model.ContainerStatus) -> float:
+    """In Unix seconds; an unknown one counts as long ago."""
+    return 0.0 if status.created_at is None else status.created_at.timestamp()
+
+
+def terminated_status(pod: Pod, status: PodStatus) -> PodStatus:
+    """`status`, with an end for each container that has begun and a phase that is one (kubelet: `TerminatePod`).
+
+    Containers that never began are left as they are. A static pod keeps its phase: the same pod may come back with the
+    same file.
+    """
+    init = status.init_container_statuses
+    begun = _begun(init)
+    status = attrs.evolve(
+        status, init_container_statuses=tuple(_ended(one) for one in init[:begun]) + tuple(init[begun:])
+    )
+    if has_initialized(pod, status):
+        ended = tuple(_ended(one) for one in status.container_statuses)
+        status = attrs.evolve(status, container_statuses=ended)
+    if not has_ended(status) and not is_static_pod(pod):
+        status = attrs.evolve(status, phase=POD_FAILED)
+    return status
+
+
+def has_initialized(pod: Pod, status: PodStatus) -> bool:
+    """Whether there is a sign that a main container was ever to be started (kubelet: `hasPodInitialized`)."""
+    if not pod.spec.init_containers:
+        return True
+    if any(one.last_state.terminated is not None or one.state.waiting is None for one in status.container_statuses):
+        return True
+    if not status.init_container_statuses:
+        return False
+    last = status.init_container_statuses[-1]
+    container = next((one for one in pod.spec.init_containers if one.name == last.name), None)
+    if container is None:
+        return False
+    if is_sidecar(container):
+        return last.state.running is not None and bool(last.started)
+    ends = (last.last_state.terminated, last.state.terminated)
+    return any(end is not None and end.exit_code == 0 for end in ends)
+
+
+def _begun(statuses: Sequence[ContainerStatus]) -> int:
+    """How many init containers have begun: all but the last ones that still wait, and the first in any case."""
+    for index in range(len(statuses) - 1, -1, -1):
+        if statuses[index].state.waiting is None or statuses[index].last_state.terminated is not None:
+            return index + 1
+    return min(1, len(statuses))
+
+
+def _ended(status: ContainerStatus) -> ContainerStatus:
+    if status.state.terminated is not None:
+        return status
+    return attrs.evolve(status, state=ContainerState(terminated=unknown_end(LOST_WHEN_TERMINATED)))

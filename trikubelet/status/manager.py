@@ -3,7 +3,7 @@
 Statuses come in from the pod workers (`set_pod_status`), the probes (`set_container_readiness`,
 `set_container_startup`), the end of a pod (`terminate_pod`) and admission (`reject_pod`). `merge` decides what they
 become; a status that says nothing new is dropped. What changed goes out to subscriptions, and each of them holds the
-newest status of every pod that changed since it was last asked, so a slow reader costs no memory and blocks nobody, and
+newest status of every pod that changed since it was last asked, so a slow reader costs no memory, blocks nothing, and
 never sees a stale status. The part that writes to an API server (`status/writer.py`) is such a reader: it is woken by
 what it receives, and asks for the truth (`change`) when it gets to write it.
 
@@ -21,9 +21,9 @@ import trio
 from trikubelet.api import POD_FAILED, POD_PENDING, POD_RUNNING, Pod, PodStatus, qos_class
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.status.conditions import containers_ready_condition, ready_condition
+from trikubelet.status.generate import terminated_status
 from trikubelet.status.merge import IllegalTransitionError, next_status, says_the_same
 from trikubelet.status.metrics import StatusMetrics
-from trikubelet.status.termination import terminated_status
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ log = get_logger("status")
 
 
 class PodLookup(Protocol):
-    """What is asked of the pod manager, which is in a package above this one."""
+    """The part of the pod manager that is needed here; its package is above this one."""
 
     def pod_by_uid(self, uid: str) -> Pod | None:
         """A pod that is not a mirror pod."""
@@ -75,7 +75,7 @@ class StatusChange:
 
 @attrs.frozen
 class StatusStatistics:
-    """What a debugger wants to see."""
+    """Counts for debugging."""
 
     pods: int
     finished: int
@@ -97,7 +97,7 @@ class StatusSubscription:
     def __init__(self, manager: StatusManager, uid: str | None = None) -> None:
         self._manager = manager
         self.uid = uid
-        """Of the pod that it is about; None for all."""
+        """Of the subscribed pod; None for all."""
         self._pending: dict[str, StatusChange] = {}
         self._send, self._receive = trio.open_memory_channel[None](1)
 
@@ -124,7 +124,7 @@ class StatusSubscription:
             self._send.send_nowait(None)
 
     def forget(self, uid: str) -> None:
-        """Called by the manager when nobody is interested in the pod any more."""
+        """Called by the manager when the pod is forgotten."""
         self._pending.pop(uid, None)
 
     def __aiter__(self) -> StatusSubscription:
@@ -164,7 +164,7 @@ class StatusManager:
         """Another number when a pod is reported for the first time or in another phase."""
 
     def get_pod_status(self, uid: str) -> PodStatus | None:
-        """What is reported of the pod (a mirror pod's UID stands for its static pod); None when nothing is yet."""
+        """The reported status of the pod (a mirror pod's UID stands for its static pod); None without one."""
         change = self._changes.get(self._pods.resolve_uid(uid))
         return None if change is None else change.status
 
@@ -308,7 +308,7 @@ class StatusManager:
                 self.metrics.starts.observe(trio.current_time() - since)
 
     def status_before(self, pod: Pod) -> PodStatus:
-        """What was reported of a pod before this agent began: by its mirror pod, for a static one that has one."""
+        """The status that was reported before this agent started: by its mirror pod, for a static one that has one."""
         mirror = self._pods.mirror_pod_of(pod)
         return pod.status if mirror is None else mirror.status
 

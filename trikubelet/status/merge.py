@@ -1,8 +1,8 @@
-"""What a pod's reported status becomes when a new one arrives: pure decisions for the status manager.
+"""Merging a new status into the reported one: pure decisions for the status manager.
 
 A new status does not simply replace the old one. Conditions keep the time of their last transition, the pod keeps its
 start time, and some things never happen: a pod that ended goes on in no other phase, and a container that may not be
-restarted does not run again (`IllegalTransitionError`: somebody computed a status from stale facts, and the old one
+restarted does not run again (`IllegalTransitionError`: the status was computed from stale facts, and the old one
 stays).
 
 `merge_for_server` is the other half: what of a status may be told to an API server whose view has more owners.
@@ -29,10 +29,10 @@ from trikubelet.status.conditions import (
     OWNED_CONDITIONS,
     RESIZE_CONDITIONS,
     SHARED_CONDITIONS,
+    could_restart_all,
     find_condition,
     terminal_condition,
 )
-from trikubelet.status.restart_rules import could_restart_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +56,7 @@ class IllegalTransitionError(Exception):
 
 
 def next_status(pod: Pod, old: PodStatus, new: PodStatus, now: datetime) -> PodStatus:
-    """What is reported after `old` when `new` was generated at `now` (kubelet: `updateStatusInternal`).
+    """The status to report after `old` when `new` was generated at `now` (kubelet: `updateStatusInternal`).
 
     Raises IllegalTransitionError.
     """
@@ -189,7 +189,7 @@ def says_the_same(old: PodStatus, new: PodStatus) -> bool:
 
 
 def merge_for_server(pod: Pod, served: PodStatus, ours: PodStatus, now: datetime, *, may_run: bool) -> PodStatus:
-    """What to write to an API server that has `served` (kubelet: `mergePodStatus`).
+    """The status to write to an API server that has `served` (kubelet: `mergePodStatus`).
 
     Others' conditions and claims are kept. While containers `may_run`, the pod is not told to have ended: others would
     take over what it still holds.

@@ -1,4 +1,4 @@
-"""What the status manager counts: ends of containers, pods that were refused, and how long pods took to run.
+"""Metrics of the status manager: ends of containers, pods that were refused, and how long pods took to run.
 
 Reasons and exit codes come from runtimes and, by the names of resources, from pods, so only those that are known are
 told apart (kubelet: `recordAdmissionRejection`).

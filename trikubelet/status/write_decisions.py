@@ -1,4 +1,4 @@
-"""What to do next so that the API server shows a pod as the status manager has it. Pure decisions for the writer.
+"""The next step to make the API server show a pod as the status manager has it. Pure decisions for the writer.
 
 `next_action` compares three things: the newest change of the pod's status, what this agent has written before
 (`Record`), and the newest copy of the pod that the server is known to have. A patch is made against that copy, without
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 RECONCILE_PERIOD: Final = 10.0
-"""Seconds between two writes that only undo what somebody else has written, as the kubelet's `syncPeriod`."""
+"""Seconds between two writes that only undo what another client has written, as the kubelet's `syncPeriod`."""
 PAUSES: Final = Backoff(first=0.1, longest=10.0)
 FORBIDDEN_PAUSE: Final = 10.0
 REFUSED_PAUSE: Final = 60.0
@@ -44,7 +44,7 @@ QUICK_TRIES: Final = 3
 
 @attrs.frozen
 class Record:
-    """What this agent has written of a pod."""
+    """What this agent has written to the API server about a pod."""
 
     uid: str = ""
     """Of the object in the API server: a mirror pod's for a static pod."""
@@ -52,7 +52,7 @@ class Record:
     """The newest change that the server has."""
     sent: PodStatus | None = None
     accepted: PodStatus | None = None
-    """What the server made of it, normalised."""
+    """The status in the server's reply, normalised."""
     version: str = ""
     """The resource version of the copy with `accepted`."""
     written_at: float = -float("inf")
@@ -77,7 +77,7 @@ class UpToDate:
 
 @attrs.frozen
 class Later:
-    """Somebody else wrote again what was undone just now."""
+    """Another client wrote again what was undone just now."""
 
 
 @attrs.frozen
@@ -125,7 +125,7 @@ def next_action(
     now: datetime,
     time: float,
 ) -> WriteAction:
-    """What to do about the newest change.
+    """The next step for the newest change.
 
     - `record` is about the object of `copy`, the newest copy of the server that is known (see `record_for`).
     - `may_fetch`: there may be a copy that is not known.
@@ -156,7 +156,7 @@ def _shows(copy: Pod, pod: Pod) -> bool:
 
 
 def _is_foreign(record: Record, copy: Pod) -> bool:
-    """Whether somebody else has written what is the agent's to say."""
+    """Whether another client has written what is the agent's to say."""
     if record.accepted is None or copy.metadata.resource_version == record.version:
         return False
     return not says_the_same(record.accepted, normalized(copy, copy.status))
@@ -192,7 +192,7 @@ def accepted(record: Record, written: PatchStatus, reply: Pod, time: float) -> R
     """The record after a write."""
     record = attrs.evolve(record, change=written.change, sent=written.merged)
     if _was_overtaken(written, reply):
-        # Nobody has seen that: what was meant is compared with the reply, as with any foreign write.
+        # The foreign write was not seen: what was meant is compared with the reply, as with any foreign write.
         meant, version = normalized(reply, written.merged), written.copy.metadata.resource_version
         return attrs.evolve(record, accepted=meant, version=version)
     served, version = normalized(reply, reply.status), reply.metadata.resource_version
@@ -200,7 +200,7 @@ def accepted(record: Record, written: PatchStatus, reply: Pod, time: float) -> R
 
 
 def _was_overtaken(written: PatchStatus, reply: Pod) -> bool:
-    """Whether somebody else wrote after the copy that the patch refers to: what it left alone is another now.
+    """Whether another client wrote after the copy that the patch refers to: what it left alone is another now.
 
     A field that an old server drops was not in the copy either.
     """
@@ -286,7 +286,7 @@ class ObjectGone:
 
 
 def after_failure(error: ApiError, failures: Failures) -> tuple[Failures, Retry | ObjectGone]:
-    """What becomes of a write, deletion or fetch that failed, after `failures` of earlier ones."""
+    """The next step after a write, deletion or fetch failed, after `failures` of earlier ones."""
     if isinstance(error, ApiStatusError):
         if error.not_found or error.uid_differs:
             return Failures(), ObjectGone()

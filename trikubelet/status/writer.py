@@ -76,7 +76,7 @@ RECOVERIES_PER_SECOND: Final = 100
 
 @attrs.frozen
 class WriterStatistics:
-    """What a debugger wants to see."""
+    """Counts for debugging."""
 
     pods: int
     working: int
@@ -91,14 +91,14 @@ class WriterStatistics:
 
 @attrs.define(eq=False)
 class _Work:
-    """What the writer knows of one pod."""
+    """The writer's state of one pod."""
 
     uid: str
     name: str
     """The full name."""
     record: Record = attrs.field(factory=Record)
     reply: Pod | None = None
-    """What the server last answered."""
+    """The server's last answer."""
     failures: Failures = attrs.field(factory=Failures)
     running: bool = False
     """A task is at it."""
@@ -107,11 +107,11 @@ class _Work:
     news: Broadcast[None] = attrs.field(factory=Broadcast)
     """Something has changed."""
     ordinary: trio.CancelScope | None = None
-    """Of an ordinary write in flight."""
+    """Around an ordinary write in flight."""
     pause: trio.CancelScope | None = None
-    """Of the wait before another try; cancelling it ends the wait."""
+    """Around the wait before another try; cancelling it ends the wait."""
     refused: StatusChange | None = None
-    """What it pauses for: another change ends the pause. None when none does."""
+    """The refused change that it pauses for; another change ends the pause."""
 
 
 class StatusWriter:
@@ -331,7 +331,7 @@ class StatusWriter:
             finally:
                 work.ordinary = None
         if scope.cancelled_caught:
-            # Mostly it was waiting for the rate limit, but nobody can tell.
+            # Mostly it was waiting for the rate limit, but the request may have been sent.
             work.record = attrs.evolve(work.record, unsure=True)
             return
         self._writes += 1

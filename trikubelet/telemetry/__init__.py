@@ -1,4 +1,4 @@
-"""What the agent tells of itself: logs, events, and what parts count.
+"""What the agent reports about itself: logs, events, and what parts count.
 
 logs.py                   structured lines, bound to a pod
 events.py                 what happened to an object, in the words that users of a kubelet know

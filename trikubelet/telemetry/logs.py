@@ -81,7 +81,7 @@ class Logger:
     def _emit(self, level: str, event: str, fields: dict[str, object]) -> None:
         import structlog
 
-        # Where nobody reads the log any more, or the disk is full, the pods matter more than the line.
+        # When the log has no reader any more, or the disk is full, the pods matter more than the line.
         with suppress(OSError):
             getattr(structlog.get_logger(), level)(event, logger=self._name, **{**self._fields, **fields})
 

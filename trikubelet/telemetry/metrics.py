@@ -1,11 +1,11 @@
-"""What parts count of themselves: plain numbers, in which no server of metrics has a hand.
+"""Counters and histograms of the parts: plain numbers, independent of how they are served.
 
-A part keeps counts and histograms where it does its work, and whoever serves metrics reads them when he is asked
-(`trikubelet.metrics`). So a part knows nothing of metrics' names, and costs nothing that nobody looks at: counting once
-takes less than a microsecond. All of it happens in Trio's thread, so there is no lock.
+A part keeps counts and histograms where it does its work, and they are read at a scrape
+(`trikubelet.metrics`). So a part knows nothing of metrics' names, and nothing is computed without a scrape: counting
+once takes less than a microsecond. All of it happens in Trio's thread, so there is no lock.
 
-Labels are what there may be few of. What comes from outside (an exit code, a word of the runtime) is bounded by who
-counts it, with `bounded`.
+Labels are what there may be few of. What comes from outside (an exit code, a word of the runtime) is bounded where it
+is counted, with `bounded`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 OTHER: Final = "other"
 
 Labels: TypeAlias = tuple[str, ...]
-"""The values of labels; who counts says in which order."""
+"""The values of labels, in an order that the counting part defines."""
 Counts: TypeAlias = Counter[Labels]
 
 

@@ -1,6 +1,6 @@
 """Two formats of text: Prometheus' 0.0.4 as Go's library writes it, and OpenMetrics 1.0.
 
-Python's library writes two things of 0.0.4 otherwise that people would notice who look at kubelets: it gives every
+Python's library writes two things of 0.0.4 differently from kubelets: it gives every
 counter a name that ends in `_total` in its header, and it writes the bounds of buckets as `1.0` where Go has `1`, which
 is part of the bucket's name. And it takes long: a page with the probes of 500 pods has 18,000 lines. So this writes, in
 pieces, between which others may have their turn.

@@ -1,6 +1,6 @@
 """What there is of a volume on the node: whether it is attached, staged, and mounted for which pods. Pure.
 
-Everything that may be there is in here, also what nobody is sure of: an operation that ended without a clear answer, or
+Everything that may be there is in here, also what is uncertain: an operation that ended without a clear answer, or
 what an earlier agent left on disk. What is uncertain is not given to containers, and it is taken down like what is sure
 to be there.
 """

@@ -7,7 +7,7 @@ node's back. The controller attaches it and says so (`node.status.volumesAttache
 VolumeAttachment then has what the driver wants to be handed when it stages the volume.
 
 The node may read a VolumeAttachment by its name, but neither list nor watch them, so it is read when the node's status
-says that there is something to read. Nothing here polls: both steps before that wake those who wait.
+says that there is something to read. Nothing here polls: both steps before that wake waiting tasks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Attached:
     attachment: str = ""
     """The VolumeAttachment's name; empty for what has none."""
     publish_context: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    """What the driver's controller wants its node part to be told."""
+    """What the driver's controller passes to its node part."""
 
 
 def attachment_problem(attachment: VolumeAttachment, handle: str) -> str | None:
@@ -97,7 +97,7 @@ class Attaching:
         says that nodes look after their limits (`VerifyExhaustedResource`).
 
         Then a pod that needs it should be rejected, and the limit asked for anew (`CSIRegistration.update`). False when
-        it cannot be told.
+        that is unknown.
         """
         source = _csi(spec)
         if source is None:

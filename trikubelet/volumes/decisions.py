@@ -1,9 +1,9 @@
 """What is to be done next for one volume. Pure: values in, values out.
 
 Everything about a volume is decided by its unique name alone, and at most one operation on it goes on at a time. So the
-question is small: given who wants the volume (`Wanted`), what there is of it (`ActualVolume`), what failed lately and
-what time it is, which one operation comes next, and if none, when to ask again (`next_step`)? The answer of the
-operation is turned into what there is now by `after`.
+question is small: given the pods that want the volume (`Wanted`), what there is of it (`ActualVolume`), what failed
+lately and what time it is, which one operation comes next, and if none, when to ask again (`next_step`)? The answer of
+the operation is turned into what there is now by `after`.
 
 In order: what a pod that has ended still has is taken down; then a pod gets what it waits for, over attaching, staging
 and setting up; then what is there is made up to date or larger; and when no pod has or wants the volume any more, its
@@ -78,7 +78,7 @@ class Certainty(enum.Enum):
     FINAL = "final"
     """Nothing of what was tried is there."""
     UNCERTAIN = "uncertain"
-    """Nobody knows."""
+    """Unknown."""
     TRANSIENT = "transient"
     """What was there before: nothing was tried."""
 
@@ -101,7 +101,7 @@ class Failed:
     certainty: Certainty
     problem: str
     cancelled: bool = False
-    """Nothing is wrong with the volume: nobody wanted the operation any more, or not here."""
+    """Nothing is wrong with the volume: the operation was not wanted any more, or not here."""
 
 
 Outcome = Done | Failed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.admission.node_affinity import matches_terms
+from trikubelet.admission.predicates import matches_terms
 from trikubelet.api import Pod, Quantity
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.volumes.errors import VolumeError
@@ -73,7 +73,7 @@ class Wanted:
 
     @property
     def exclusive(self) -> bool:
-        """No other pod may have it. With more access modes nobody knows which one is meant."""
+        """No other pod may have it. With more access modes it is unclear which one is meant."""
         persistent = self.spec.persistent
         return persistent is not None and persistent.spec.access_modes == (READ_WRITE_ONCE_POD,)
 

@@ -1,6 +1,6 @@
 """What pods want of volumes, as they last said it, and how much of that is there.
 
-Kept by pod and by the volume's name in the pod; `actual_state` keeps the same by volume, with what is there.
+Kept by pod and by the volume's name in the pod; `tracked_volumes` keeps the same by volume, with what is there.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Pod
     from trikubelet.kube_client.volume_objects import StorageObjects
-    from trikubelet.volumes.actual_state import ActualStateOfWorld
     from trikubelet.volumes.errors import VolumesNotReadyError
     from trikubelet.volumes.kinds.protocol import Kinds
     from trikubelet.volumes.model import MountedVolume, VolumeSpec
+    from trikubelet.volumes.tracked_volumes import TrackedVolumes
 
 log = get_logger("volumes")
 
@@ -74,8 +74,8 @@ class PodRecord:
 class DesiredStateOfWorld:
     """By UID."""
 
-    def __init__(self, actual: ActualStateOfWorld, kinds: Kinds, storage: StorageObjects) -> None:
-        self._actual = actual
+    def __init__(self, tracked: TrackedVolumes, kinds: Kinds, storage: StorageObjects) -> None:
+        self._tracked = tracked
         self._kinds = kinds
         self._storage = storage
         self._records: dict[str, PodRecord] = {}
@@ -87,12 +87,12 @@ class DesiredStateOfWorld:
         return tuple(self._records.values())
 
     def forget(self, uid: str) -> None:
-        """The pod wants nothing any more. Who waits for its volumes is woken."""
+        """The pod wants nothing any more. Tasks that wait for its volumes are woken."""
         record = self._records.pop(uid, None)
         if record is not None:
             record.changed.send(None)
 
-    def note(self, pod: Pod) -> PodRecord:
+    def update_pod(self, pod: Pod) -> PodRecord:
         """The pod as it is now."""
         record = self._records.get(pod.metadata.uid)
         if record is None:
@@ -106,7 +106,7 @@ class DesiredStateOfWorld:
         return record
 
     async def resolve(self, record: PodRecord) -> None:
-        """Find out what the pod wants, and write it into the actual state. What is unknown is among its problems."""
+        """Find out what the pod wants, and write it into the tracked volumes. What is unknown is among its problems."""
         pod = record.pod
         resolved = await resolve(pod, self._storage) if asks_api_server(pod) else resolve_now(pod)
         for driver in sorted({driver for spec in resolved.specs.values() if (driver := csi_driver_of(spec))}):
@@ -120,17 +120,17 @@ class DesiredStateOfWorld:
 
         `pod`: as it is now.
         """
-        old = self._actual.newest_began(name, uid) <= older_than
+        old = self._tracked.newest_began(name, uid) <= older_than
 
         def ask(wanted: Wanted) -> Wanted:
             request = wanted.request + 1 if old and wanted.refreshes else wanted.request
             return attrs.evolve(wanted, request=request, pod=wanted.pod if pod is None else pod)
 
-        self._actual.change(name, uid, ask)
+        self._tracked.change(name, uid, ask)
 
     def update_driver(self, driver: str) -> Iterator[str]:
         """A driver, or its object, changed. Yields the names of its volumes."""
-        for volume in self._actual.of_driver(driver):
+        for volume in self._tracked.of_driver(driver):
             for uid, wanted in tuple(volume.wanted.items()):
                 try:
                     kind = self._kinds.find(wanted.spec)
@@ -138,12 +138,12 @@ class DesiredStateOfWorld:
                 except VolumeError:
                     continue  # as it was
                 change = partial(attrs.evolve, attachable=attachable, refreshes=refreshes)
-                self._actual.change(volume.name, uid, change)
+                self._tracked.change(volume.name, uid, change)
             yield volume.name
 
     def mounted(self, record: PodRecord, volume_name: str) -> MountedVolume | None:
         """What containers may use."""
-        volume = self._actual.get(record.names.get(volume_name, ""))
+        volume = self._tracked.get(record.names.get(volume_name, ""))
         if volume is None or not volume.actual.is_present(record.uid):
             return None
         return volume.actual.mounts[record.uid].mounted
@@ -173,7 +173,7 @@ class DesiredStateOfWorld:
         """Volumes that a controller has not attached yet, by the name in the pod."""
         found = {}
         for volume_name, name in record.names.items():
-            volume = self._actual.get(name)
+            volume = self._tracked.get(name)
             wanted = None if volume is None else volume.wanted.get(record.uid)
             if volume is not None and wanted is not None and wanted.attachable and not volume.actual.attached:
                 found[volume_name] = wanted.spec
@@ -189,7 +189,7 @@ class DesiredStateOfWorld:
         )
 
     async def _await_driver_object(self, driver: str) -> None:
-        """A driver's object tells whether its volumes are attached: give it a moment to be read."""
+        """Give a driver's object, which says whether its volumes are attached, a moment to be read."""
         try:
             await self._storage.csi_driver(driver)
         except ObjectError as error:
@@ -218,7 +218,7 @@ class DesiredStateOfWorld:
             )
         record.problems = problems
         for name, wanted in found.items():
-            self._actual.want(name, record.uid, wanted)
+            self._tracked.want(name, record.uid, wanted)
 
 
 def _shows_the_same(one: Pod, other: Pod) -> bool:

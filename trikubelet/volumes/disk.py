@@ -1,8 +1,8 @@
 """Work that blocks, on threads: at most a few at a time, so that a slow disk does not take all threads of the agent.
 
-The agent's own disk answers in the end, so that work there is waited for even when who asked is cancelled: nothing is
-left half done behind his back. Other paths, a network share for one, may never answer; they have threads of their own,
-and who waits too long leaves them behind.
+The agent's own disk answers in the end, so that work there is waited for even when the caller is cancelled: nothing is
+left half done. Other paths, a network share for one, may never answer; they have threads of their own,
+and are left behind after a deadline.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class VolumeError(Exception):
 
 
 class UncertainVolumeError(VolumeError):
-    """Nobody knows whether what was asked for is there, or still comes: it is to be taken down all the same."""
+    """Whether the result is there, or still comes, is unknown: it is to be taken down all the same."""
 
 
 class TransientVolumeError(VolumeError):

@@ -49,7 +49,7 @@ class PodVolumes(Protocol):
         ...
 
     async def remove(self, uid: str) -> None:
-        """The same for a pod that only the disk tells of."""
+        """The same for a pod that is known from the disk only."""
         ...
 
     async def pod_uids(self) -> set[str]:
@@ -75,15 +75,6 @@ class PodVolumes(Protocol):
 
     def in_use(self) -> tuple[str, ...] | None:
         """`node.status.volumesInUse`, sorted; None while it is not known."""
-        ...
-
-    @property
-    def in_use_changes(self) -> Broadcast[None]:
-        """`in_use` has changed: pods wait until the API server is told."""
-        ...
-
-    def reported_in_use(self, names: tuple[str, ...]) -> None:
-        """The API server has been told of these."""
         ...
 
     @property

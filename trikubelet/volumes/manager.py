@@ -1,8 +1,8 @@
 """The owner of pods' volumes: makes those that are wanted be there, and takes down those of pods that have ended.
 
 The story of a volume: a pod worker has `prepare` find out what the pod wants (`desired`, `desired_state`), which is
-written into the state of the volume (`actual_state`). From there on each volume goes its own way: `decisions` says what
-comes next, `runner` has `operations` do it and records the outcome, until there is nothing to do. When the pod has
+written into the state of the volume (`tracked_volumes`). From there on each volume goes its own way: `decisions` says
+what comes next, `runner` has `operations` do it and records the outcome, until there is nothing to do. When the pod has
 ended, `release` removes what it wanted, and the same decisions take down what it had. After a restart the actual state
 is read from the disk (`reconstruct`).
 
@@ -23,7 +23,6 @@ import trio
 
 from trikubelet.broadcast import Broadcast, follow
 from trikubelet.volumes import layout, messages
-from trikubelet.volumes.actual_state import ActualStateOfWorld
 from trikubelet.volumes.decisions import Action, Operation
 from trikubelet.volumes.desired import asks_api_server, wanted_names
 from trikubelet.volumes.desired_state import DesiredStateOfWorld, PodRecord
@@ -35,6 +34,7 @@ from trikubelet.volumes.runner import Runner
 from trikubelet.volumes.sources import EMPTY_DIR, HOST_PATH
 from trikubelet.volumes.stats import UsageRecords
 from trikubelet.volumes.subpath import bind_subpath, clean_subpaths
+from trikubelet.volumes.tracked_volumes import TrackedVolumes
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from trikubelet.linux.mounter import Mounter
     from trikubelet.telemetry.events import EventRecorder
     from trikubelet.telemetry.metrics import Histograms
+    from trikubelet.volumes.attaching import Attaching
     from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.kinds.protocol import Kinds
     from trikubelet.volumes.model import MountedVolume, VolumeUsage
-    from trikubelet.volumes.operations import Attaching
 
 WAIT: Final = 123.0
 """Seconds that a pod's sync waits for volumes to be there, or gone. Odd, so that it is recognised (kubelet:
@@ -66,7 +66,7 @@ _QUICK: Final = frozenset({EMPTY_DIR, HOST_PATH})
 
 
 class VolumeManager:
-    """Implements `interface.PodVolumes`. Nobody else sets up or takes down volumes, or removes pods' folders.
+    """Implements `interface.PodVolumes`. Nothing else sets up or takes down volumes, or removes pods' folders.
 
     `containers_gone` tells by a pod's UID that no container of it runs, or will (`should_pod_runtime_be_removed`): it
     is asked before anything is taken down. `usage_period`: seconds, zero for never (`volumeStatsAggPeriod`).
@@ -107,23 +107,23 @@ class VolumeManager:
             rng=rng,
             clean_subpaths=self._clean_subpaths,
         )
-        self._actual = ActualStateOfWorld()
-        self._desired = DesiredStateOfWorld(self._actual, kinds, storage)
+        self._tracked = TrackedVolumes()
+        self._desired = DesiredStateOfWorld(self._tracked, kinds, storage)
         self._runner = Runner(
-            self._actual, operations, on_end=self._operation_ended, may_unstage=lambda: self._compared
+            self._tracked, operations, on_end=self._operation_ended, may_unstage=lambda: self._compared
         )
         self._usage = UsageRecords(self._measure, self._desired.all_mounted, period=usage_period, rng=rng)
         self.reconstructed = self.not_understood = 0
-        """Pods' volumes that an earlier agent left, and those of them of which it cannot be told what they are."""
-        self._releases: dict[str, trio.Event] = {}
-        """By UID: the next change of a volume that a release waits for."""
+        """Pods' volumes that an earlier agent left, and the unknown ones among them."""
+        self._releases: dict[str, Broadcast[None]] = {}
+        """By UID, while a release waits: changes of the pod's volumes."""
         self._removals: dict[str, trio.Event] = {}
         """By UID: the end of a release."""
         self.pod_changes: Broadcast[str] = Broadcast()
-        """As `PodVolumes.pod_changes`: only of pods for which nobody waits in `prepare` any more."""
+        """As `PodVolumes.pod_changes`: only of pods without a call of `prepare` in progress."""
         self.in_use_changes: Broadcast[None] = Broadcast()
-        """As `PodVolumes.in_use_changes`."""
-        self._told_in_use: tuple[str, ...] = ()
+        """`in_use` has changed: pods wait until the API server has that."""
+        self._reported_in_use: tuple[str, ...] = ()
         self._resolve, self._to_resolve = trio.open_memory_channel[PodRecord](math.inf)
         self._started = trio.Event()
         self._compared = False
@@ -135,7 +135,7 @@ class VolumeManager:
         found = await reconstruct(self._root, self._kinds, self._disk)
         self.reconstructed = sum(bool(one.uid) for one in found)
         self.not_understood = sum(not one.understood for one in found)
-        self._actual.adopt(found)
+        self._tracked.adopt(found)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(follow, self._objects.changes.subscribe(), self._object_changed)
             nursery.start_soon(follow, self._credentials.changes(), self._credentials_changed)
@@ -163,7 +163,7 @@ class VolumeManager:
             await self._started.wait()
             await self._removed(pod.metadata.uid)
             self._make_folders(pod)
-            record = self._desired.note(pod)
+            record = self._desired.update_pod(pod)
             record.waiting += 1
             try:
                 await self._make_ready(record)
@@ -176,9 +176,9 @@ class VolumeManager:
         """As `PodVolumes.refresh`."""
         if self._desired.get(pod.metadata.uid) is None:
             return
-        record = self._desired.note(pod)
+        record = self._desired.update_pod(pod)
         self._ask_refresh(record)
-        self._runner.look_at(record.unique_names)
+        self._runner.start_next(record.unique_names)
         old = trio.current_time() - record.resolved_at >= FRESH
         if old and not record.resolving and not record.waiting and asks_api_server(pod):
             record.resolving = True
@@ -192,7 +192,7 @@ class VolumeManager:
             folder = layout.pod_directory(self._root, uid)
         except ValueError:
             return  # `prepare` refused it
-        if self._desired.get(uid) is None and not self._actual.names_of(uid) and not folder.exists():
+        if self._desired.get(uid) is None and not self._tracked.names_of(uid) and not folder.exists():
             return
         if not self._containers_gone(uid):
             raise VolumeError("*", "expected that the pod's containers have ended: its volumes are not touched")
@@ -253,10 +253,10 @@ class VolumeManager:
 
     def in_use(self) -> tuple[str, ...] | None:
         """As `PodVolumes.in_use`."""
-        return self._actual.in_use() if self._compared else None
+        return self._tracked.in_use() if self._compared else None
 
     def reported_in_use(self, names: tuple[str, ...]) -> None:
-        """As `PodVolumes.reported_in_use`."""
+        """The API server has been told that the node uses these."""
         self._attaching.reported_in_use(names)
 
     async def usage(self, uid: str) -> Mapping[str, VolumeUsage]:
@@ -276,7 +276,7 @@ class VolumeManager:
 
     def count_by_plugin(self) -> tuple[Counter[str], Counter[str]]:
         """By plugin: volumes that are there for pods, and volumes that pods want."""
-        return self._actual.count_by_plugin()
+        return self._tracked.count_by_plugin()
 
     def usage_of_claims(self) -> Mapping[tuple[str, str], VolumeUsage]:
         """By namespace and name of the claim, as last measured for one of the pods that have it."""
@@ -298,7 +298,7 @@ class VolumeManager:
 
     def statistics(self) -> Mapping[str, int]:
         """What a debugger wants to see."""
-        return {**self._actual.statistics(), "pods": len(self._desired.all()), "removals": len(self._removals)}
+        return {**self._tracked.statistics(), "pods": len(self._desired.all()), "removals": len(self._removals)}
 
     def _make_folders(self, pod: Pod) -> None:
         try:
@@ -309,10 +309,10 @@ class VolumeManager:
             raise messages.not_ready((), (), (), [f"cannot make the pod's folders: {error}"]) from error
 
     async def _make_ready(self, record: PodRecord) -> None:
-        """Raises VolumesNotReadyError at once for volumes of which it cannot be told what they are."""
+        """Raises VolumesNotReadyError at once for unknown volumes."""
         await self._desired.resolve(record)
         if self._desired.unattached(record):
-            self._note_use()
+            self._report_use()
         self._ask_refresh(record)
         await self._start(record)
         while self._desired.get(record.uid) is record:
@@ -324,14 +324,14 @@ class VolumeManager:
         raise messages.not_ready(record.expected, (), (), ["the pod is being removed"])
 
     async def _start(self, record: PodRecord) -> None:
-        """Have all of the pod's volumes be worked on: what is quickly done, in the task of who waits for it."""
+        """Begin work on all of the pod's volumes: what is quickly done, in the caller's task."""
         quick = {name for volume, name in record.names.items() if self._is_quick(record, name)}
-        self._runner.look_at(record.unique_names - quick)
+        self._runner.start_next(record.unique_names - quick)
         for name in sorted(quick):
             await self._runner.do_now(name)
 
     def _is_quick(self, record: PodRecord, name: str) -> bool:
-        volume = self._actual.get(name)
+        volume = self._tracked.get(name)
         wanted = None if volume is None else volume.wanted.get(record.uid)
         return wanted is not None and wanted.spec.plugin in _QUICK
 
@@ -347,7 +347,7 @@ class VolumeManager:
                 await self._desired.resolve(record)
         finally:
             record.resolving = False
-        self._runner.look_at(record.unique_names)
+        self._runner.start_next(record.unique_names)
 
     async def _too_late(self, pod: Pod) -> VolumesNotReadyError:
         """The time is over: what is missing, and can it come?"""
@@ -365,7 +365,7 @@ class VolumeManager:
         return error
 
     async def _removed(self, uid: str) -> None:
-        """Wait until nobody removes what the pod has: another pod may have come with its UID."""
+        """Wait for the end of a removal: another pod may have come with the same UID."""
         while uid in self._removals:
             await self._removals[uid].wait()
 
@@ -373,25 +373,26 @@ class VolumeManager:
         """Raises VolumeError when something is still there after two minutes."""
         with trio.move_on_after(WAIT):
             await self._started.wait()
-        names = left = self._actual.release(uid)
+        names = left = self._tracked.release(uid)
         self._desired.forget(uid)
         self._runner.cancel_useless(names)
-        self._runner.look_at(names)
+        self._runner.start_next(names)
+        changes = self._releases[uid] = Broadcast()
         try:
             with trio.move_on_after(WAIT):
                 while left := self._left(names, uid):
-                    await self._releases.setdefault(uid, trio.Event()).wait()
+                    await changes.wait()
         finally:
-            self._releases.pop(uid, None)
+            del self._releases[uid]
             if not left:
-                self._actual.forget(uid, names)
-            if not names.isdisjoint(self._told_in_use):
-                self._note_use()
+                self._tracked.forget(uid, names)
+            if not names.isdisjoint(self._reported_in_use):
+                self._report_use()
         if left:
-            raise VolumeError("*", messages.still_mounted(left, self._actual.problems(left) or messages.TIMED_OUT))
+            raise VolumeError("*", messages.still_mounted(left, self._tracked.problems(left) or messages.TIMED_OUT))
 
     def _left(self, names: Iterable[str], uid: str) -> frozenset[str]:
-        return frozenset(name for name in names if self._actual.is_left(name, uid, may_unstage=self._compared))
+        return frozenset(name for name in names if self._tracked.is_left(name, uid, may_unstage=self._compared))
 
     async def _clean_subpaths(self, uid: str, inner_name: str) -> None:
         try:
@@ -401,19 +402,19 @@ class VolumeManager:
         except (OSError, ValueError) as error:
             raise VolumeError(inner_name, f"error cleaning subPath mounts: {error}") from error
 
-    def _note_use(self) -> None:
+    def _report_use(self) -> None:
         """Have the API server told which volumes are in use now, if that is news."""
         used = self.in_use()
-        if used is not None and used != self._told_in_use:
-            self._told_in_use = used
+        if used is not None and used != self._reported_in_use:
+            self._reported_in_use = used
             self.in_use_changes.send(None)
 
     def _operation_ended(self, operation: Operation, uids: frozenset[str]) -> None:
-        if operation.name in self._told_in_use:
-            self._note_use()
+        if operation.name in self._reported_in_use:
+            self._report_use()
         for uid in uids:
-            if (release := self._releases.pop(uid, None)) is not None:
-                release.set()
+            if (release := self._releases.get(uid)) is not None:
+                release.send(None)
             record = self._desired.get(uid)
             if record is not None:
                 record.changed.send(None)
@@ -421,10 +422,10 @@ class VolumeManager:
                     self.pod_changes.send(uid)
 
     def _object_changed(self, key: tuple[str, str, str]) -> None:
-        self._show_again(self._actual.referrers(key))
+        self._show_again(self._tracked.referrers(key))
 
     def _credentials_changed(self, uid: str) -> None:
-        self._show_again(self._actual.with_credentials(uid))
+        self._show_again(self._tracked.with_credentials(uid))
 
     def _show_again(self, volumes: tuple[tuple[str, str], ...]) -> None:
         """What volumes show has changed: by the pod's UID and the unique name."""
@@ -435,13 +436,13 @@ class VolumeManager:
     def _attached_changed(self, _: None) -> None:
         """The node's status tells something else of attached volumes, or tells it for the first time."""
         attached = self._storage.attached()
-        if not self._compared and (attached is not None or not self._actual.has_inherited_staging):
+        if not self._compared and (attached is not None or not self._tracked.has_inherited_staging):
             self._compared = True
-            self._actual.compare(attached or {})
-            self._note_use()
-            self._runner.look_at(self._actual.names())
+            self._tracked.compare(attached or {})
+            self._report_use()
+            self._runner.start_next(self._tracked.names())
         elif attached is not None:
-            self._actual.forget_detached(attached)
+            self._tracked.forget_detached(attached)
 
     async def _measure(self, mounted: MountedVolume) -> VolumeUsage | None:
         return await self._kinds.find(mounted.spec).usage(mounted)

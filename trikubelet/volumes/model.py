@@ -22,7 +22,7 @@ class VolumeSpec:
     plugin: str
     """For example `kubernetes.io/secret`."""
     volume: Volume | None = None
-    """As the pod has it. None when only the disk tells of the volume."""
+    """As the pod has it. None when the volume is known from the disk only."""
     persistent: PersistentVolume | None = None
     claim: PersistentVolumeClaim | None = None
     read_only: bool = False
@@ -53,7 +53,7 @@ class SetUpRequest:
     staging_path: Path | None = None
     """What `stage` returned."""
     user: int | None = None
-    """The user that all containers run as, who owns tokens; None when they differ or it is not known."""
+    """The user that all containers run as, and that owns tokens; None when they differ or it is not known."""
     group: int | None = None
     """`fsGroup`."""
     change_policy: str = "Always"

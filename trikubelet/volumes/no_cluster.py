@@ -1,7 +1,7 @@
-"""What volumes are told by an agent without a cluster: the kubelet's errors in standalone mode.
+"""What volumes get from an agent without a cluster: the kubelet's errors in standalone mode.
 
 Volumes that need nothing of a cluster never ask. Static pods are checked before they come here, so most of these texts
-are for those who try.
+are for pods that try.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trikubelet.broadcast import Broadcast, Subscription
 from trikubelet.kube_client.object_getter import ObjectError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from trikubelet.api import (
@@ -56,6 +56,9 @@ class NoClusterObjects:
         """Nothing is read."""
         return nullcontext(NoReferences())
 
+    def referring(self, _plural: str, _namespace: str, _name: str) -> Sequence[str]:
+        return ()
+
     async def config_map(self, namespace: str, name: str) -> ConfigMap:
         _refuse()
 
@@ -90,7 +93,7 @@ class NoClusterStorage:
         return None
 
     def attached(self) -> Mapping[str, str] | None:
-        """Nobody attaches anything, and that is known."""
+        """Nothing is attached, and that is known."""
         return {}
 
     async def node(self) -> Node:
@@ -101,7 +104,7 @@ class NoClusterStorage:
 
 
 class NoClusterCredentials:
-    """`PodCredentials` where nobody gives any."""
+    """`PodCredentials` without any."""
 
     async def token(self, pod: Pod, audiences: tuple[str, ...], seconds: int | None) -> Token:
         _refuse("cannot use TokenManager when kubelet is in standalone mode")

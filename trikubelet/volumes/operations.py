@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 import attrs
 import trio
@@ -20,6 +20,7 @@ from trikubelet.kube_client.volume_objects import StorageObjects
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import messages
+from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.decisions import Action, Certainty, Done, Failed, Operation, Outcome
 from trikubelet.volumes.desired import common_user, size_known
 from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Quantity
     from trikubelet.volumes.kinds.protocol import VolumeKind
-    from trikubelet.volumes.model import MountedVolume, VolumeSpec
+    from trikubelet.volumes.model import MountedVolume
 
 log = get_logger("volumes")
 
@@ -54,25 +55,6 @@ _DEADLINES: Final = {
     Action.TEAR_DOWN: DEADLINE,
     Action.UNSTAGE: DEADLINE,
 }
-
-
-class AttachedVolume(Protocol):
-    @property
-    def device_path(self) -> str: ...
-
-
-class Attaching(Protocol):
-    """What `attaching.Attaching` does for the volume manager."""
-
-    async def wait(self, spec: VolumeSpec, unique_name: str) -> AttachedVolume:
-        """Return once the volume is attached to this node. Raises VolumeError."""
-        ...
-
-    def reported_in_use(self, names: tuple[str, ...]) -> None: ...
-
-    async def exhausted(self, spec: VolumeSpec) -> bool:
-        """Whether it is not attached since the node can take no more of them."""
-        ...
 
 
 class _ExpansionError(Exception):

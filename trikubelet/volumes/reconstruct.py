@@ -8,7 +8,7 @@ well, by what its path says, so that it is taken down with its pod (kubelet: `re
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -39,12 +39,6 @@ class VolumeFolder:
     plugin: str
     inner_name: str
     block: bool
-
-
-class FindsStaged(Protocol):
-    """A kind that knows by the disk what was staged, also without any pod."""
-
-    async def staged_volumes(self) -> list[VolumeSpec]: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -92,7 +86,7 @@ async def reconstruct(root: Path, kinds: Kinds, disk: Disk) -> list[FoundVolume]
 
 
 def made_up_name(folder: VolumeFolder) -> str:
-    """For a volume that only its folder tells of."""
+    """For a volume that is known by its folder only."""
     return f"{folder.plugin}/{folder.uid}-{folder.inner_name}"
 
 
@@ -118,11 +112,9 @@ async def _reconstruct_one(folder: VolumeFolder, kind: VolumeKind) -> FoundVolum
 
 async def _only_staged(kind: VolumeKind) -> list[FoundVolume]:
     """The agent may have ended after the last pod's volume was taken down, and before its staging was undone."""
-    if not hasattr(kind, "staged_volumes"):
-        return []
     try:
         with trio.fail_after(DEADLINE):
-            specs = await cast("FindsStaged", kind).staged_volumes()
+            specs = await kind.staged_volumes()
         return [FoundVolume(uid="", unique_name=kind.unique_name(spec, ""), spec=spec, staged=True) for spec in specs]
     except (VolumeError, OSError, ValueError, trio.TooSlowError) as error:
         log.warning("cannot tell what an earlier agent staged", kind=kind.plugin, problem=str(error))

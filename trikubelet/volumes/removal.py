@@ -137,7 +137,7 @@ class _EmptyFolders:
         self._checkpoint()
         with _opened(path, parent) as folder:
             entries = [(name, os.stat(name, dir_fd=folder, follow_symlinks=False)) for name in _names(folder)]
-            # Folders first: while one of them stays, what tells of its volume stays, too.
+            # Folders first: while one of them stays, what shows its volume stays, too.
             for name, info in sorted(entries, key=lambda entry: not stat.S_ISDIR(entry[1].st_mode)):
                 if stat.S_ISDIR(info.st_mode) and len(parts) < MAX_OPEN:
                     self.remove(folder, path / name, (*parts, name))

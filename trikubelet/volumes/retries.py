@@ -2,7 +2,7 @@
 
 The kubelet's numbers (`exponentialbackoff`): half a second, doubled with each failure of the same operation, at most
 two minutes and two seconds. An operation of another sort starts afresh, and so does one after an event that may have
-cured it: who receives the event drops the delay.
+cured it: the receiver of the event drops the delay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Starts the operations that are due, each as a task, and has them written down when they end.
 
-One task waits for the times that backoffs and renewals were set for. All else is started at once by whoever
-heard of it (`look_at`), and after each operation the volume is looked at again.
+One task waits for the times that backoffs and renewals were set for. All else is started at once by the task that
+learns of it (`start_next`), and so is what follows an operation.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
-    from trikubelet.volumes.actual_state import ActualStateOfWorld
     from trikubelet.volumes.operations import Operations
+    from trikubelet.volumes.tracked_volumes import TrackedVolumes
 
 
 class Runner:
@@ -33,7 +33,7 @@ class Runner:
 
     def __init__(
         self,
-        actual: ActualStateOfWorld,
+        tracked: TrackedVolumes,
         operations: Operations,
         *,
         on_end: Callable[[Operation, frozenset[str]], None],
@@ -41,7 +41,7 @@ class Runner:
     ) -> None:
         self.durations = Histograms(STORAGE_BOUNDS)
         """Seconds of operations, by `operation_labels`; of those that were cancelled nothing."""
-        self._actual = actual
+        self._tracked = tracked
         self._operations = operations
         self._on_end = on_end
         self._may_unstage = may_unstage
@@ -60,12 +60,12 @@ class Runner:
         async with trio.open_nursery() as nursery:
             self._running = True
             nursery.start_soon(self._keep_time)
-            self.look_at(self._actual.names())
+            self.start_next(self._tracked.names())
             task_status.started()
             async for operation in self._begun:
                 nursery.start_soon(self._perform, operation)
 
-    def look_at(self, names: Iterable[str]) -> None:
+    def start_next(self, names: Iterable[str]) -> None:
         """Start what comes next for each of the volumes."""
         for name in names:
             operation = self._next(name)
@@ -95,33 +95,33 @@ class Runner:
             try:
                 await self._do(operation)
             finally:
-                self.look_at((name,))
+                self.start_next((name,))
 
     def try_again(self, names: Iterable[str]) -> None:
         """Something may have cured what failed."""
         names = tuple(names)
-        self._actual.forgive(names)
-        self.look_at(names)
+        self._tracked.forgive(names)
+        self.start_next(names)
 
     def cancel_useless(self, names: Iterable[str]) -> None:
         """End operations for pods that want them no more."""
         for name in names:
-            volume = self._actual.get(name)
+            volume = self._tracked.get(name)
             if volume is not None and volume.running is not None and not still_useful(volume.running, volume.wanted):
                 self._scopes[name].cancel()
 
     def _next(self, name: str) -> Operation | None:
         """What to start now; a timer is set for what has to wait."""
-        volume = self._actual.get(name)
+        volume = self._tracked.get(name)
         if not self._running or volume is None or volume.running is not None:
             return None
-        step = self._actual.next_step(name, trio.current_time(), may_unstage=self._may_unstage())
+        step = self._tracked.next_step(name, trio.current_time(), may_unstage=self._may_unstage())
         if step.operation is None and step.wake_at is not None:
             self._set_timer(name, step.wake_at)
         return step.operation
 
     def _begin(self, operation: Operation) -> None:
-        self._actual.begin(operation)
+        self._tracked.begin(operation)
         self._scopes[operation.name] = trio.CancelScope()
 
     async def _perform(self, operation: Operation) -> None:
@@ -129,7 +129,7 @@ class Runner:
         try:
             await self._do(operation)
         finally:
-            self.look_at((operation.name,))
+            self.start_next((operation.name,))
 
     async def _do(self, operation: Operation) -> None:
         outcome: Outcome = Failed(Certainty.UNCERTAIN, "it was cancelled", cancelled=True)
@@ -141,7 +141,7 @@ class Runner:
             now = trio.current_time()
             if not (isinstance(outcome, Failed) and outcome.cancelled):
                 self.durations.observe(operation_labels(operation, outcome), now - operation.began)
-            affected = self._actual.finish(operation, outcome, now)
+            affected = self._tracked.finish(operation, outcome, now)
             self._on_end(operation, affected)
 
     def _set_timer(self, name: str, at: float) -> None:
@@ -156,7 +156,7 @@ class Runner:
         while True:
             with trio.move_on_at(self._timers[0][0] if self._timers else math.inf):
                 await self._timer_changed.wait()
-            self.look_at(self._due())
+            self.start_next(self._due())
 
     def _due(self) -> list[str]:
         now, names = trio.current_time(), []

@@ -52,7 +52,8 @@ _DRIVERS: Final = {
     "storageos": "",
     "vsphere_volume": "csi.vsphere.vmware.com",
 }
-"""Kinds of the cloud that were part of Kubernetes once, and who serves their volumes today; empty: nobody."""
+"""Kinds of the cloud that were part of Kubernetes once, and the CSI drivers that serve their volumes today; empty:
+none."""
 
 
 def plugin_of(source: Volume | PersistentVolumeSpec, name: str) -> str:

@@ -2,8 +2,8 @@
 
 A volume with a file system of its own is asked in one call; one that shares the node's disk has to be walked. Both may
 take long, a share that is away forever. So measuring has threads of its own, a few, and gives up after a while: a walk
-then ends soon, and a path whose last question is still open is not asked again. What is known is kept for readers, who
-never wait.
+then ends soon, and a path whose last question is still open is not asked again. What is known is kept for readers,
+which never wait.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class _Walk:
         os.close(left.descriptor)
 
     def _count(self, folder: int) -> list[str]:
-        """Add what is in a folder, and tell which folders are."""
+        """Add what is in a folder; returns the folders in it."""
         folders = []
         with os.scandir(folder) as entries:
             for entry in entries:

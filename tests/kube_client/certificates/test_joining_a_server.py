@@ -54,7 +54,7 @@ class Joining:
             self.options, lambda access: open_client(self.access(access)), clock=self.clock, rng=random.Random(1)
         )
         access = self.access(identity.access)
-        identity.on_change(access.look_again)
+        identity.on_change(access.reload)
         async with open_client(access) as client, trio.open_nursery() as nursery:
             nursery.start_soon(identity.run)
             yield identity, client

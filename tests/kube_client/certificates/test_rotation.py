@@ -295,7 +295,7 @@ async def test_nothing_is_asked_for_until_it_is_known_what(
     await trio.sleep(600)
     assert stage.asked == 0
     stage.wanted = NODE
-    manager.look_again()
+    manager.check_soon()
     await wait_all_tasks_blocked()
     assert stage.asked == 1
 
@@ -311,7 +311,7 @@ async def test_another_address_is_another_certificate(
     await trio.sleep(3600)
     assert stage.asked == 0
     stage.wanted = attrs.evolve(SERVED, ip_addresses=("10.9.9.9",))
-    manager.look_again()
+    manager.check_soon()
     await trio.sleep(1)
     assert manager.current is not None
     assert missing(manager.current.leaf, stage.wanted) == ""
@@ -324,11 +324,11 @@ async def test_a_request_that_is_no_longer_wanted_is_not_waited_for(
     manager = stage.manager()
     await nursery.start(manager.run)
     await trio.sleep(1)
-    manager.look_again()
+    manager.check_soon()
     await trio.sleep(1)
     assert stage.asked == 1
     stage.wanted = attrs.evolve(SERVED, dns_names=("b.example.com",))
-    manager.look_again()
+    manager.check_soon()
     await trio.sleep(1)
     assert stage.asked == 2
     nursery.start_soon(stage.sign)

@@ -94,14 +94,14 @@ async def test_a_serving_certificate_is_asked_for_when_there_are_addresses_and_a
     await trio.sleep(60)
     assert client.called("create") == []
     known += addresses((HOST, "n1"), (INTERNAL, "10.0.0.1"))
-    manager.look_again()
+    manager.check_soon()
     await trio.sleep(1)
     (call,) = client.called("create", SIGNING_REQUESTS)
     assert call.body.spec.signer_name == "kubernetes.io/kubelet-serving"
     assert call.body.spec.usages == ("digital signature", "server auth")
     assert (tmp_path / "kubelet-server-current.pem").is_symlink()
     known += addresses((EXTERNAL, "203.0.113.7"))
-    manager.look_again()
+    manager.check_soon()
     await trio.sleep(1)
     current = manager.current
     assert current is not None
@@ -194,13 +194,13 @@ async def test_what_is_no_pair_is_not_taken(tmp_path: Path) -> None:
     watched = files.watched()
     before = watched.current
     (tmp_path / "identity" / "tls.crt").write_bytes(Signer().pair()[0])
-    watched.look()
+    watched.reload()
     assert watched.current is before
     (tmp_path / "identity" / "tls.crt").unlink()
-    watched.look()
+    watched.reload()
     assert watched.current is before
     new = files.write()
-    watched.look()
+    watched.reload()
     assert watched.current.pair.certificate == new
 
 

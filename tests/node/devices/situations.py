@@ -60,5 +60,5 @@ def book_of(resources: Mapping[str, Iterable[PluginDevice]]) -> DeviceBook:
     book = DeviceBook()
     for resource, devices in resources.items():
         book.connected(resource)
-        book.told(resource, devices)
+        book.receive(resource, devices)
     return book

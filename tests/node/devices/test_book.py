@@ -55,7 +55,7 @@ def test_capacity_is_all_and_allocatable_the_healthy(
 
 def test_the_last_list_is_the_truth() -> None:
     book = book_of({R1: some("a", "b"), R2: some("x")})
-    book.told(R1, some("b", "c", "d"))
+    book.receive(R1, some("b", "c", "d"))
     assert [(resource, device.id) for resource, device in book.healthy_devices()] == [
         (R1, "b"),
         (R1, "c"),
@@ -94,7 +94,7 @@ def test_a_plugin_that_comes_back_in_time_has_lost_nothing() -> None:
     book.connected(R1)
     assert book.next_end() is None
     assert amounts(book) == (1, 0), "it has told nothing yet"
-    book.told(R1, some("a"))
+    book.receive(R1, some("a"))
     assert amounts(book) == (1, 1)
 
 
@@ -107,7 +107,7 @@ def test_a_plugin_that_comes_back_late_starts_anew() -> None:
     book.stopped(R1, STOP_GRACE + 1)
     assert book.resources().gone == {R1}, "it came and went without a word"
     book.connected(R1)
-    book.told(R1, some("a"))
+    book.receive(R1, some("a"))
     assert book.resources() == DeviceResources({R1: 1}, {R1: 1})
 
 
@@ -115,14 +115,14 @@ def test_a_plugin_that_takes_over_keeps_the_devices_until_it_tells() -> None:
     book = book_of({R1: some("a", "b")})
     book.connected(R1)
     assert amounts(book) == (2, 2)
-    book.told(R1, some("c"))
+    book.receive(R1, some("c"))
     assert amounts(book) == (1, 1)
 
 
 def test_after_a_restart_resources_are_there_with_nothing() -> None:
     book = DeviceBook()
     grant = Grant({"a": (1,)}, NOTHING)
-    book.remembered([R1], {"p": {"main": {R1: grant, R2: grant}}}, now=100)
+    book.restore([R1], {"p": {"main": {R1: grant, R2: grant}}}, now=100)
     assert book.resources() == DeviceResources({R1: 0}, {R1: 0})
     assert book.knows(R1)
     assert book.knows(R2), "a container has some"
@@ -135,26 +135,26 @@ def test_pods_hear_of_the_health_of_their_devices_alone() -> None:
     give(book, "one", "main", "a")
     give(book, "two", "main", "b")
     give(book, "three", "main", "a", resource=R2)
-    assert book.told(R1, some("a", "b", "c")) == frozenset()
-    assert book.told(R1, some("b", "c", ill=["a"])) == {"one"}
-    assert book.told(R1, some("b", ill=["a", "c"])) == frozenset()
-    assert book.told(R1, some("a", ill=["b"])) == {"one", "two"}
+    assert book.receive(R1, some("a", "b", "c")) == frozenset()
+    assert book.receive(R1, some("b", "c", ill=["a"])) == {"one"}
+    assert book.receive(R1, some("b", ill=["a", "c"])) == frozenset()
+    assert book.receive(R1, some("a", ill=["b"])) == {"one", "two"}
 
 
 def test_a_device_that_is_not_told_of_any_more_is_ill() -> None:
     book = book_of({R1: some("a", "b")})
     give(book, "one", "main", "a")
     assert book.is_healthy(R1, "a")
-    assert book.told(R1, some("b")) == {"one"}
+    assert book.receive(R1, some("b")) == {"one"}
     assert not book.is_healthy(R1, "a")
-    assert book.told(R1, some("a", "b")) == {"one"}
+    assert book.receive(R1, some("a", "b")) == {"one"}
 
 
 def test_nobody_is_ill_before_the_plugin_has_told() -> None:
     book = DeviceBook()
-    book.remembered([R1], {"one": {"main": {R1: Grant({"a": (), "b": ()})}}}, now=0)
+    book.restore([R1], {"one": {"main": {R1: Grant({"a": (), "b": ()})}}}, now=0)
     assert book.is_healthy(R1, "a")
-    assert book.told(R1, some("a", ill=["b"])) == {"one"}
+    assert book.receive(R1, some("a", ill=["b"])) == {"one"}
 
 
 def test_the_end_of_a_plugin_does_not_make_devices_ill_that_are_in_use() -> None:

@@ -190,7 +190,7 @@ async def test_what_a_plugin_says_after_its_time_counts_for_nothing(tmp_path: Pa
         await stage.register(ToyPlugin(R1, ["b", "c"]), "2.sock")
         assert old is not None
         assert old.stopped
-        connections._told(old, [PluginDevice("d")])
+        connections._receive(old, [PluginDevice("d")])
         assert stage.amounts(R1) == (2, 2)
 
 

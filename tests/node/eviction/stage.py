@@ -115,7 +115,7 @@ class Stage:
 
     # UsageSource
 
-    async def look(self, limited: Sequence[Pod]) -> Measurement:
+    async def measure_node(self, limited: Sequence[Pod]) -> Measurement:
         return await self.measure(self.pods)
 
     async def measure(self, pods: Sequence[Pod]) -> Measurement:

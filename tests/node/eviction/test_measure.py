@@ -155,14 +155,14 @@ async def test_a_node_is_measured(stage: Stage) -> None:
 
 async def test_a_look_is_at_the_node_and_at_what_is_known_of_volumes(stage: Stage) -> None:
     provider = stage.provider()
-    measured = await StatsUsageSource(lambda: provider).look([])
+    measured = await StatsUsageSource(lambda: provider).measure_node([])
     complete = await StatsUsageSource(lambda: provider).measure([])
     assert (measured.pods, measured.complete, complete.complete) == ({}, False, True)
     assert measured.observations.keys() == complete.observations.keys() == set(Signal)
     for signal, observed in measured.observations.items():
         assert observed.capacity == complete.observations[signal].capacity
     statistics = FakeStatistics([collection()])
-    measured = await StatsUsageSource(lambda: statistics).look([make_pod("p")])
+    measured = await StatsUsageSource(lambda: statistics).measure_node([make_pod("p")])
     assert statistics.looked_at == [[]], "the node only"
     assert measured.pods == {"p": PodUsage(volumes={"volume of p": FsUsage(bytes=7)})}
 
@@ -174,7 +174,7 @@ async def test_layers_and_logs_are_looked_at_only_of_pods_with_limits_of_storage
     stage.files.write("logs/ns_web_web-uid/main/0.log", "x" * 5000)
     provider = stage.provider()
     limited = make_pod("web-uid", limits=amounts(disk="1Gi"))
-    measured = await StatsUsageSource(lambda: provider).look([limited, make_pod("other-uid")])
+    measured = await StatsUsageSource(lambda: provider).measure_node([limited, make_pod("other-uid")])
     assert web.metadata.name == "main"
     assert measured.pods["other-uid"] == PodUsage()
     found = measured.pods["web-uid"]
@@ -189,12 +189,12 @@ async def test_where_images_are_is_asked_now_and_then(stage: Stage, mock_clock: 
     source = StatsUsageSource(lambda: provider)
     stage.runtime.calls.clear()
     for _ in range(12):
-        assert S.IMAGE_FS in (await source.look([])).observations
+        assert S.IMAGE_FS in (await source.measure_node([])).observations
         mock_clock.jump(10)
     assert stage.runtime.calls == ["ImageFsInfo"] * 2
     stage.runtime.failing.add("ImageFsInfo")
     mock_clock.jump(60)
-    assert S.IMAGE_FS in (await source.look([])).observations
+    assert S.IMAGE_FS in (await source.measure_node([])).observations
 
 
 async def test_the_memory_of_one_pod(stage: Stage) -> None:

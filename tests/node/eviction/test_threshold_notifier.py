@@ -61,7 +61,7 @@ class FakeNotifier:
 
 @attrs.define
 class Kernel:
-    """Hands out notifier, or refuses."""
+    """Hands out notifiers, or refuses."""
 
     set: list[FakeNotifier] = attrs.field(factory=list)
     refuses: bool = False

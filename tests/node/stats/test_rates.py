@@ -73,4 +73,4 @@ def test_a_rate_lies_between_the_least_and_the_greatest_use(steps: list[tuple[in
         assert rate is not None
         rates = [used / seconds for seconds, used in steps]
         assert min(rates) * SECOND - 1 <= rate <= max(rates) * SECOND + 1
-        assert len(book._looks["c"]) <= 8
+        assert len(book._samples["c"]) <= 8

@@ -102,7 +102,7 @@ async def test_everything_is_counted() -> None:
     for user, count in ((None, (1, 0)), (BAD, (0, 1))):
         made = guarded(Handler(), user)
         await answer(made)
-        assert (made.statistics().nobody, made.statistics().unauthenticated) == count
+        assert (made.statistics().without_credential, made.statistics().unauthenticated) == count
 
 
 async def test_refusals_without_end_fill_no_log(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trikubelet.linux.machine_facts import MachineFacts
-from trikubelet.runtime.containers.env_file import EnvFileError, env_file_value
+from trikubelet.runtime.containers.environment import EnvFileError, env_file_value
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.pod_files import PodFiles
 

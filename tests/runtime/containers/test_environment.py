@@ -34,8 +34,12 @@ from trikubelet.container.errors import ContainerConfigError
 from trikubelet.container.expansion import expand_known, expand_strictly
 from trikubelet.kube_client.object_getter import NoObjects, ObjectError
 from trikubelet.linux.machine_facts import MachineFacts
-from trikubelet.runtime.containers.environment import container_environment
-from trikubelet.runtime.containers.environment_objects import EnvironmentObjects, gather_env_files, gather_objects
+from trikubelet.runtime.containers.environment import (
+    EnvironmentObjects,
+    container_environment,
+    gather_env_files,
+    gather_objects,
+)
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.pod_files import PodFiles
 

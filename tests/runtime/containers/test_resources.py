@@ -14,11 +14,11 @@ from trikubelet.rpc.cri import v1
 from trikubelet.runtime.containers.resources import (
     container_resources,
     linux_resources,
+    may_swap,
     oom_score_adjust,
     overhead_resources,
     sandbox_resources,
 )
-from trikubelet.runtime.containers.swap import may_swap
 from trikubelet.runtime.options import RuntimeOptions
 
 V1 = RuntimeOptions(root_dir=Path("/"), machine=MachineFacts(4_000_000_000, cgroup_v2=False))

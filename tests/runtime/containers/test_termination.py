@@ -10,7 +10,7 @@ import pytest
 from trikubelet.container.labels import CONTAINER_TERMINATION_MESSAGE_PATH, CONTAINER_TERMINATION_MESSAGE_POLICY
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.rpc.cri import v1
-from trikubelet.runtime.containers.termination import last_log_text, termination_message
+from trikubelet.runtime.observe import last_log_text, termination_message
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.pod_files import PodFiles
 

@@ -17,9 +17,8 @@ from tests.runtime.conftest import Node, make_container, make_pod
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.images.gc import ImageCollectionError, ImageCollector, read_disk_space
+from trikubelet.runtime.images.gc import ImageCollectionError, ImageCollector, ImageHolds, read_disk_space
 from trikubelet.runtime.images.gc_choice import DiskSpace, ImageGCPolicy
-from trikubelet.runtime.images.holds import ImageHolds
 
 if TYPE_CHECKING:
     from collections.abc import Collection

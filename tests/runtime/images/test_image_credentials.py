@@ -17,7 +17,7 @@ from trikubelet.runtime.images.credentials.keyring import Auth, Source, TrackedC
 from trikubelet.runtime.images.manager import ImageError, ImageManager, ImageRequest, PresentImage
 from trikubelet.runtime.images.pull_credentials import CredentialsError
 from trikubelet.runtime.images.pull_rate import PullRate
-from trikubelet.runtime.images.pull_records.policy import VerificationPolicy
+from trikubelet.runtime.images.pull_records.model import VerificationPolicy
 from trikubelet.runtime.images.pull_records.records import PullRecords
 from trikubelet.runtime.images.pull_records.store import RecordStore
 from trikubelet.telemetry.events import EventRecorder

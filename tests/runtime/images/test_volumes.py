@@ -9,7 +9,7 @@ import trio
 
 from tests.runtime.conftest import Node, make_container, make_pod
 from trikubelet.api import ImageVolumeSource, Volume, VolumeMount
-from trikubelet.runtime.images.volumes import version_problem
+from trikubelet.runtime.images.manager import version_problem
 from trikubelet.sim.images import PullError
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from trikubelet.node_api.log_file import LogFile
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.logs import rotation as log_rotation
-from trikubelet.runtime.logs.locks import LogLocks
-from trikubelet.runtime.logs.rotation import LogRotator
+from trikubelet.runtime.logs.rotation import LogLocks, LogRotator
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
 
 if TYPE_CHECKING:
@@ -118,6 +117,7 @@ class Ticking:
 @attrs.define
 class Own:
     names: list[str]
+    log_locks: LogLocks = attrs.field(factory=LogLocks)
 
     def pod_log_directories(self) -> list[str]:
         return self.names
@@ -131,16 +131,14 @@ class Stage:
     runtime: Runtime
     own: Own
     clock: Ticking
-    locks: LogLocks = attrs.field(factory=LogLocks)
 
     def rotator(self, max_size: int = 100, max_files: int = 5, **more: Any) -> LogRotator:
         return LogRotator(
             cast("Any", self.runtime),
-            self.own,
+            cast("Any", self.own),
             logs_dir=self.root,
             policy=LogRotationPolicy(max_size=max_size, max_files=max_files, **more),
             clock=self.clock,
-            locks=self.locks,
         )
 
     @property
@@ -410,14 +408,14 @@ async def test_an_agent_that_was_killed_before_the_reopen_goes_on(stage: Stage) 
 async def test_a_removal_ends_a_rotation_and_keeps_others_away(stage: Stage) -> None:
     stage.main.write(5)
     path = str(stage.main.path)
-    async with stage.locks.removal(path):
+    async with stage.own.log_locks.removal(path):
         await stage.rotator().rotate_all()
     assert stage.main.files() == ["0.log"]
     ended = trio.Event()
     async with trio.open_nursery() as nursery:
 
         async def rotate() -> None:
-            with stage.locks.rotation(path) as allowed:
+            with stage.own.log_locks.rotation(path) as allowed:
                 assert allowed
                 try:
                     await trio.sleep_forever()
@@ -426,9 +424,9 @@ async def test_a_removal_ends_a_rotation_and_keeps_others_away(stage: Stage) -> 
 
         nursery.start_soon(rotate)
         await trio.testing.wait_all_tasks_blocked()
-        async with stage.locks.removal(path):
+        async with stage.own.log_locks.removal(path):
             assert ended.is_set()
-            with stage.locks.rotation(path) as allowed:
+            with stage.own.log_locks.rotation(path) as allowed:
                 assert not allowed
     await stage.rotator().rotate_all()
     assert len(stage.main.files()) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import pytest
@@ -14,7 +14,7 @@ from tests.embedded.runtime_node import running_node
 from trikubelet.clock import SystemClock
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import Channel, Server
-from trikubelet.runtime.logs.rotation import LogRotator
+from trikubelet.runtime.logs.rotation import LogLocks, LogRotator
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ SCRIPT = "i=0; while true; do echo line $i; i=$((i+1)); done"
 @attrs.frozen
 class Own:
     names: list[str]
+    log_locks: LogLocks = attrs.field(factory=LogLocks)
 
     def pod_log_directories(self) -> list[str]:
         return self.names
@@ -47,7 +48,7 @@ async def test_no_line_is_lost_or_written_twice(tmp_path: Path) -> None:
         async with Channel(connect) as channel:
             rotator = LogRotator(
                 RuntimeClient(channel),
-                Own(["default_web_uid-web"]),
+                cast("Any", Own(["default_web_uid-web"])),
                 logs_dir=logs,
                 policy=LogRotationPolicy(max_size=30_000, max_files=1000),
                 clock=SystemClock(),

@@ -8,7 +8,13 @@ import pytest
 
 from trikubelet.api import ObjectMeta, Pod, PodDNSConfig, PodDNSConfigOption, PodSpec
 from trikubelet.container.errors import SandboxConfigError
-from trikubelet.runtime.sandboxes.dns import DNSSettings, cluster_servers, limits_exceeded, parse_resolv_conf, pod_dns
+from trikubelet.runtime.sandboxes.name_resolution import (
+    DNSSettings,
+    cluster_servers,
+    limits_exceeded,
+    parse_resolv_conf,
+    pod_dns,
+)
 
 HOST = DNSSettings(("192.168.0.1",), ("lan",), ("timeout:2",))
 

@@ -21,11 +21,10 @@ from trikubelet.api import (
     pod_from_dict,
 )
 from trikubelet.kube_client.volume_objects import CertificateAndKey, Token
-from trikubelet.volumes.payload.config_map import config_map_payload
 from trikubelet.volumes.payload.downward import downward_payload
 from trikubelet.volumes.payload.files import PayloadError, PayloadFile
+from trikubelet.volumes.payload.objects import config_map_payload, secret_payload
 from trikubelet.volumes.payload.projected import Readers, certificate_payload, token_payload, trust_bundle_payload
-from trikubelet.volumes.payload.secret import secret_payload
 
 if TYPE_CHECKING:
     from trikubelet.volumes.payload.files import Payload

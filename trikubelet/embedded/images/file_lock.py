@@ -48,7 +48,7 @@ async def held_lock(path: Path, *, shared: bool, timeout: float) -> AsyncIterato
 
 @contextmanager
 def lock_if_free(path: Path) -> Iterator[bool]:
-    """Hold the lock alone when nobody has it: yields whether it does."""
+    """Hold the lock alone when it is free: yields whether it does."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield _try(fd, fcntl.LOCK_EX)

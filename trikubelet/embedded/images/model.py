@@ -77,8 +77,8 @@ class StoredImage:
     pinned: bool = False
     imported_at: datetime | None = None
     pulled: tuple[str, ...] = ()
-    """Those of its names (tags and digests) that a registry gave it. The others were imported, and belong to whoever
-    imported them: no pull changes what they mean unless it is asked for by hand."""
+    """Those of its names (tags and digests) that came from a registry. The others were imported: a pod's pull does not
+    change what they mean, only one that is asked for by hand does."""
     layer_format: LayerFormat = LayerFormat.FLAT
     spec: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """The OCI image configuration as it was in the archive."""

@@ -51,9 +51,8 @@ def _no_file(path: Path, mode: int) -> ArchiveError:
 
 
 class WatchedFile:
-    """A file whose every read asks first whether it is still wanted. One read may be long for whoever asked for it:
-    headers that go on block after block, compressed input without any content.
-    """
+    """A file whose every read asks first whether it is still wanted. One read may take long: headers that go on block
+    after block, compressed input without any content."""
 
     def __init__(self, file: IO[bytes], checkpoint: Checkpoint) -> None:
         self._file = file

@@ -6,8 +6,8 @@
 
 An import unpacks in `staging`, then moves its layers into place and writes the record last, so an image is there whole
 or not at all. Layers are not counted: a layer that no record names is deleted (`collect_garbage`). Two locks keep
-processes apart: imports hold `imports.lock` together, and only who holds it alone may delete layers; `records.lock` is
-held for the moment in which records change, since a tag moves from one image to another. A process that dies leaves
+processes apart: imports hold `imports.lock` together, and only its exclusive holder may delete layers; `records.lock`
+is held for the moment in which records change, since a tag moves from one image to another. A process that dies leaves
 both free, and its staging directory is deleted by the next collection.
 """
 
@@ -149,7 +149,7 @@ class ImageStore:
     @asynccontextmanager
     async def staging(self) -> AsyncIterator[Staging]:
         """A place to unpack images in; what was not committed when the context ends is gone."""
-        from trikubelet.embedded.images.staging import Staging  # with all of tar and gzip: only who imports pays for it
+        from trikubelet.embedded.images.staging import Staging  # loads tar and gzip, which only an import needs
 
         async with held_lock(self._root / "imports.lock", shared=True, timeout=_IMPORTS_TIMEOUT):
             async with self._staging_directory() as directory:

@@ -1,6 +1,6 @@
 """What a forked process does until it has become a container, or a command inside one.
 
-It talks to the keeper through a SEQPACKET pair whose end closes on exec: first who it became, perhaps a terminal's
+It talks to the keeper through a SEQPACKET pair whose end closes on exec: first the user it became, perhaps a terminal's
 descriptor, then either silence (the exec worked) or the exact error. It never returns into the keeper's loop.
 """
 
@@ -261,7 +261,7 @@ def _give_away(descriptor: int, uid: int, *, is_terminal: bool) -> None:
         try:
             os.fchown(descriptor, uid, -1)
         except OSError:
-            return  # not the machine's root: then the user is who made them
+            return  # not the machine's root: then the calling user owns them
 
 
 def _environment(assignments: list[str], user: identity.Identity) -> dict[str, str]:

@@ -111,7 +111,7 @@ class Connection:
             print(f"bad message: {error}", file=sys.stderr, flush=True)
             self.close()
         finally:
-            # Whoever wanted to keep one has taken it out of the list or duplicated it.
+            # Receivers that keep one have taken it out of the list or duplicated it.
             _close(descriptors)
 
 

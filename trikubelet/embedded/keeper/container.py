@@ -4,7 +4,7 @@
         └──────exec failed, the exact error is known───────────────────────────────────────┘
 
 Two files in the container's folder say what a keeper that comes later must know: `run.json` (written before the exec:
-pid, start time, cgroups) and `exit.json` (how it ended). The second is written before anyone is told.
+pid, start time, cgroups) and `exit.json` (how it ended). The second is written before the end is reported.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class Container:
     # -- what is known -----------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """What the agent is told."""
+        """The container for the agent."""
         return {
             "container": self.id,
             "state": self.state,

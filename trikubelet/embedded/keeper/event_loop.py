@@ -47,7 +47,7 @@ class EventLoop:
         self._timers: list[Timer] = []
         self._running = True
         self.turn = 0
-        """Counts the rounds of the loop, for those who may act once in each."""
+        """Counts the rounds of the loop, for work that may happen once in each."""
 
     def watch(self, descriptor: int, callback: Callable[[int], object], events: int = READ) -> None:
         """Call `callback(events)` in each turn in which the descriptor is ready."""

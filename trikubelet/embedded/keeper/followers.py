@@ -29,8 +29,8 @@ class _Follower:
         self.skipped = 0
 
     def feed(self, block: bytes) -> None:
-        """Write as much as there is room for. Raises OSError when nobody reads any more."""
-        if self.skipped and not self.note_skipped():
+        """Write as much as there is room for. Raises OSError when the reader has closed it."""
+        if self.skipped and not self.announce_skipped():
             self.skipped += len(block)
             return
         try:
@@ -38,7 +38,7 @@ class _Follower:
         except BlockingIOError:
             self.skipped = len(block)
 
-    def note_skipped(self) -> bool:
+    def announce_skipped(self) -> bool:
         """Tell the client that something is missing. It is short, so the kernel takes it as a whole or not at all."""
         note = f"\r\n[trikubelet: {self.skipped} bytes of output left out: they were not read in time]\r\n"
         try:
@@ -50,7 +50,7 @@ class _Follower:
 
 
 class Followers:
-    """Those who follow one container, by stream ("stdout" or "stderr")."""
+    """Attached clients of one container, by stream ("stdout" or "stderr")."""
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
@@ -77,7 +77,7 @@ class Followers:
                     self._watch(stream, follower)
 
     def close(self) -> None:
-        """Nothing more comes: every client sees the end of its pipe, once it has heard what it missed."""
+        """Nothing more comes: every client sees the end of its pipe, once it has the notice of what it missed."""
         self._closing = True
         for stream, followers in self._by_stream.items():
             for follower in list(followers):
@@ -85,14 +85,14 @@ class Followers:
                     self._remove(stream, follower)
 
     def _watch(self, stream: str, follower: _Follower) -> None:
-        """Hear of its end and, while something is missing, of room for the line that says so."""
+        """Watch for its end and, while something is missing, for room for the line about that."""
         events = event_loop.WRITE if follower.skipped else _NOTHING_BUT_ITS_END
         self._loop.watch(follower.descriptor, lambda ready: self._ready(stream, follower, ready), events)
 
     def _ready(self, stream: str, follower: _Follower, ready: int) -> None:
         try:
             gone = ready != event_loop.WRITE
-            if not gone and (not follower.skipped or follower.note_skipped()):
+            if not gone and (not follower.skipped or follower.announce_skipped()):
                 gone = self._closing
                 self._watch(stream, follower)
         except OSError:

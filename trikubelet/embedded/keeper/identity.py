@@ -1,4 +1,4 @@
-"""Who a container's process is: user, groups, capabilities. Names are looked up in the container's own files.
+"""The identity of a container's process: user, groups, capabilities. Names are looked up in the container's own files.
 
 Those files come with an image and may be anything: they are opened as regular files only, read up to a limit, and
 parsed as text, so that a FIFO, a device or a gigabyte in the place of `/etc/passwd` is an error and no trap.
@@ -111,7 +111,7 @@ def assume(identity: Identity, bounding: int, ambient: int, *, no_new_privileges
     """Become the user with these capabilities at most; the program to be executed gets them by the kernel's rules.
 
     `one_user_only`: this process is not the machine's root, or root of a user namespace with a single id, and can only
-    stay who it is. Raises IdentityError if it should not.
+    keep its identity. Raises IdentityError if it should not.
     """
     if one_user_only and (identity.uid, identity.gid) != (os.getuid(), os.getgid()):
         raise IdentityError(

@@ -1,4 +1,4 @@
-"""The pipes (or the terminal) of a container, pumped into its log and to those who are attached."""
+"""The pipes (or the terminal) of a container, pumped into its log and to attached clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST_REST = 2 * 1024 * 1024
 
 
 class Output:
-    """Reads at most one block in each turn of the loop, whichever stream it comes from, so that nobody starves."""
+    """Reads at most one block in each turn of the loop, whichever stream it comes from, so that no stream starves."""
 
     def __init__(self, loop: EventLoop, log: LogFile, stamp: Stamp) -> None:
         self._loop = loop
@@ -36,7 +36,8 @@ class Output:
         self._loop.watch(descriptor, lambda _events: self._ready(descriptor))
 
     def drain(self) -> None:
-        """Write what is still in the pipes, and close them: their writers are dead. Nobody follows any longer."""
+        """Write what is still in the pipes, and close them: their writers are dead, and no client follows any
+        longer."""
         for descriptor in list(self._streams):
             taken = 0
             while descriptor in self._streams and taken < _LARGEST_REST:

@@ -5,7 +5,7 @@ The order matters:
 1. Copies of the host's trees that the container needs (volumes, devices) are taken as detached mounts while the host's
    paths still mean what they say. Bidirectional ones first: after that everything becomes a slave of the host, so that
    mounts of the host still arrive, and none of ours leaves.
-   A detached mount hears nothing of what is mounted on the host meanwhile. So volumes that shall show it wait for
+   A detached mount does not get what is mounted on the host meanwhile. So volumes that shall show it wait for
    their places on a file system in memory, which lies on the root until all are where they belong.
    So is a new procfs: in a user namespace the kernel allows one only as long as the host's can be seen.
 2. The root is mounted (overlay: image layers below, this container's own changes above), `pivot_root(".", ".")` makes

@@ -114,7 +114,7 @@ class Server:
             answer = handler(connection, message, descriptors)
         except RequestError as error:
             connection.fail(request, error.kind, str(error))
-        except Exception as error:  # noqa: BLE001 - the agent is told, and the containers live on
+        except Exception as error:  # noqa: BLE001 - the agent gets the error, and the containers live on
             traceback.print_exc(file=sys.stderr)
             sys.stderr.flush()
             connection.fail(request, "internal", f"{operation}: {type(error).__name__}: {error}")
@@ -342,7 +342,7 @@ class Server:
             self._loop.stop()
 
     def _inspect_containers(self) -> None:
-        """End when the runtime's folder is gone, or when nobody has needed this process for a while."""
+        """End when the runtime's folder is gone, or when this process has not been used for a while."""
         self._loop.after(_LOOK_AT_ROOT_EVERY, self._inspect_containers)
         if os.fstat(self._root_descriptor).st_nlink == 0:
             print("the runtime's folder was deleted: ending all containers", file=sys.stderr, flush=True)

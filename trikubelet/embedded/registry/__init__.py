@@ -10,5 +10,5 @@ The way of a pull:
    where they are unpacked in order while others still come. The image is there whole or not at all.
 
 `puller` is the whole of it for CRI's PullImage: one pull at a time of each name, with its progress (`progress`).
-Only who pulls pays for the HTTP client: `puller` imports `pull` when the first pull begins.
+The HTTP client is loaded with the first pull: `puller` imports `pull` then.
 """

@@ -73,7 +73,7 @@ class _File:
 
 @attrs.frozen
 class BlobReader:
-    """Reads blobs of one registry into a folder. `on_bytes` is told how many came."""
+    """Reads blobs of one registry into a folder. `on_bytes` gets how many came."""
 
     client: RegistryClient
     folder: Path

@@ -1,4 +1,4 @@
-"""Requests to the hosts of one registry, for one pull: whom to ask, who we are, where it leads, and whether again.
+"""Requests to the hosts of one registry, for one pull: hosts in turn, authentication, redirects and retries.
 
 Credentials are shown when a host asks for them and with requests to that host alone: a redirect to another one (layers
 often lie elsewhere) is followed without them and without the host's own headers.
@@ -217,7 +217,7 @@ class HostConnections:
             if url.startswith("https://") and following.startswith("http://") and not by_digest:
                 raise HostError(
                     PullFailure.UNREACHABLE,
-                    f"{self.name} redirects to plain HTTP ({_shortened(following)}), where a tag could be anybody's",
+                    f"{self.name} redirects to plain HTTP ({_shortened(following)}), where a tag is not protected",
                 )
             url = following
         raise HostError(PullFailure.UNREACHABLE, f"{self.name} redirects more than {_MOST_REDIRECTS} times")
@@ -232,7 +232,7 @@ class HostConnections:
         plain = "http://" + url.removeprefix("https://")
         return await self._http.send(self._http.build_request(method, plain, headers=list(headers)), stream=True)
 
-    # Who we are
+    # Authentication
 
     async def _authorize(self, challenge: Challenge, url: str) -> str:
         """The Authorization header that answers a challenge; empty where we have nothing that it asks for."""
@@ -343,7 +343,7 @@ def _as_host_errors(host: str) -> Iterator[None]:
     """Raises what the HTTP client raises as HostError."""
     try:
         yield
-    except httpx.ConnectTimeout as error:  # half a minute of nobody is enough
+    except httpx.ConnectTimeout as error:  # long enough for one attempt
         raise HostError(PullFailure.UNREACHABLE, f"{host} cannot be reached: no connection in time") from error
     except (httpx.TimeoutException, trio.TooSlowError) as error:
         reason = f"{host} did not answer in time ({type(error).__name__})"

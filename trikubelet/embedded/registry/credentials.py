@@ -1,4 +1,4 @@
-"""With what to answer a registry that asks who we are: CRI's AuthConfig, read as containerd does. Pure."""
+"""Credentials for a registry: CRI's AuthConfig, read as containerd does. Pure."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class PulledImage:
     """An image whose documents are here and checked, its layers not yet."""
 
     image: ArchivedImage
-    """Its only digest is what the reference meant. Its layers' files are called by their digests, which whoever reads
-    them compares; so unpacking need not."""
+    """Its only digest is what the reference meant. Its layers' files are named by their digests, which are compared
+    while they are read, so that unpacking need not."""
     sizes: dict[str, int]
     """Of the packed layers, by digest."""
 

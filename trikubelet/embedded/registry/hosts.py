@@ -52,7 +52,7 @@ class RegistryHost:
     headers: tuple[tuple[str, str], ...] = ()
     dial_timeout: float | None = None
     namespace: str = ""
-    """What a mirror is told with `?ns=`: the registry whose image is meant. Empty for the registry itself."""
+    """Sent to a mirror as `?ns=`: the registry whose image is meant. Empty for the registry itself."""
     plain_http_fallback: bool = False
     """Try TLS first, and then plain HTTP where the server speaks none."""
 
@@ -77,7 +77,7 @@ def find_hosts(registry: str, roots: Sequence[Path]) -> list[RegistryHost]:
 def default_host(registry: str) -> RegistryHost:
     """The registry itself, without any configuration.
 
-    A registry on this machine's loopback need not prove who it is, and may speak plain HTTP.
+    A registry on this machine's loopback need not prove its identity, and may speak plain HTTP.
     """
     if registry == _DOCKER_HUB[0]:
         return RegistryHost("https", _DOCKER_HUB[1])
@@ -105,7 +105,7 @@ def parse_hosts_file(registry: str, text: str, folder: Path) -> list[RegistryHos
 
     Raises HostsFileError.
     """
-    import tomllib  # only who has such files pays for it
+    import tomllib  # loaded only where there are such files
 
     place = str(folder / "hosts.toml")
     try:
@@ -152,7 +152,7 @@ def _with_tls(
 ) -> RegistryHost:
     """The host with settings for TLS. With any, TLS is tried first also where the URL says plain HTTP."""
     if authorities and skip_verify is None:
-        skip_verify = False  # whoever names an authority for a loopback registry wants it to be looked at
+        skip_verify = False  # an authority is named to be checked, also for a loopback registry
     host = attrs.evolve(
         host,
         authorities=authorities,

@@ -7,7 +7,7 @@ import attrs
 
 @attrs.define
 class PullProgress:
-    """One pull at work. It changes while somebody looks."""
+    """One pull at work. It changes in place as the pull goes on."""
 
     reference: str
     layers: int = 0

@@ -1,4 +1,4 @@
-"""All pulls of a runtime: one at a time of each name, each told of in the log while it goes on."""
+"""All pulls of a runtime: one at a time of each name, its progress logged while it goes on."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Puller:
 
         Raises PullError, OSError. Then, and when cancelled, nothing of it stays.
         """
-        # With the HTTP client, TLS and tar: tenths of a second that nobody else in this process should wait for.
+        # Loads the HTTP client, TLS and tar: tenths of a second, which would hold up Trio's thread.
         module = await trio.to_thread.run_sync(importlib.import_module, "trikubelet.embedded.registry.pull")
         name = str(reference)
         turn = self._turns.setdefault(name, _Turn())

@@ -25,7 +25,7 @@ _HEAD_START: Final = 0.3
 """Seconds that an address of a name has before the next one is tried beside it, as in Go's dialer."""
 _MOST_ATTEMPTS: Final = 3
 _MOST_LOOKUPS: Final = 16
-"""At a time. A lookup that nobody waits for any more still counts, until the system gives up."""
+"""At a time. An abandoned lookup still counts, until the system gives up."""
 _NOT_AT_ALL: Final = -1
 """TCP_LINGER2, seconds to wait for the other side's end after our own: closing is one step for the kernel then. A
 shutdown and a close with SO_LINGER at zero are two, and a server that is woken by the first is faster than the second:
@@ -171,7 +171,7 @@ async def _connect(sock: socket.socket, address: Address) -> None:
 
 
 def _is_connected_to_itself(sock: socket.socket, address: Address) -> bool:
-    """TCP allows it, and it happens where nobody listens on a port that the system gives to clients: by chance the
+    """TCP allows it, and it happens on a port without a listener that the system gives to clients: by chance the
     socket got that very port. Go's dialer tries again, too."""
     return bool(sock.getsockname()[:2] == address[:2])
 

@@ -4,7 +4,7 @@ A probe sends the same request every few seconds and nearly always gets the same
 they were written once, and simple answers are read without h11.
 
 Small on purpose. There is no proxy, no cookie, no connection kept, no credential and no certificate check (the agent
-cannot know whom a pod's certificate is from), and whatever a server sends, no more than the first 10 KiB of a body are
+cannot know the issuer of a pod's certificate), and whatever a server sends, no more than the first 10 KiB of a body are
 read. Errors are worded as users know them from Go's client, since they end up in events and statuses.
 
 Go's client would speak HTTP/2 where an encrypted server offers it; this one does not offer to.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_BODY: Final = 10 * 1024
 """Bytes of a body that are read."""
 CONNECT_TIMEOUT: Final = 30.0
-"""Of Go's client, unless it is told otherwise."""
+"""Go's default."""
 _MOST_REDIRECTS: Final = 10
 _MOST_INTERIM_ANSWERS: Final = 5
 _HANDSHAKE_TIMEOUT: Final = 10.0
@@ -137,7 +137,7 @@ class _Exchange:
         raise self._error(dial_timeout(host, port))
 
     async def _encrypt(self, carrier: _SocketStream) -> trio.abc.Stream:
-        """TLS on the stream, whoever the server says it is."""
+        """TLS on the stream; the server's certificate is not verified."""
         name = self.request.host
         encrypted = trio.SSLStream(carrier, _trusting(), server_hostname=name, https_compatible=True)
         try:

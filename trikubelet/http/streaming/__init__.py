@@ -25,8 +25,8 @@ The values of both are in `command.py`: CommandStreams, TerminalSize, Exited, Fa
 A peer never cancels a body and never raises out of a background task; its streams end or break
 (`trio.BrokenResourceError`).
 
-Memory: a stream holds 256 KiB of what was not read (`inbox.py`), a connection 2 MiB; then the peer waits. Who sends
-waits until the transport has taken it (`outbox.py`). One stream that nobody reads stops the others of its connection,
+Memory: a stream holds 256 KiB of what was not read (`inbox.py`), a connection 2 MiB; then the peer waits. A sender
+waits until the transport has taken it (`outbox.py`). One unread stream stops the others of its connection,
 as with every Kubernetes client and server, since their protocols have no flow control by stream.
 
 Connections that only pass through the agent are not taken apart at all (`proxy.py`).

@@ -11,11 +11,11 @@ class Activity:
     def __init__(self) -> None:
         self._last = trio.current_time()
 
-    def note(self) -> None:
+    def record(self) -> None:
         self._last = trio.current_time()
 
     async def wait_idle(self, timeout: float) -> None:
-        """Return once nothing was noted for `timeout` seconds."""
+        """Return once nothing was recorded for `timeout` seconds."""
         while True:
             left = self._last + timeout - trio.current_time()
             if left <= 0:

@@ -3,7 +3,7 @@
 Binary protocols begin a message with a byte, base64 ones with a digit and go on in base64, as text. `v5.channel.k8s.io`
 adds a message from client to server that closes a channel: 255, then the channel. Everywhere else a channel ends with
 the connection. Channels have no flow control; memory is bounded by their inboxes, and one that is not read stops
-the others. What arrives for a channel that nobody reads is dropped.
+the others. What arrives for a channel without a reader is dropped.
 
 For commands the numbers are those of their file descriptors, 3 is the error stream, and 4 the terminal's sizes. For
 forwarded ports, channel 2n carries the data of the nth port and 2n+1 its errors.
@@ -144,7 +144,7 @@ class Channels:
             self._channels[number] = Channel(self, number, self._room)
 
     async def send(self, number: int, data: bytes) -> None:
-        """Send one message on a channel; an empty one only tells that the channel is there."""
+        """Send one message on a channel; an empty one only opens the channel."""
         if self.protocol.base64:
             await self._websocket.send(chr(ord("0") + number) + b64encode(data).decode())
         else:
@@ -222,7 +222,7 @@ class Channels:
         self._end(reason)
         await self._websocket.cut(reason)
 
-    async def say_goodbye(self) -> None:
+    async def close_in_order(self) -> None:
         """Close in order, and wait for the peer's end, but not long."""
         for channel in self._channels.values():
             channel.discard_received()
@@ -253,5 +253,5 @@ async def open_channels(
                 nursery.start_soon(channels.run_reader)
                 nursery.start_soon(channels.run_idle_watch, idle_timeout)
                 yield channels
-                await channels.say_goodbye()
+                await channels.close_in_order()
                 nursery.cancel_scope.cancel()

@@ -39,7 +39,7 @@ _PORT_FORWARD: Final = "portforward.k8s.io"
 
 
 class ClientCommand:
-    """A command on a server. Who reads one output stream must read all: they share a connection."""
+    """A command on a server. A reader of one output stream must read all: they share a connection."""
 
     def __init__(self, protocol: str, streams: Mapping[str, SpdyStream | Channel]) -> None:
         self.protocol = protocol

@@ -56,7 +56,7 @@ class Exited:
 
 @attrs.frozen
 class Failed:
-    """The command could not be run, or nobody knows how it ended."""
+    """The command could not be run, or its outcome is unknown."""
 
     message: str
 

@@ -2,8 +2,8 @@
 
 Neither SPDY as Kubernetes speaks it nor its WebSocket channels have flow control by stream: a peer sends what it has.
 So the connection's reader waits here when a stream is full, or when all streams together are, and then the whole
-connection waits, until TCP makes the peer wait. A stream that nobody reads stops its neighbours; that is the price,
-and moby/spdystream pays the same. Who does not want a stream's data closes its inbox, and they are dropped.
+connection waits, until TCP makes the peer wait. An unread stream stops its neighbours; that is the price,
+and moby/spdystream pays the same. Closing a stream's inbox drops its data.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Inbox:
         return self._size
 
     async def put(self, data: bytes) -> None:
-        """Keep data, as soon as there is room. Drops them when nobody will take them."""
+        """Keep data, as soon as there is room. Drops them when the inbox is closed."""
         while self._wanted() and (self._size >= self._limit or self._room.used >= self._room.limit):
             await self._room.changed.park()
         if data and self._wanted():

@@ -78,7 +78,7 @@ class Outbox(Generic[F]):
         return batch, bytes(data)
 
     def fail(self, reason: str) -> None:
-        """Write nothing more; all who wait get `trio.BrokenResourceError`. The first reason counts."""
+        """Write nothing more; all waiting senders get `trio.BrokenResourceError`. The first reason counts."""
         self._broken = self._broken or reason
         while self._queue:
             entry = self._queue.popleft()
@@ -107,7 +107,7 @@ class Outbox(Generic[F]):
         await self._wait(self._add(frame))
 
     def post(self, frame: F) -> None:
-        """Have a frame written some time. Who posts bounds how many; `len()` tells how many wait."""
+        """Have a frame written some time. The caller bounds how many; `len()` is how many wait."""
         with suppress(trio.BrokenResourceError):
             self._add(frame)
 

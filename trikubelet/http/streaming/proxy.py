@@ -44,7 +44,7 @@ TOKEN_PROTOCOL: Final = "base64url.bearer.authorization.k8s.io."
 """How a browser shows its bearer token: as one of the WebSocket protocols that it offers."""
 _NOT_FORWARDED: Final = frozenset(
     {
-        # Whom the client is has been decided here; the runtime must not see with what.
+        # The client was authenticated here; the runtime must not get its credentials.
         "authorization",
         "proxy-authorization",
         # About this connection, or a body: an upgrade has none.
@@ -83,7 +83,7 @@ async def proxy_upgrade(
 
 
 def forwarded_headers(request: Request) -> list[tuple[str, str]]:
-    """The client's header fields as the runtime gets them: `Host` and all, but nothing that proves who it is."""
+    """The client's header fields as the runtime gets them: `Host` and all, without its credentials."""
     headers = []
     for name, value in request.raw_headers:
         if name == "sec-websocket-protocol":
@@ -108,7 +108,7 @@ def _without_token(protocols: str) -> str:
 
 
 def backend_error(error: RuntimeStreamError) -> HTTPError:
-    """What a client is told when there is no answer of the runtime to pass on."""
+    """The answer to a client when there is none of the runtime to pass on."""
     log.warning("the runtime's streaming server failed", problem=str(error))
     return HTTPError(500, str(error))
 

@@ -104,7 +104,7 @@ class _Wires:
 
     protocol: str
     structured: bool
-    """The result is told as a `metav1.Status`."""
+    """The result is sent as a `metav1.Status`."""
     streams: Mapping[str, SpdyStream | Channel]
     ended: trio.Event
 
@@ -114,7 +114,7 @@ class RemoteCommand:
 
     `stdin.receive_some` gives b"" when the client closed it, and raises `trio.BrokenResourceError` when the client
     is gone. `stdout.send_all` waits while the client does not read, and raises the same when it is gone.
-    `stdin.aclose()` tells the client that nobody reads any more; `stdout.aclose()` that nothing more comes.
+    `stdin.aclose()` tells the client that stdin is not read any more; `stdout.aclose()` that nothing more comes.
 
     A client has no way to close stdin over WebSockets before v5.
     """
@@ -151,7 +151,7 @@ class RemoteCommand:
     async def wait_disconnected(self) -> None:
         """Return when the client is gone: connection lost, closed, or idle for too long.
 
-        A client whose stdin nobody reads may be noticed only when something is written to it.
+        A client whose stdin is not read may be noticed only when something is written to it.
         """
         await self._wires.ended.wait()
 
@@ -166,7 +166,7 @@ async def serve_remote_command(
     """Take the connection over in the protocol that the client asks for, and wait for its streams.
 
     Raises `HTTPError` (to be passed on: the server answers it) for requests without an upgrade (400) and for
-    protocols that nobody speaks (403), and `StreamsMissingError` (an HTTPError too, of which nobody hears) when the
+    unknown protocols (403), and `StreamsMissingError` (an HTTPError too, which the client does not see) when the
     client leaves or does not open the streams in time. When the body ends the connection ends; it ends at once when
     the body raises or is cancelled.
     """
@@ -253,7 +253,7 @@ async def _turn_away(session: SpdySession) -> None:
 
 
 async def _turn_away_one(stream: SpdyStream) -> None:
-    """Accept and end a stream that nobody asked for: a refusal would end many clients."""
+    """Accept and end an unwanted stream: a refusal would end many clients."""
     with suppress(trio.BrokenResourceError):
         await stream.reply()
     await stream.aclose()

@@ -10,6 +10,7 @@ The URL holds a token that is as good as a password for one session, so it is in
 
 from __future__ import annotations
 
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -19,7 +20,6 @@ import h11
 import trio
 
 from trikubelet.http.streaming.asking import SWITCHING, Answer, ask_for_upgrade
-from trikubelet.http.streaming.keep_alive import keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 DIAL_TIMEOUT: Final = 10.0
 ANSWER_TIMEOUT: Final = 30.0
+KEEPALIVE_IDLE: Final = 15
+"""Seconds without a packet before the first probe, as Go's clients: sessions may be silent for hours."""
+KEEPALIVE_INTERVAL: Final = 15
+"""Seconds between probes."""
+KEEPALIVE_PROBES: Final = 9
+"""So many without an answer end the connection."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -112,16 +118,26 @@ async def dial(address: RuntimeAddress) -> trio.abc.Stream:
     try:
         with trio.fail_after(DIAL_TIMEOUT):
             stream = await trio.open_tcp_stream(address.host, address.port)
-            keep_alive(stream)
+            _keep_alive(stream)
             return await _encrypted(stream, address.host) if address.encrypted else stream
     except trio.TooSlowError:
         problem = f"no connection within {DIAL_TIMEOUT:g} seconds"
     except (OSError, trio.BrokenResourceError) as error:
-        problem = _words(error)
+        problem = _error_text(error)
     raise RuntimeStreamError(f"error dialing backend: {address.authority}: {problem}")
 
 
-def _words(error: Exception) -> str:
+def _keep_alive(stream: trio.SocketStream) -> None:
+    """Have the kernel find out when the other side is gone. Sockets that are no TCP are left alone."""
+    if stream.socket.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+
+
+def _error_text(error: Exception) -> str:
     """What went wrong, for each address that was tried."""
     cause = error.__cause__
     tried = cause.exceptions if isinstance(cause, ExceptionGroup) else (cause or error,)

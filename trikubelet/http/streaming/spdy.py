@@ -138,7 +138,7 @@ class SpdyStream(trio.abc.HalfCloseableStream):
             raise RuntimeError("expected reply() before anything is sent: the peer would drop it")
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Returns at once: when the peer takes data again, nobody can know."""
+        """Returns at once: when the peer takes data again cannot be known."""
         await trio.lowlevel.checkpoint()
 
     async def send_eof(self) -> None:
@@ -185,7 +185,7 @@ class SpdyStream(trio.abc.HalfCloseableStream):
         return trio.BrokenResourceError(self._gone) if self._gone else None
 
     def discard_received(self) -> None:
-        """Drop what has arrived and what arrives: nobody will read this stream, and it stops no other one."""
+        """Drop what has arrived and what arrives: this stream is not read any more, and blocks no other one."""
         self._inbox.close()
 
     # Called by the session's reader.
@@ -290,7 +290,7 @@ class SpdySession:
         return Inbox(self._limits.stream_buffer, self._room)
 
     def _encode(self, frame: Frame) -> bytes:
-        self._activity.note()
+        self._activity.record()
         return self._encoder.encode(frame)
 
     def _forget_when_done(self, stream: SpdyStream) -> None:
@@ -314,7 +314,7 @@ class SpdySession:
 
     async def _read(self) -> str:
         while data := await self._transport.receive_some(_RECEIVE):
-            self._activity.note()
+            self._activity.record()
             self._decoder.feed(data)
             while (frame := self._decoder.next_frame()) is not None:
                 await self._handle(frame)
@@ -395,7 +395,7 @@ class SpdySession:
         self._outbox.fail(self.failure)
         await trio.aclose_forcefully(self._transport)
 
-    async def say_goodbye(self) -> None:
+    async def close_in_order(self) -> None:
         """Reset what is open, send GOAWAY, and wait for the peer's end, but not long."""
         self._closing = True
         with trio.move_on_after(_LINGER), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -429,7 +429,7 @@ async def open_spdy(
                 nursery.start_soon(session.run_writer)
                 nursery.start_soon(session.run_idle_watch)
                 yield session
-                await session.say_goodbye()
+                await session.close_in_order()
                 nursery.cancel_scope.cancel()
     finally:
         await trio.aclose_forcefully(transport)

@@ -72,7 +72,7 @@ async def translate_command(
 ) -> None:
     """Serve a client with the command behind the runtime's `url` until it ends, or the client leaves.
 
-    `streams` is what the runtime was told when the URL was made. Raises HTTPError for what is no right WebSocket.
+    `streams` is what the runtime was asked for when the URL was made. Raises HTTPError for what is no right WebSocket.
     When cancelled, both connections are cut.
     """
     async with serve_remote_command(request, takeover, streams) as command:
@@ -213,7 +213,7 @@ class _Copying:
                 await sink.send_all(data)
             await sink.send_eof()
         except trio.BrokenResourceError:
-            # Nobody reads there any more, or the client is gone, which another task sees to.
+            # The stream is closed, or the client is gone, which another task handles.
             await source.aclose()
 
     async def _sizes(self) -> None:

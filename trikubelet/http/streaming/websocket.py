@@ -1,9 +1,9 @@
 """A WebSocket on a Trio stream: wsproto knows the protocol, a Trio stream carries the bytes.
 
 The handshake is done before, on the server by the takeover of a request, on the client by an upgrade. Messages are
-taken in parts as they arrive, never whole: a client may write megabytes in one message, and nobody here needs a message
-in one piece. Pings are answered while messages are received. Writing is the outbox's: whole frames, in order, by one
-task.
+taken in parts as they arrive, never whole: a client may write megabytes in one message, and no code here needs a
+message in one piece. Pings are answered while messages are received. Writing is the outbox's: whole frames, in order,
+by one task.
 
 Two uses are built on it: channels (`channels.py`), and `WebSocketByteStream`, a tunnel for SPDY.
 """
@@ -104,7 +104,7 @@ class WebSocket:
         if not data:
             self._end(CloseReason.ABNORMAL_CLOSURE, "the connection ended without a close frame")
             return
-        self.activity.note()
+        self.activity.record()
         self._wire.receive_data(bytes(data))
         self._events = self._wire.events()
 
@@ -174,7 +174,7 @@ class WebSocket:
         await trio.aclose_forcefully(self._transport)
 
     def _encode(self, event: Event) -> bytes:
-        self.activity.note()
+        self.activity.record()
         try:
             return self._wire.send(event)
         except LocalProtocolError as error:

@@ -87,7 +87,7 @@ class BootstrapOptions:
 
 
 class NodeIdentity:
-    """Where the API server is and who we are there: now, or as soon as `run` got a certificate."""
+    """Where the API server is, and the node's identity there: now, or as soon as `run` got a certificate."""
 
     def __init__(
         self, access: ClusterAccess, *, manager: CertificateManager | None, bootstrap: _Bootstrap | None
@@ -125,7 +125,7 @@ class NodeIdentity:
 def prepare_identity(
     options: BootstrapOptions, open_client: OpenClient, *, clock: WallClock, rng: random.Random | None = None
 ) -> NodeIdentity:
-    """Find out who the node is, or with what to ask (kubelet: `buildKubeletClientConfig`).
+    """Find the node's identity, or the credentials to request one (kubelet: `buildKubeletClientConfig`).
 
     Raises KubeconfigError when a kubeconfig that is needed, or a file that it names, cannot be used, CertificateError
     when the folder cannot, and OSError when it cannot be written.

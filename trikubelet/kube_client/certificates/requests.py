@@ -51,7 +51,7 @@ RETRIES: Final = Backoff(first=1.0, longest=10.0)
 
 @attrs.frozen
 class Wanted:
-    """Who a certificate is to be for. Names and addresses (in their usual form) are sorted and unique."""
+    """The subject of a certificate. Names and addresses (in their usual form) are sorted and unique."""
 
     common_name: str
     organizations: tuple[str, ...] = ()

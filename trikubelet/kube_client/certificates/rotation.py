@@ -114,9 +114,9 @@ class RotationStatistics:
 class CertificateManager:
     """Has the current certificate of one purpose, and sees to it that there is one.
 
-    `client` gives, for one renewal, a client of the API server; it is told the pair to identify with, or None when
-    there is no valid one yet. `wanted` says who the certificate is to be for; None: not known yet, nothing is asked
-    for. Call `look_again` when it has changed. `initial` is a pair to begin with when the store has none,
+    `client` gives, for one renewal, a client of the API server; it gets the pair to identify with, or None when
+    there is no valid one yet. `wanted` gives the certificate's subject; None: not known yet, nothing is asked
+    for. Call `check_soon` when it has changed. `initial` is a pair to begin with when the store has none,
     which is renewed at once. Making a manager reads the store; raises CertificateError when that has something of no
     use.
     """
@@ -160,7 +160,7 @@ class CertificateManager:
         """
         self._listeners.append(listener)
 
-    def look_again(self) -> None:
+    def check_soon(self) -> None:
         """What is wanted may have changed: do not wait for the next look."""
         self._looked.send(None)
         wanted = self._wanted()

@@ -1,10 +1,10 @@
-"""The certificate that the node shows to those who connect to it: one of three kinds, behind one interface.
+"""The certificate that the node shows to its clients: one of three kinds, behind one interface.
 
     tlsCertFile, tlsPrivateKeyFile    files that somebody else keeps current: `WatchedPair`
     serverTLSBootstrap                asked for at the API server, for the node's addresses: `serving_manager`
     neither                           made by the node itself, once: `self_signed_files`, read by a `WatchedPair`
 
-Nobody approves requests for serving certificates by themselves: until an administrator does, there is none.
+No controller approves requests for serving certificates: until an administrator does, there is none.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ class WatchedPair:
         task_status.started()
         while True:
             await trio.sleep(LOOK)
-            self.look()
+            self.reload()
 
-    def look(self) -> None:
-        """Look at the files now."""
+    def reload(self) -> None:
+        """Read the files again if they have changed."""
         seen = self._signature()
         if seen == self._seen:
             return
@@ -166,7 +166,7 @@ def serving_manager(
     clock: WallClock,
     rng: random.Random | None = None,
 ) -> CertificateManager:
-    """Asks for serving certificates. Call `look_again` when the node's addresses change. Raises CertificateError."""
+    """Asks for serving certificates. Call `check_soon` when the node's addresses change. Raises CertificateError."""
     return CertificateManager(
         CertificateStore(folder, STORE_PREFIX, clock=clock),
         client=lambda _: nullcontext(client),

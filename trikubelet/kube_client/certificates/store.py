@@ -167,7 +167,7 @@ def _public_bytes(holder: x509.Certificate | PrivateKey) -> bytes:
 
 
 def _is_link(path: Path) -> bool:
-    """Whether there is a link, however broken. Raises CertificateError for a file, which nobody may have meant."""
+    """Whether there is a link, however broken. Raises CertificateError for a file, which is a mistake."""
     if path.is_symlink():
         return True
     if path.exists():

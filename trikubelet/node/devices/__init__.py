@@ -1,8 +1,8 @@
-"""Devices of the node, which device plugins tell of, and what containers get of them (kubelet: `cm/devicemanager`).
+"""Devices of the node, which device plugins list, and what containers get of them (kubelet: `cm/devicemanager`).
 
 The story of a plugin: it registers, on our socket `device-plugins/kubelet.sock` or with a socket of its own in
 `plugins_registry` (`server.py`). We connect to it and ask for its options (`endpoint.py`, `connections.py`), and from
-then on it tells of its devices, the whole list with each change. The list goes into the book, and from there into the
+then on it sends its devices, the whole list with each change. The list goes into the book, and from there into the
 node's capacity. When the plugin ends, its devices are unhealthy; five minutes later the resource is gone from the node.
 
 The story of a device: a pod comes that asks for some. Whether there are enough, and which they should be, is worked out
@@ -13,7 +13,7 @@ needs (`extras.py`). When the pod has ended, its devices are free again; plugins
 
     model.py        values
     choice.py       which devices a container gets, or why none
-    book.py         what there is, and who has it
+    book.py         what there is, and which container has it
     extras.py       what a container is started with
     checkpoint.py   the book's part that must survive the agent
     endpoint.py     one plugin: its calls and its lists

@@ -1,10 +1,11 @@
-"""What devices there are, and who has them (kubelet: `ManagerImpl`'s maps, `podDevices`). Without I/O or clock.
+"""What devices there are, and which containers have them (kubelet: `ManagerImpl`'s maps, `podDevices`). Without I/O or
+clock.
 
-A resource is *listed* once its plugin has told of its devices, or when it was so before the agent started. From then on
+A resource is *listed* once its plugin has listed its devices, or when it was so before the agent started. From then on
 it is the node's, until its plugin has been away for five minutes. A device is taken while a container has it, and while
 a plugin is asked to give it to one (a reservation).
 
-Who changes the book sees to it that others hear of it.
+The caller that changes the book notifies others.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class _Resource:
 
     listed: bool = False
     devices: dict[str, PluginDevice] = attrs.field(factory=dict)
-    """As the plugin told last. They stay when it ends: containers still have them."""
+    """As the plugin reported last. They stay when it ends: containers still have them."""
     healthy: set[str] = attrs.field(factory=set)
     """Their ids; none without a plugin."""
-    told: bool = False
+    reported: bool = False
     """`devices` comes from a plugin of this agent's time."""
     stopped_at: float | None = None
     """When the plugin ended, in seconds; None while there is one."""
@@ -59,7 +60,7 @@ class DeviceBook:
 
     # Plugins.
 
-    def remembered(self, resources: Iterable[str], grants: Mapping[str, Grants], now: float) -> None:
+    def restore(self, resources: Iterable[str], grants: Mapping[str, Grants], now: float) -> None:
         """What was known before the agent started: each resource has 0 devices until its plugin is there."""
         for name in resources:
             self._resources[name] = _Resource(listed=True, stopped_at=now)
@@ -67,18 +68,18 @@ class DeviceBook:
             self._grants[uid] = {name: dict(granted) for name, granted in containers.items()}
 
     def connected(self, resource: str) -> None:
-        """A plugin is there, the first or another one. What its predecessor told holds until it tells something."""
+        """A plugin is there, the first or another one. What its predecessor reported holds until it sends a list."""
         known = self._resources.setdefault(resource, _Resource())
         known.stopped_at = None
 
-    def told(self, resource: str, devices: Iterable[PluginDevice]) -> frozenset[str]:
+    def receive(self, resource: str, devices: Iterable[PluginDevice]) -> frozenset[str]:
         """All devices of a resource, by its plugin. Returns the UIDs of pods that have a device whose health is another
         one now. Of two devices with the same id the later one counts."""
         known = self._resources.setdefault(resource, _Resource())
         before = {device: self.is_healthy(resource, device) for device in self._granted(resource)}
         known.devices = {device.id: device for device in devices}
         known.healthy = {device.id for device in known.devices.values() if device.healthy}
-        known.listed, known.told, known.gone = True, True, False
+        known.listed, known.reported, known.gone = True, True, False
         changed = {device for device, healthy in before.items() if self.is_healthy(resource, device) != healthy}
         return self._owners(resource, changed)
 
@@ -128,7 +129,7 @@ class DeviceBook:
 
     @contextmanager
     def reserved(self, resource: str, devices: Collection[str]) -> Iterator[None]:
-        """Nobody else gets these devices meanwhile."""
+        """Reserve these devices."""
         reservation = _Reservation(resource, devices)
         self._reservations.add(reservation)
         try:
@@ -213,10 +214,10 @@ class DeviceBook:
         return {resource: len(self._taken(resource)) for resource in sorted(resources)}
 
     def is_healthy(self, resource: str, device: str) -> bool:
-        """How a device does, as its plugin told last. One that its plugin tells of no more is not healthy. Before the
-        plugin has told anything, all are: nobody knows better."""
+        """How a device does, as its plugin reported last. One that its plugin lists no more is not healthy. Before the
+        plugin has sent a list, all are."""
         known = self._resources.get(resource)
-        if known is None or not known.told:
+        if known is None or not known.reported:
             return True
         return device in known.devices and known.devices[device].healthy
 

@@ -35,7 +35,7 @@ class Stock:
     """What there is of the resource."""
 
     registered: bool
-    """Its plugin has told of its devices. It need not be there any more."""
+    """Its plugin has listed its devices. It need not be there any more."""
     healthy: Collection[str] = frozenset()
     taken: Collection[str] = frozenset()
     """By any container of any pod."""

@@ -2,7 +2,8 @@
 
 Plugins restart, and then register anew, often on another socket. The newer one takes over as soon as it is connected
 to: what the older one tells from then on is not listened to, calls that it has to answer yet may end. A newer one that
-cannot be connected to changes nothing. What counts as newer is who registered last, not who was connected to last.
+cannot be connected to changes nothing. The newer one is the one that registered last, not the one that was connected to
+last.
 
 When a plugin ends, nothing is tried again: a plugin that goes on registers again.
 """
@@ -36,14 +37,16 @@ log = get_logger("devices")
 @attrs.frozen(eq=False)
 class _Plugin:
     number: int
-    """Who registers later has a higher one."""
+    """A later registration has a higher one."""
     endpoint: Endpoint
 
 
 class PluginConnections:
     """Which plugin serves which resource.
 
-    Registrations come from calls that end with their answer, so a plugin's task lives in the nursery of `run`.
+    Registrations come from calls that end with their answer, and from two places (`server`: the gRPC service, and the
+    handler of `plugins_registry`, which another part runs), so a plugin's task lives in the nursery of `run`, kept
+    here.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class PluginConnections:
             self._take_over(_Plugin(number, endpoint))
             task_status.started()
             try:
-                await endpoint.listen(lambda devices: self._told(endpoint, devices))
+                await endpoint.listen(lambda devices: self._receive(endpoint, devices))
             except PluginError as error:
                 log.warning("device plugin ended", resource=resource, socket=str(socket), error=str(error))
             if self.get(resource) is endpoint:
@@ -115,6 +118,6 @@ class PluginConnections:
         log.info("device plugin connected", resource=resource, socket=str(plugin.endpoint.socket))
         self._manager.plugin_connected(resource)
 
-    def _told(self, endpoint: Endpoint, devices: Sequence[PluginDevice]) -> None:
+    def _receive(self, endpoint: Endpoint, devices: Sequence[PluginDevice]) -> None:
         if self.get(endpoint.resource) is endpoint:
-            self._manager.plugin_told(endpoint.resource, devices)
+            self._manager.plugin_listed(endpoint.resource, devices)

@@ -16,6 +16,7 @@ import trio
 from grpclib import GRPCError, Status
 from grpclib.const import Cardinality
 
+from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.node.devices.model import HEALTHY, DeviceFile, DeviceMount, Needs, PluginDevice, PluginOptions
 from trikubelet.rpc.device_plugins import v1beta1
@@ -33,8 +34,7 @@ ALLOCATE_SECONDS: Final = 60.0
 """Also for GetPreferredAllocation. (The kubelet waits for ever, and admits no pod meanwhile.)"""
 PRE_START_SECONDS: Final = 30.0
 """(`KubeletPreStartContainerRPCTimeoutInSecs`)"""
-FIRST_DIAL_PAUSE: Final = 0.015625
-LONGEST_DIAL_PAUSE: Final = 1.0
+DIALS: Final = Backoff(first=0.015625, longest=1.0)
 LIST_PAUSE: Final = 0.125
 """Seconds between two looks at what a plugin has sent."""
 PAUSE_PER_BYTE: Final = 5e-6
@@ -56,7 +56,7 @@ class PluginError(Exception):
 
 
 class _Unread(bytes):
-    """A message that nobody may want to look at."""
+    """A message that may never be parsed."""
 
     @classmethod
     def FromString(cls, data: bytes) -> _Unread:  # noqa: N802 - the name that messages have
@@ -172,7 +172,7 @@ async def connected(
 async def _options(channel: Channel) -> PluginOptions:
     """The first call is the one that connects; a socket appears a moment before somebody listens on it."""
     stub = v1beta1.DevicePluginStub(channel)
-    pause, refusal = FIRST_DIAL_PAUSE, "no answer"
+    pause, refusal = DIALS.first, "no answer"
     with trio.move_on_after(DIAL_SECONDS + OPTIONS_SECONDS):
         give_up_at = trio.current_time() + DIAL_SECONDS
         while True:
@@ -186,7 +186,7 @@ async def _options(channel: Channel) -> PluginOptions:
             if trio.current_time() + pause > give_up_at:
                 break
             await trio.sleep(pause)
-            pause = min(2 * pause, LONGEST_DIAL_PAUSE)
+            pause = DIALS.after(pause)
     raise PluginError(f"failed to dial device plugin: {refusal}")
 
 

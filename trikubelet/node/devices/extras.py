@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 
 from trikubelet.rpc.cri import v1
-from trikubelet.runtime.containers.config import ContainerExtras
+from trikubelet.runtime.containers.container import ContainerExtras
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -1,6 +1,6 @@
 """The device manager (kubelet: `devicemanager.ManagerImpl`): the book, the plugins, and the questions of others.
 
-Who asks what, in the order of a pod's life:
+The callers, in the order of a pod's life:
 
     admission       `problem`: would the pod get its devices? `allocatable_for`: as many as are taken are always enough
     admitting       `lacking`, then `allocate`: plugins are asked, and it is written down; the pod is held
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
     from trikubelet.node.devices.model import DeviceResources, PluginDevice
     from trikubelet.rpc.grpc import Channel
-    from trikubelet.runtime.containers.config import ContainerExtras
+    from trikubelet.runtime.containers.container import ContainerExtras
 
     ResourceHealthOf = Callable[[str], tuple[ResourceStatus, ...]]
     """How the devices of a container do, by its name."""
@@ -90,7 +90,7 @@ class DeviceManager:
         changed: Broadcast[None] | None = None,
     ) -> None:
         """`folder`: for device plugins. `active`: UIDs of all pods that are wanted here and have not ended, those that
-        are held until their verdict among them. `sources_ready`: whether that is all of them. `changed` is told
+        are held until their verdict among them. `sources_ready`: whether that is all of them. `changed` is sent
         when `resources` are others."""
         self.metrics = DeviceMetrics()
         self._active = active
@@ -205,7 +205,7 @@ class DeviceManager:
     async def extras(self, pod: Pod, container: Container) -> ContainerExtras:
         """What a container is started with for its devices; plugins that want to prepare them do.
 
-        Raises AllocationError: the container cannot be started now. A container whose devices nobody remembers is given
+        Raises AllocationError: the container cannot be started now. A container whose devices are unknown is given
         others, if its pod is active.
         """
         uid = pod.metadata.uid
@@ -296,8 +296,8 @@ class DeviceManager:
     def plugin_connected(self, resource: str) -> None:
         self._book.connected(resource)
 
-    def plugin_told(self, resource: str, devices: Sequence[PluginDevice]) -> None:
-        pods = self._book.told(resource, devices)
+    def plugin_listed(self, resource: str, devices: Sequence[PluginDevice]) -> None:
+        pods = self._book.receive(resource, devices)
         self._notify_if_changed()
         for uid in sorted(pods):
             self.health_changed.send(uid)
@@ -315,7 +315,7 @@ class DeviceManager:
         except CheckpointError as error:
             log.error("which containers have which devices is not known any more", error=str(error))
             return
-        self._book.remembered(remembered.resources, remembered.grants, trio.current_time())
+        self._book.restore(remembered.resources, remembered.grants, trio.current_time())
 
     def _text(self) -> str:
         return to_text(self._book.listed(), self._book.grants())

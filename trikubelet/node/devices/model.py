@@ -14,7 +14,7 @@ UNHEALTHY: Final = "Unhealthy"
 
 @attrs.frozen
 class PluginDevice:
-    """A device, as its plugin tells of it."""
+    """A device, as its plugin lists it."""
 
     id: str
     healthy: bool = True

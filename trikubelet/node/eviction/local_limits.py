@@ -1,7 +1,7 @@
 """Pods that use more of the node's disk than they may (kubelet: `localStorageEviction`). Pure.
 
 There are three limits: the size of an emptyDir, all containers' limits of ephemeral storage together, and that of each
-container. The first one that a pod is beyond is told. They hold whether or not the node is short of anything.
+container. The first one that a pod is beyond is reported. They hold whether or not the node is short of anything.
 """
 
 from __future__ import annotations

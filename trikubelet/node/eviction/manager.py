@@ -102,10 +102,10 @@ class EvictionManager:
         self._state = RoundState()
         self._conditions: tuple[str, ...] = ()
         self.changed = context.changed
-        self._look_wanted: Broadcast[None] = Broadcast()
-        self._looks_wanted = self._look_wanted.subscribe()
+        self._round_wanted: Broadcast[None] = Broadcast()
+        self._rounds_wanted = self._round_wanted.subscribe()
         self._ahead = False
-        """Something has brought this round forward. Who reads the log can tell from it whether the notifier works."""
+        """Something has brought this round forward. The log shows by it whether the notifier works."""
         self._blind = False
         """The last measurement failed."""
         self._layout: Layout | None = None
@@ -126,9 +126,9 @@ class EvictionManager:
             pids=PID_PRESSURE in self._conditions,
         )
 
-    def look_soon(self) -> None:
+    def measure_soon(self) -> None:
         """There is reason not to wait for the period."""
-        self._look_wanted.send(None)
+        self._round_wanted.send(None)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Rounds until cancelled. At once over when there is nothing to watch for."""
@@ -137,10 +137,10 @@ class EvictionManager:
             return
         async with trio.open_nursery() as nursery:
             if self._notifier is not None:
-                nursery.start_soon(self._notifier.run, self._look_wanted, self._memory_is_scarce)
+                nursery.start_soon(self._notifier.run, self._round_wanted, self._memory_is_scarce)
             while True:
                 began = trio.current_time()
-                self._looks_wanted.drop(None)
+                self._rounds_wanted.drop(None)
                 ended = await self.round()
                 self._ahead = False
                 if ended:
@@ -173,7 +173,7 @@ class EvictionManager:
     async def _inspect(self, pods: Iterable[Pod] = ()) -> Measurement | None:
         """At the node, and at what the pods are limited in."""
         limited = [pod for pod in pods if is_limited(pod)] if self._config.local_limits else []
-        return await self._ask(lambda: self._context.source.look(limited))
+        return await self._ask(lambda: self._context.source.measure_node(limited))
 
     async def _ask(self, question: Callable[[], Awaitable[Measurement]]) -> Measurement | None:
         """None: there was no answer."""
@@ -223,7 +223,7 @@ class EvictionManager:
         return (pod,)
 
     async def _reclaim(self, steps: Sequence[Reclaim]) -> bool:
-        """Free what nobody uses; whether that was enough."""
+        """Free what is unused; whether that was enough."""
         if not steps:
             return False
         with trio.move_on_after(RECLAIM_TIMEOUT):
@@ -267,7 +267,7 @@ class EvictionManager:
 
     async def _wait_for_next(self, began: float) -> None:
         with trio.move_on_at(max(began + PERIOD, trio.current_time() + LEAST_PAUSE)):
-            await self._looks_wanted.receive()
+            await self._rounds_wanted.receive()
             self._ahead = True
             await trio.sleep_until(began + LEAST_PAUSE)
 

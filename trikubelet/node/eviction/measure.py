@@ -46,7 +46,7 @@ class StatsUsageSource:
         self._layout = Layout.SINGLE
         """As it was last seen: a runtime that does not answer has not moved its images."""
 
-    async def look(self, limited: Sequence[Pod]) -> Measurement:
+    async def measure_node(self, limited: Sequence[Pod]) -> Measurement:
         """As the protocol says. What is wrong with parts of it, the statistics have logged.
 
         What pods have in volumes is known already; layers and logs have to be measured.

@@ -11,7 +11,7 @@ import attrs
 
 from trikubelet.api import POD_FAILED, Quantity
 from trikubelet.config.eviction_values import INODES, MEMORY, PIDS, STORAGE
-from trikubelet.pods.disruption import as_disrupted
+from trikubelet.status.conditions import as_disrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ STARVED_RESOURCE: Final = "starved_resource"
 """Annotations of the event."""
 
 _COUNTED: Final = frozenset({INODES, PIDS})
-"""Resources whose amounts are told as plain numbers."""
+"""Resources whose amounts are written as plain numbers."""
 
 
 def eviction_message(

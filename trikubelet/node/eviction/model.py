@@ -24,9 +24,9 @@ class Observation:
     available: int
     capacity: int
     at: float | None = None
-    """When: seconds since 1970, by whoever measured. None: surely just now."""
+    """When it was measured: seconds since 1970, by the source's clock. None: surely just now."""
     used: int | None = None
-    """Of memory: with the file pages that nobody needs, so more than what is not available."""
+    """Of memory: with inactive file pages, so more than what is not available."""
 
 
 @attrs.frozen(kw_only=True)
@@ -99,7 +99,7 @@ class UsageError(Exception):
 class UsageSource(Protocol):
     """Measures (`measure.StatsUsageSource`)."""
 
-    async def look(self, limited: Sequence[Pod]) -> Measurement:
+    async def measure_node(self, limited: Sequence[Pod]) -> Measurement:
         """The node, and of these pods what they have on its disk: much cheaper than `measure`.
 
         Begun after the call: never what was found before it. Raises UsageError.
@@ -107,7 +107,7 @@ class UsageSource(Protocol):
         ...
 
     async def measure(self, pods: Sequence[Pod]) -> Measurement:
-        """The node and all that these pods use. As `look` otherwise."""
+        """The node and all that these pods use. As `measure_node` otherwise."""
         ...
 
     async def pod_memory(self, pod: Pod) -> PodMemoryUsage:

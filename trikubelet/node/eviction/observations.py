@@ -110,5 +110,5 @@ def _fs_usage(fs: FsStats | None) -> FsUsage:
 
 
 def _seconds(nanoseconds: int | None) -> float | None:
-    """A time that nobody noted is told as 0, and is None here."""
+    """An unknown time is 0 on the wire, and None here."""
     return nanoseconds / _NANO if nanoseconds else None

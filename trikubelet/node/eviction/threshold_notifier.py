@@ -1,19 +1,19 @@
-"""What brings a measurement forward: the kernel tells that memory becomes scarce, so nobody has to wait for the period.
+"""What brings a measurement forward: the kernel notifies when memory becomes scarce, before the period is over.
 
 Two kinds, both awaited on Trio without a thread:
 
 - *usage* (cgroup v1): an eventfd that is written to when a group's usage crosses a number of bytes, in either
-  direction. That number follows the measurements, since file pages that nobody needs are part of the usage, and not of
+  direction. That number follows the measurements, since inactive file pages are part of the usage, and not of
   what a threshold is about (kubelet: `memoryThresholdNotifier`, `kernelMemcgNotification`).
-- *stall* (pressure stall information): the kernel tells that tasks have waited for memory for longer than they should,
+- *stall* (pressure stall information): the kernel notifies when tasks have waited for memory for too long,
   whichever version cgroups are. The kubelet has nothing of the kind, and waits for its period on cgroup v2.
 
 Neither decides anything: a task may stall for many reasons. So a stall that finds the node well is followed by a pause.
 
-A stall is told as urgent data (EPOLLPRI), for which Trio cannot wait. But it can wait for an epoll descriptor that
+A stall is signalled as urgent data (EPOLLPRI), for which Trio cannot wait. But it can wait for an epoll descriptor that
 waits for it. The kernel forgets a stall as soon as anybody has looked, so the return of Trio's wait is the
 notification, and to ask the epoll descriptor then would find nothing. A stall that comes in the moment in which Trio
-begins to wait is lost; as long as tasks stall, another one is told two seconds later.
+begins to wait is lost; as long as tasks stall, another one comes two seconds later.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class ThresholdNotifier:
         ]
         self._usage_notifier = usage_notifier
         self._stall_notifier = stall_notifier
-        self._told: set[Path] = set()
+        self._logged: set[Path] = set()
         self._setting = trio.CapacityLimiter(1)
         """A kernel that hangs in it takes no thread from others."""
         self._over = False
@@ -266,6 +266,6 @@ class ThresholdNotifier:
             notifier.close()
 
     def _log_once(self, path: Path, error: OSError) -> None:
-        if path not in self._told:
-            self._told.add(path)
+        if path not in self._logged:
+            self._logged.add(path)
             log.warning("the kernel cannot notify when memory becomes scarce here", path=str(path), problem=str(error))

@@ -1,6 +1,6 @@
 """What the kernel's log says of memory: from records of /dev/kmsg to kills. Pure.
 
-A kill is several records: one that something "invoked oom-killer", dozens that tell of the machine's memory, and at
+A kill is several records: one that something "invoked oom-killer", dozens about the machine's memory, and at
 the end one or two that name the victim. Which cgroup's limit was reached is said in one of three ways, by the kernel's
 age:
 

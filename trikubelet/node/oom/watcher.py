@@ -1,6 +1,6 @@
 """Follows the kernel's log and says when the machine ran out of memory (kubelet: `oom_watcher_linux.go`).
 
-Only what happens from now on counts: an agent that starts again would otherwise tell of every kill since the boot. A
+Only what happens from now on counts: an agent that starts again would otherwise report every kill since the boot. A
 log that cannot be read (a container without the device, `kernel.dmesg_restrict` and no CAP_SYSLOG) is said once, and
 the agent runs on without these events.
 """

@@ -1,6 +1,6 @@
 """Tells monitoring agents on the node what its pods hold: devices, CPUs, memory (podresources v1 and v1alpha1).
 
-    providers.py   what those who give resources to containers are asked, and what they answer
+    providers.py   the managers that give resources to containers: their questions and answers
     answers.py     the API's answers, made of pods and of what the providers say; pure
     services.py    the two versions of the service
     server.py      both on their socket, not more often than the kubelet allows

@@ -4,7 +4,7 @@ v1 lists what may hold something for long: sidecars, then containers. Init conta
 left out. v1alpha1 is older than sidecars, and knows devices of plugins only.
 
 A device comes once for each NUMA node that it is on, as from the kubelet. (That leaves out a device whose plugin sends
-an empty list of nodes. Here it comes as one of which nothing was told.)
+an empty list of nodes. Here it comes as one without topology.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What those who give parts of the machine to containers are asked. One is there for each kind, or nobody is.
+"""The managers that give parts of the machine to containers, as this API asks them: one of each kind, or none.
 
 The answers are values of our own: a device manager need not know how the API puts them.
 """
@@ -99,13 +99,13 @@ class Memory(Protocol):
 
 
 class Claims(Protocol):
-    """Who prepares ResourceClaims (dynamic resource allocation)."""
+    """The manager of ResourceClaims (dynamic resource allocation)."""
 
     def claims(self, pod: Pod, container: Container) -> Iterable[Claim]: ...
 
 
-class Nobody:
-    """Gives nothing to anybody: the place of a manager that is switched off."""
+class NoProvider:
+    """Gives nothing: in the place of a manager that is switched off."""
 
     def forget_ended(self) -> None:
         """There is nothing to forget."""
@@ -132,17 +132,17 @@ class Nobody:
         return ()
 
 
-NOBODY: Final = Nobody()
+NO_PROVIDER: Final = NoProvider()
 
 
 @attrs.frozen(kw_only=True)
 class Providers:
     """All of them. They answer at once, from what they know."""
 
-    devices: Devices = NOBODY
-    cpus: Cpus = NOBODY
-    memory: Memory = NOBODY
-    claims: Claims = NOBODY
+    devices: Devices = NO_PROVIDER
+    cpus: Cpus = NO_PROVIDER
+    memory: Memory = NO_PROVIDER
+    claims: Claims = NO_PROVIDER
 
 
 NO_PROVIDERS: Final = Providers()

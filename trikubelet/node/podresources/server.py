@@ -41,7 +41,7 @@ CONCURRENT_CALLS: Final = 100
 
 
 class PodResourcesServer:
-    """Serves the API to all who connect."""
+    """Serves the API to all clients."""
 
     def __init__(
         self,

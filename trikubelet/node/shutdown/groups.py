@@ -16,7 +16,7 @@ import attrs
 from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Pod, PodStatus
 from trikubelet.api.pod_kinds import SYSTEM_CRITICAL_PRIORITY
 from trikubelet.config.kubelet_configuration import SHUTDOWN_GATES, ShutdownGracePeriod
-from trikubelet.pods.disruption import as_disrupted
+from trikubelet.status.conditions import as_disrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -24,7 +24,7 @@ class Inhibitor(Protocol):
         ...
 
     def release(self) -> None:
-        """Nobody holds it any more. Fine when it has been left before."""
+        """Release it. May be called again."""
         ...
 
 

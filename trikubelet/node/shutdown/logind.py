@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOGIND: Final = Interface("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 SYSTEMD: Final = Interface("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
 WHAT: Final = ("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")
-"""What is inhibited, by whom, why and how."""
+"""The inhibitor's arguments: what, who, why and mode."""
 OVERRIDE: Final = Path("/etc/systemd/logind.conf.d/99-kubelet.conf")
 KEPT_AS: Final = "shutdown-inhibitor"
 """The service manager's name for the inhibitor."""

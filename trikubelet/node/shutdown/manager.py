@@ -3,14 +3,14 @@
 One task watches logind, as long as the agent runs. The bus and logind may go away and come back, also in the middle of
 a shutdown: then the watcher finds logind again and asks it anew how things are. It holds one inhibitor all the time,
 and lets go of it only for a newer one, or when the pods have ended. The shutdown itself is another task, which needs
-nobody but the pods: what happens to the bus does not concern it.
+only the pods: what happens to the bus does not concern it.
 
 Logind refuses new inhibitors once a shutdown has begun. An agent that is started in the middle of one has the inhibitor
 of the one before it where the service manager has kept that; in any case it ends the pods, in what is left of their
 time.
 
 Unlike the kubelet, which has no inhibitor at all when logind cannot be made to wait as long as is asked for, this has
-one then, and says how long the pods have. And a shutdown that is called off while pods end spares those whose turn has
+one then, and logs how long the pods have. And a shutdown that is called off while pods end spares those whose turn has
 not come.
 """
 
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
+from trikubelet.backoff import Backoff
 from trikubelet.node.shutdown.groups import (
     grace_period,
     group_by_priority,
@@ -53,11 +54,10 @@ log = get_logger("node-shutdown")
 
 FIRST_LOOK: Final = 5.0
 """Seconds that the agent's start waits for logind to tell whether the node shuts down just now."""
-RECONNECT_FIRST: Final = 0.25
-RECONNECT_LONGEST: Final = 10.0
-"""Seconds between attempts to find logind again."""
+RECONNECTS: Final = Backoff(first=0.25, longest=10.0)
+"""Between attempts to find logind again."""
 LOOKS_AT_DELAY: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds between looks whether logind waits as long as it was told to."""
+"""Seconds between checks whether logind waits as long as it is configured to."""
 LATE_TIMEOUT: Final = 2.0
 """Seconds for pods that were killed when the last group's time was over."""
 A_MOMENT: Final = 0.1
@@ -162,21 +162,21 @@ class ShutdownManager:
     # --- Logind ------------------------------------------------------------------------------------------------------
 
     async def _watch(self, run: _Run, looked: trio.Event) -> None:
-        pause, told = RECONNECT_FIRST, ""
+        pause, logged = RECONNECTS.first, ""
         while True:
             try:
                 async with self._logind.session() as session:
                     await self._arrange(run, session, looked)
-                    pause, told = RECONNECT_FIRST, ""
+                    pause, logged = RECONNECTS.first, ""
                     while True:
-                        await self._told(run, session, shutting_down=await session.next_change())
+                        await self._handle(run, session, shutting_down=await session.next_change())
             except LogindError as error:
                 looked.set()
-                if str(error) != told:
+                if str(error) != logged:
                     log.warning("cannot watch for shutdowns of the machine, will try again", error=str(error))
-                told = str(error)
+                logged = str(error)
             await trio.sleep(pause)
-            pause = min(2 * pause, RECONNECT_LONGEST)
+            pause = RECONNECTS.after(pause)
 
     async def _arrange(self, run: _Run, session: LogindSession, looked: trio.Event) -> None:
         """Find out how things are, and see to it that the next shutdown waits. Raises LogindError."""
@@ -200,7 +200,7 @@ class ShutdownManager:
             self._begin(run)
         run.nursery.start_soon(self._lengthen_delay, session)
 
-    async def _told(self, run: _Run, session: LogindSession, *, shutting_down: bool) -> None:
+    async def _handle(self, run: _Run, session: LogindSession, *, shutting_down: bool) -> None:
         if shutting_down:
             self._begin(run)
         elif self.shutting_down:

@@ -1,7 +1,7 @@
 """When the last shutdown of the node began and ended, in a file (kubelet: `nodeshutdown/storage.go`).
 
 The file has the kubelet's name and form. An agent that starts while the node shuts down learns from it how much of the
-time is gone; metrics tell of the last shutdown, also of one before the machine was started anew.
+time is gone; metrics show the last shutdown, also of one before the machine was started anew.
 """
 
 from __future__ import annotations

@@ -119,13 +119,13 @@ def _file_systems(facts: Facts, measured: Measured) -> Iterator[tuple[_Whose, Fs
         yield _Whose(id="/"), measured.node_fs, measured.node_fs_device
     for pod in facts.pods:
         for container in pod.containers:
-            told, reading = facts.containers.get(container.id), measured.groups.get(container.id)
-            if told is None or told.layer is None:
+            reported, reading = facts.containers.get(container.id), measured.groups.get(container.id)
+            if reported is None or reported.layer is None:
                 continue
-            on = measured.file_systems.get(told.layer_path)
-            stats = told.layer if on is None else attrs.evolve(on, used_bytes=told.layer.used_bytes)
+            on = measured.file_systems.get(reported.layer_path)
+            stats = reported.layer if on is None else attrs.evolve(on, used_bytes=reported.layer.used_bytes)
             whose = _container(container, pod, "" if reading is None else reading.path)
-            yield whose, stats, measured.devices.get(told.layer_path, "")
+            yield whose, stats, measured.devices.get(reported.layer_path, "")
 
 
 def _container(container: RunningContainer, pod: MeasuredPod, path: str) -> _Whose:
@@ -286,9 +286,9 @@ _FAMILIES: Final[Mapping[str, tuple[_Kind, str, tuple[str, ...]]]] = {
     "container_threads": ("gauge", "Threads.", ()),
     "container_threads_max": ("gauge", "Most threads that there may be, 0 without a limit.", ()),
     **{
-        f"container_pressure_{resource}_{kind}_seconds_total": ("counter", f"Time in which {who} {resource}.", ())
+        f"container_pressure_{resource}_{kind}_seconds_total": ("counter", f"Time in which {tasks} {resource}.", ())
         for resource in ("cpu", "memory", "io")
-        for kind, who in (("stalled", "all tasks waited for"), ("waiting", "some task waited for"))
+        for kind, tasks in (("stalled", "all tasks waited for"), ("waiting", "some task waited for"))
     },
     "container_last_seen": ("gauge", "When it was seen last.", ()),
     "container_creation_time_seconds": ("gauge", "When it was made.", ()),

@@ -1,6 +1,6 @@
 """What the files of one cgroup say, in either version of them.
 
-cAdvisor reads the same files: working set is the usage less the file pages that nobody used lately, resident memory is
+cAdvisor reads the same files: working set is the usage less the file pages not used lately, resident memory is
 the anonymous one, and counters cover the groups below. What a version or kernel does not tell is None.
 """
 

@@ -126,7 +126,7 @@ class CgroupPlaces:
         return CgroupPlace(path, unified, controllers) if unified or controllers else None
 
     def of_process(self, pid: int | str, within: str = "") -> CgroupPlace | None:
-        """The group of a process; with `within` that group above it which is named so. None when it cannot be told."""
+        """The group of a process; with `within` that group above it which is named so. None when unknown."""
         unified, controllers, shown = None, {}, ""
         for line in (read_text(f"{self._proc}/{pid}/cgroup") or "").splitlines():
             _, names, whole = line.split(":", 2)

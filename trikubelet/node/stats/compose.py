@@ -1,8 +1,8 @@
-"""From what was measured and what the runtime told to the summary. Pure, but for the rates that it notes.
+"""From what was measured and what the runtime reported to the summary. Pure, but for the rates that it notes.
 
-Who is believed: the cgroup, then the runtime; with `prefer_runtime` (the kubelet's gate PodAndContainerStatsFromCRI)
-the other way round. A pod without a group of its own is the sum of its containers. What nobody tells is left out: the
-kubelet writes zeros there, which look like a counter that has started anew.
+The first source that has a value counts: the cgroup, then the runtime; with `prefer_runtime` (the kubelet's gate
+PodAndContainerStatsFromCRI) the other way round. A pod without a group of its own is the sum of its containers. What no
+source has is left out: the kubelet writes zeros there, which look like a counter that has started anew.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNSEEN: Final = ContainerStats(name="")
-_UNTOLD: Final = ReportedContainer(id="")
-_UNTOLD_SANDBOX: Final = ReportedSandbox(id="")
+_UNREPORTED: Final = ReportedContainer(id="")
+_UNREPORTED_SANDBOX: Final = ReportedSandbox(id="")
 
 
 @attrs.frozen(kw_only=True)
@@ -129,15 +129,15 @@ class _Composer:
     def _pod(self, pod: MeasuredPod) -> PodStats:
         containers = tuple(self._container(container) for container in pod.containers)
         group = self._measured.groups.get(pod_group(pod.uid))
-        told = self._facts.sandboxes.get(pod.sandbox_id, _UNTOLD_SANDBOX)
+        reported = self._facts.sandboxes.get(pod.sandbox_id, _UNREPORTED_SANDBOX)
         seen = _UNSEEN if group is None else self._of_group(pod_group(pod.uid), group)
         stats = PodStats(
             pod_ref=PodRef(name=pod.name, namespace=pod.namespace, uid=pod.uid),
             start_time=pod.created_at,
             containers=containers,
-            cpu=self._first(seen.cpu, self._with_rate(("pod", pod.uid), told.cpu))
+            cpu=self._first(seen.cpu, self._with_rate(("pod", pod.uid), reported.cpu))
             or sum_of_cpu([container.cpu for container in containers]),
-            memory=self._first(seen.memory, told.memory)
+            memory=self._first(seen.memory, reported.memory)
             or sum_of_memory([container.memory for container in containers]),
             swap=seen.swap or sum_of_swap([container.swap for container in containers]),
         )
@@ -149,68 +149,68 @@ class _Composer:
         node = self._measured.node_fs
         return attrs.evolve(
             stats,
-            io=self._first(seen.io, told.io),
-            network=self._first(None if network is None else network.stats(), told.network),
-            process_stats=self._processes(pod, told),
+            io=self._first(seen.io, reported.io),
+            network=self._first(None if network is None else network.stats(), reported.network),
+            process_stats=self._processes(pod, reported),
             volume=volumes.ephemeral + volumes.persistent,
             ephemeral_storage=None if node is None else ephemeral_storage(node, containers, volumes.ephemeral, files),
         )
 
     def _container(self, container: RunningContainer) -> ContainerStats:
         group = self._measured.groups.get(container.id)
-        told = self._facts.containers.get(container.id, _UNTOLD)
+        reported = self._facts.containers.get(container.id, _UNREPORTED)
         seen = _UNSEEN if group is None else self._of_group(container.id, group)
         stats = ContainerStats(
             name=container.name,
             start_time=container.created_at,
-            cpu=self._first(seen.cpu, self._with_rate(container.id, told.cpu)),
-            memory=self._first(seen.memory, told.memory),
-            swap=self._first(seen.swap, told.swap),
+            cpu=self._first(seen.cpu, self._with_rate(container.id, reported.cpu)),
+            memory=self._first(seen.memory, reported.memory),
+            swap=self._first(seen.swap, reported.swap),
         )
         if not self._full:
             return stats
         return attrs.evolve(
             stats,
-            io=self._first(seen.io, told.io),
-            rootfs=self._layer(told),
+            io=self._first(seen.io, reported.io),
+            rootfs=self._layer(reported),
             logs=self._measured.container_logs.get(container.id),
         )
 
     def _of_group(self, name: str, reading: CgroupReading) -> ContainerStats:
         return stats_of_group(name, reading, self._rate)
 
-    def _first(self, seen: T | None, told: T | None) -> T | None:
+    def _first(self, seen: T | None, reported: T | None) -> T | None:
         if self._facts.prefer_runtime:
-            seen, told = told, seen
-        return told if seen is None else seen
+            seen, reported = reported, seen
+        return reported if seen is None else seen
 
-    def _with_rate(self, key: Hashable, told: CpuStats | None) -> CpuStats | None:
-        """The runtime's rate, or one by what it told before (kubelet: `getAndUpdateContainerUsageNanoCores`)."""
-        if told is None or told.usage_nano_cores is not None or told.usage_core_nano_seconds is None:
-            return told
-        rate = self._rates.rate(("told", key), told.time, told.usage_core_nano_seconds)
-        return attrs.evolve(told, usage_nano_cores=rate)
+    def _with_rate(self, key: Hashable, reported: CpuStats | None) -> CpuStats | None:
+        """The runtime's rate, or one by what it reported before (kubelet: `getAndUpdateContainerUsageNanoCores`)."""
+        if reported is None or reported.usage_nano_cores is not None or reported.usage_core_nano_seconds is None:
+            return reported
+        rate = self._rates.rate(("reported", key), reported.time, reported.usage_core_nano_seconds)
+        return attrs.evolve(reported, usage_nano_cores=rate)
 
     def _rate(self, key: Hashable, at: int, usage: int) -> int | None:
         return self._rates.rate(key, at, usage)
 
-    def _layer(self, told: ReportedContainer) -> FsStats | None:
-        if told.layer is None:
+    def _layer(self, reported: ReportedContainer) -> FsStats | None:
+        if reported.layer is None:
             return None
-        on = self._measured.file_systems.get(told.layer_path)
-        return told.layer if on is None else _used_of(on, told.layer)
+        on = self._measured.file_systems.get(reported.layer_path)
+        return reported.layer if on is None else _used_of(on, reported.layer)
 
-    def _file_system(self, told: ImageFileSystem | None) -> FsStats | None:
-        if told is None:
+    def _file_system(self, reported: ImageFileSystem | None) -> FsStats | None:
+        if reported is None:
             return None
-        used = FsStats(time=told.time, used_bytes=told.used_bytes, inodes_used=told.inodes_used)
-        on = self._measured.file_systems.get(told.path)
+        used = FsStats(time=reported.time, used_bytes=reported.used_bytes, inodes_used=reported.inodes_used)
+        on = self._measured.file_systems.get(reported.path)
         return used if on is None else _used_of(on, used)
 
-    def _processes(self, pod: MeasuredPod, told: ReportedSandbox) -> ProcessStats | None:
+    def _processes(self, pod: MeasuredPod, reported: ReportedSandbox) -> ProcessStats | None:
         groups = self._measured.groups
         counts = [len(groups[container.id].pids) for container in pod.containers if container.id in groups]
-        count = self._first(sum(counts) if counts else None, told.processes)
+        count = self._first(sum(counts) if counts else None, reported.processes)
         return None if count is None else ProcessStats(process_count=count)
 
 

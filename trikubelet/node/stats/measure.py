@@ -96,7 +96,7 @@ class Meter:
     """Reads files. All methods block; one at a time."""
 
     def __init__(self, paths: NodePaths, stopwatch: Callable[[], float] = time.perf_counter) -> None:
-        """`stopwatch` gives seconds; differences of it tell when in a collection something was read."""
+        """`stopwatch` gives seconds; its differences show when in a collection something was read."""
         self._paths = paths
         self._stopwatch = stopwatch
         self._places = CgroupPlaces(paths.proc)

@@ -1,7 +1,7 @@
-"""Who is asked for statistics: collects them, on demand, once for all who ask at the same time.
+"""Collects statistics on demand, once for all requests at the same time.
 
 The kubelet measures in the background (cAdvisor, every ten seconds or so, whether anybody looks) and answers from
-that. Here nothing is measured unless somebody asks, so a node that nobody watches pays nothing; what is asked for is
+that. Here nothing is measured unless somebody asks, so a node without monitoring pays nothing; what is asked for is
 never older than `FRESH_FOR`. Only rates need the past, and those come from the requests before (`rates.py`): the
 first one after a long silence gets none.
 
@@ -56,13 +56,13 @@ T = TypeVar("T")
 log = get_logger("stats")
 
 FRESH_FOR: Final = 1.0
-"""Seconds for which a collection is given to others who ask."""
+"""Seconds for which a collection answers further requests."""
 RUNTIME_TIMEOUT: Final = 5.0
 """Seconds that the runtime has for its part; metrics-server gives up on a node after ten."""
 FILES_TIMEOUT: Final = 10.0
 """Seconds for the files: a disk may hang."""
 IMAGE_PLACES_KEPT: Final = 60.0
-"""Seconds for which images are taken to be where they were, by who looks at the node alone."""
+"""Seconds for which images are taken to be where they were, for questions about the node alone."""
 LISTS_KEPT: Final = 300.0
 """Seconds for which a runtime's lists are used when it gives no newer ones."""
 
@@ -124,7 +124,7 @@ class Collection:
 class StatsProvider:
     """Measures on demand. All methods may be called by any number of tasks at once.
 
-    They raise StatsTimeoutError. When one is cancelled others who wait for the same collection begin it anew; a thread
+    They raise StatsTimeoutError. When one is cancelled, other callers of the same collection begin it anew; a thread
     that reads is left to its end.
     """
 
@@ -203,7 +203,7 @@ class StatsProvider:
         return collection
 
     async def collect_node(self, uids: AnyOf[str] = ()) -> Collection:
-        """The node, and of it what it may run out of, as it is now: a few files, for who looks often. Of the pods with
+        """The node, and of it what it may run out of, as it is now: a few files, for frequent callers. Of the pods with
         these UIDs what they have on its disk.
 
         A runtime that does not answer has not moved its images.
@@ -329,7 +329,7 @@ class StatsProvider:
         )
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
-        """One at a time; a thread that hangs keeps the others out, who give up."""
+        """One at a time; while a thread hangs the others give up."""
         try:
             with trio.fail_after(FILES_TIMEOUT):
                 return await trio.to_thread.run_sync(job, limiter=self._reading, abandon_on_cancel=True)

@@ -38,8 +38,8 @@ def read_all(
     answers: Answers, facts: Facts, meter: Meter, rates: RateBook, at: int, *, full: bool
 ) -> tuple[Facts, Measured, Summary]:
     """Everything that is done on the thread."""
-    facts = _with_told(answers, facts)
-    disks = {told.layer_path for told in facts.containers.values() if told.layer_path} | _image_disks(facts)
+    facts = _with_reported(answers, facts)
+    disks = {reported.layer_path for reported in facts.containers.values() if reported.layer_path} | _image_disks(facts)
     measured = meter.measure(facts.pods, at, full=full, disks=sorted(disks))
     summary = compose(facts, measured, rates, full=full)
     rates.forget_before(at - FORGET)
@@ -50,16 +50,16 @@ def read_node(
     answers: Answers, facts: Facts, meter: Meter, rates: RateBook, at: int
 ) -> tuple[Facts, Measured, Summary]:
     """The same for what a node may run out of."""
-    facts = _with_told(answers, facts)
+    facts = _with_reported(answers, facts)
     measured = meter.measure_node(at, sorted(_image_disks(facts)), facts.pods)
     return facts, measured, compose(facts, measured, rates, full=True)
 
 
 def _image_disks(facts: Facts) -> set[str]:
-    return {told.path for told in (facts.image_fs, facts.container_fs) if told is not None}
+    return {reported.path for reported in (facts.image_fs, facts.container_fs) if reported is not None}
 
 
-def _with_told(answers: Answers, facts: Facts) -> Facts:
+def _with_reported(answers: Answers, facts: Facts) -> Facts:
     """The facts with what the runtime's statistics tell."""
     problems = list(facts.problems)
     try:

@@ -84,7 +84,7 @@ _FAMILIES: Final = {
 
 
 def resource_families(summary: Summary | None) -> list[Family]:
-    """All families that have series. None: nothing could be measured, which is told by `resource_scrape_error`.
+    """All families that have series. None: nothing could be measured, which `resource_scrape_error` shows.
 
     So is a summary that lacks something; what it has is given all the same.
     """

@@ -35,7 +35,7 @@ _SUBRESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "checkpoint": ("checkpoint",),
     "statusz": ("statusz",),
     "flagz": ("configz",),
-    # Who had the right to everything before these had a right of their own keeps it.
+    # A user with the right to everything, from before these had a right of their own, keeps it.
     "pods": ("pods", "proxy"),
     "runningpods": ("pods", "proxy"),
     "healthz": ("healthz", "proxy"),
@@ -48,7 +48,7 @@ class Attributes:
     """What somebody wants to do. Any one of several alternatives suffices."""
 
     verb: str
-    """Empty for a method that is none of the API's, such as HEAD: only who may use every verb may use it."""
+    """Empty for a method that is none of the API's, such as HEAD: it needs the right to every verb."""
     subresource: str
     node_name: str
     path: str = ""

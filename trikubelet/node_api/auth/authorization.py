@@ -39,7 +39,7 @@ LONGEST_CACHED: Final = 10_000
 
 @attrs.frozen
 class AuthorizationError(Exception):
-    """Nobody could say whether it is allowed. For the agent's log."""
+    """Whether it is allowed cannot be decided. For the agent's log."""
 
     message: str
 
@@ -51,12 +51,12 @@ class Authorizer(Protocol):
     """Decides what a user may do."""
 
     async def allows(self, user: User, attributes: Attributes) -> bool:
-        """Whether it is allowed. Raises AuthorizationError when nobody can say. Takes bounded time."""
+        """Whether it is allowed. Raises AuthorizationError when that cannot be decided. Takes bounded time."""
         ...
 
 
 class AlwaysAllow:
-    """Everybody who is somebody may do everything: `authorization.mode: AlwaysAllow`."""
+    """Every authenticated user may do everything: `authorization.mode: AlwaysAllow`."""
 
     async def allows(self, user: User, attributes: Attributes) -> bool:
         return True

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class AuthConfigurationError(Exception):
-    """With this configuration nobody could be let in as it says."""
+    """The configuration of authentication or authorization cannot work."""
 
     field: str
     """The configuration's, `authorization.mode`."""
@@ -41,7 +41,7 @@ class AuthConfigurationError(Exception):
 
 @attrs.frozen
 class NoApiServerError(AuthConfigurationError):
-    """Somebody is to be asked who is not there."""
+    """The API server is to be asked, and there is none."""
 
 
 @attrs.frozen

@@ -1,4 +1,4 @@
-"""Client certificates: does this chain lead to one of our authorities, and whom does it name?
+"""Client certificates: does this chain lead to one of our authorities, and which user does it name?
 
 TLS only made sure that the client has the key; the chain is judged here, with every request, since the authorities may
 change during a connection. OpenSSL builds the chain. What Go's verifier demands beyond that is checked on the result:
@@ -7,7 +7,7 @@ any certificate of the bundle is an end of the chain, one that another has signe
 
 Facts from `k8s.io/apiserver/pkg/authentication/request/x509` (`CommonNameUserConversion`) and Go's `crypto/x509`.
 Results are kept, so that a connection pays for one verification, not for one per request. pyOpenSSL is imported with
-the first certificate: an agent that serves nobody does not pay for it.
+the first certificate: an agent without clients does not pay for it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Verified:
     """What is kept of a good chain."""
 
     user: User | None
-    """None: the certificate names nobody."""
+    """None: the certificate names no user."""
     begin: datetime
     end: datetime
     """While all certificates of the chain are valid; both moments included."""
@@ -112,7 +112,7 @@ def verify_chain(shown: Sequence[bytes], bundle: Bundle, now: datetime) -> tuple
         raise AuthenticationError(f"expected at most {LONGEST_CHAIN} client certificates, got {len(shown)}")
     try:
         leaf, *others = (crypto.load_certificate(crypto.FILETYPE_ASN1, der) for der in shown)
-        # A store keeps the first time that it is told, so each verification has its own.
+        # A store keeps the first time that is set, so each verification has its own.
         store = crypto.X509Store()
         store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
         store.set_time(now)
@@ -142,7 +142,7 @@ def _authorities(bundle: Bundle) -> tuple[crypto.X509, ...]:
 
 
 def user_of(certificate: x509.Certificate) -> User | None:
-    """Whom a verified certificate names: the last common name; its organizations are the groups.
+    """The user that a verified certificate names: the last common name; its organizations are the groups.
 
     None without a common name. Raises AuthenticationError for a UID that is none.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cryptography import x509  # noqa: TC004 - attrs evaluates no annotation
 
 REREAD_SECONDS: Final = 60.0
-"""The file is read again so often even if nothing was told of it (`FileRefreshDuration`)."""
+"""The file is read again so often even without an event (`FileRefreshDuration`)."""
 SETTLE_SECONDS: Final = 0.1
 """After an event: writers write more than once."""
 LARGEST: Final = 4 * 2**20

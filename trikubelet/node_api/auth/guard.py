@@ -1,9 +1,9 @@
-"""What stands before every handler: no request passes that is nobody's, or that its user may not make.
+"""What stands before every handler: no request passes without a user, or without the user's right to it.
 
 The answers are the kubelet's (`InstallAuthFilter`), to the letter, since people search for them: 401 `Unauthorized`
 whatever was wrong with the credential, 403 with the user, the verb and the subresources that would have sufficed, and
-500 when nobody could say. Several subresources are tried in order; the first that is granted suffices, and an error in
-between ends it.
+500 when that could not be decided. Several subresources are tried in order; the first that is granted suffices, and an
+error in between ends it.
 
 Clients without rights can cause any number of refusals, so the log gets at most one line of each kind a second.
 """
@@ -39,13 +39,12 @@ class GuardStatistics:
     """Requests since the start."""
 
     passed: int
-    nobody: int
-    """Without any credential."""
+    without_credential: int
     unauthenticated: int
     """With one that was not accepted, or could not be checked."""
     forbidden: int
     undecided: int
-    """Nobody could say whether they were allowed."""
+    """Whether they were allowed could not be decided."""
     by_attributes: dict[tuple[str, str], int]
     """How often something was allowed, by verb and the subresource that granted it."""
 
@@ -66,7 +65,7 @@ class Guarded:
         count = self._counts
         return GuardStatistics(
             sum(self._allowed.values()),
-            count["nobody"],
+            count["without_credential"],
             count["unauthenticated"],
             count["forbidden"],
             count["undecided"],
@@ -93,7 +92,7 @@ class Guarded:
             )
             return None
         if user is None:
-            self._counts["nobody"] += 1
+            self._counts["without_credential"] += 1
         return user
 
     async def _refusal(self, user: User, alternatives: tuple[Attributes, ...]) -> Response | None:
@@ -104,7 +103,9 @@ class Guarded:
                 allowed = await self._authorizer.allows(user, attributes)
             except AuthorizationError as error:
                 self._counts["undecided"] += 1
-                self._log.write("request is refused, nobody can say whether it is allowed", asked=asked, why=str(error))
+                self._log.write(
+                    "request is refused, whether it is allowed cannot be decided", asked=asked, why=str(error)
+                )
                 text = f"Authorization error ({asked}, subresource={attributes.subresource})"
                 return Response(_bytes(text), 500)
             if allowed:

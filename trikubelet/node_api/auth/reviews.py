@@ -6,7 +6,7 @@ kubelet: `DefaultAuthWebhookRetryBackoff`, `DefaultShouldRetry`). A server that 
 
 The kubelet gives a token 30 s and an access review as long as the client waits. Here both have 30 s, with 10 s for one
 attempt: a server that has gone silent costs its clients no more than that. Reviews have a rate limit of their own (the
-configured one), so that strangers who send tokens cannot use up what the agent has for its pods.
+configured one), so that strangers that send tokens cannot use up what the agent has for its pods.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReviewError(Exception):
 
 @attrs.frozen(repr=False)
 class UserInfo(APIObject):
-    """Who it is (`authentication.k8s.io/v1`)."""
+    """Which user a token belongs to (`authentication.k8s.io/v1`)."""
 
     username: str = ""
     uid: str = ""
@@ -97,7 +97,7 @@ class ResourceAttributes(APIObject):
 
 @attrs.frozen(repr=False)
 class SubjectAccessReviewSpec(APIObject):
-    """Who wants to do what."""
+    """The user, and what the user wants to do."""
 
     resource_attributes: ResourceAttributes | None = None
     user: str = ""
@@ -108,7 +108,7 @@ class SubjectAccessReviewSpec(APIObject):
 
 @attrs.frozen(repr=False)
 class SubjectAccessReviewStatus(APIObject):
-    """Neither `allowed` nor `denied`: nobody has anything to say about it, which is no permission."""
+    """Neither `allowed` nor `denied`: no authorizer has an opinion, which is no permission."""
 
     allowed: bool = False
     denied: bool = False

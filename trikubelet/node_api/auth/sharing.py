@@ -1,9 +1,9 @@
-"""One lookup for all who want to know the same at the same time.
+"""One lookup for all requests of the same at the same time.
 
 Two hundred requests with one new token are one question to the API server. The lookup belongs to none of them: it goes
 on when the first of them is cancelled, and is cancelled when the last one is. So there are never more lookups than
 requests, and the limit on connections limits both. (Go's `singleflight`; the kubelet uses it for tokens only, and lets
-lookups go on that nobody waits for.)
+abandoned lookups go on.)
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SharedLookups(Generic[T]):
                 lookup.done.set()
 
     async def get(self, key: bytes, look_up: Callable[[], Awaitable[T]]) -> T:
-        """What `look_up` returns, or what it returned to another who asked with the same key meanwhile.
+        """What `look_up` returns, or what it returned to another call with the same key meanwhile.
 
         Raises ReviewError when it does, or fails otherwise. When cancelled, the lookup goes on for the others.
         """

@@ -124,10 +124,10 @@ class ReviewedTokens:
         status = (await self._reviewer.ask(TOKEN_REVIEWS, question, self._codes)).status
         user = None
         if status.authenticated:
-            who = status.user
-            if not who.username:
+            named = status.user
+            if not named.username:
                 raise ReviewError("the API server takes the token for good, but does not say whose it is")
-            user = User(who.username, who.uid, who.groups, who.extra)
+            user = User(named.username, named.uid, named.groups, named.extra)
         elif status.error:
             raise ReviewError(status.error)
         verdict = _Verdict(user)

@@ -1,8 +1,8 @@
-"""Several ways to say who asks, and what is true of all of them.
+"""Several authenticators as one, and what is true of all of them.
 
 Facts from `k8s.io/apiserver`: `authenticatorfactory/delegating.go`, `request/union`, `group` and `request/anonymous`.
 An authenticator answers with a user, with None when the request shows nothing of its kind, or with an error. All are
-asked until one knows the user: a good token helps although the certificate is bad. Nobody in particular is only who
+asked until one knows the user: a good token helps although the certificate is bad. A request is anonymous only if it
 showed nothing at all: a bad credential is never anonymous.
 """
 
@@ -26,7 +26,7 @@ ANONYMOUS: Final = User("system:anonymous", groups=(UNAUTHENTICATED,))
 
 @attrs.frozen
 class AuthenticationError(Exception):
-    """The request shows a credential that cannot be accepted. For the agent's log; clients are told nothing."""
+    """The request shows a credential that cannot be accepted. For the agent's log; clients do not get it."""
 
     message: str
 
@@ -35,7 +35,7 @@ class AuthenticationError(Exception):
 
 
 class Authenticator(Protocol):
-    """One way to find out who asks."""
+    """One way to authenticate a request."""
 
     async def authenticate(self, request: Request) -> User | None:
         """The user, or None when the request shows nothing that this one understands.
@@ -54,7 +54,7 @@ class Union:
         self._anonymous = anonymous
 
     async def authenticate(self, request: Request) -> User | None:
-        """Raises AuthenticationError with everybody's reasons when somebody had one and nobody knew the user."""
+        """Raises AuthenticationError with all reasons when at least one refused and none knew the user."""
         problems = []
         for authenticator in self._authenticators:
             try:
@@ -70,7 +70,7 @@ class Union:
 
 
 def with_group_of_all(user: User) -> User:
-    """The user in `system:authenticated`, unless it is nobody in particular or the groups say so already."""
+    """The user in `system:authenticated`, unless it is anonymous or the groups say so already."""
     if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
         return user
     return attrs.evolve(user, groups=(*user.groups, AUTHENTICATED))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trikubelet.node_api.view import NodeApiView
 
 FOLDER: Final = "checkpoints"
-"""In the root folder. What a container had in its memory is nobody's business: only root may look into it."""
+"""In the root folder. It holds the container's memory, so only root may read it."""
 
 
 class CheckpointHandlers:

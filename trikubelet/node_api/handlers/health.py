@@ -1,7 +1,7 @@
 """`/healthz`: is the agent well?
 
-The routes and texts are those of `k8s.io/apiserver/pkg/server/healthz`. Why a check fails is said to nobody but the
-log and to who asks for that check alone, since the read-only port shows `/healthz` to everybody; only the agent's own
+The routes and texts are those of `k8s.io/apiserver/pkg/server/healthz`. Why a check fails is told only in the
+log and to a request for that check alone, since the read-only port shows `/healthz` to everybody; only the agent's own
 socket tells it at once.
 """
 
@@ -40,12 +40,12 @@ class HealthHandlers:
         problems: Callable[[], Mapping[str, str | None]],
         *,
         checks: Collection[str] | None = NODE_CHECKS,
-        tell_reasons: bool = False,
+        show_reasons: bool = False,
         observe: Observe = lambda _name, _well: None,
     ) -> None:
         self._all_problems = problems
         self._checks = checks
-        self._tell_reasons = tell_reasons
+        self._show_reasons = show_reasons
         self._observe = observe
 
     async def root(self, request: Request) -> Response:
@@ -60,7 +60,7 @@ class HealthHandlers:
             self._observe(name, not problem)
             if problem:
                 failed[name] = problem
-                lines.append(f"[-]{name} failed: {problem if self._tell_reasons else 'reason withheld'}")
+                lines.append(f"[-]{name} failed: {problem if self._show_reasons else 'reason withheld'}")
             else:
                 lines.append(f"[+]{name} ok")
         if excluded:
@@ -89,7 +89,7 @@ class HealthHandlers:
 
 
 def liveness() -> Router:
-    """The server on `healthzBindAddress` and `healthzPort`, which kubeadm and systemd ask: without any proof of who."""
+    """The server on `healthzBindAddress` and `healthzPort`, which kubeadm and systemd ask: without authentication."""
     handlers = HealthHandlers(lambda: {PING: None}, checks=(PING,))
     router = Router()
     router.add(ANY_METHOD, "/healthz", handlers.root)

@@ -1,4 +1,4 @@
-"""`/exec`, `/attach` and `/portForward`: what is asked, where the runtime streams it, and who carries the bytes.
+"""`/exec`, `/attach` and `/portForward`: what is asked, where the runtime streams it, and what carries the bytes.
 
 Three ways lead from a client to the runtime, and the request's headers choose:
 

@@ -1,4 +1,4 @@
-"""`/configz`, `/flagz` and `/statusz`: what the agent was told, and what it is (KEP-4827, KEP-4828)."""
+"""`/configz`, `/flagz` and `/statusz`: the agent's configuration, flags and version (KEP-4827, KEP-4828)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from trikubelet.node_api.view import NodeApiView
 
 COMPONENT: Final = "kubelet"
-"""Who asks for these pages knows the component by this name."""
+"""The component's name on these pages."""
 _YAML: Final = "application/yaml"
 _SEPARATORS: Final = (":", ": ", "=", " ")
-"""One of them at random: nobody shall take the text apart."""
+"""One of them at random, so that clients do not parse the text."""
 _WARNING: Final = (
     "This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for "
     "debugging purposes only."

@@ -163,7 +163,7 @@ class ClientStream(Generic[SendT, RecvT]):
         return None
 
     async def recv_trailing_metadata(self) -> None:
-        """Wait for the end of the reply; `trailing_metadata` is there after that. Messages that nobody took stay."""
+        """Wait for the end of the reply; `trailing_metadata` is there after that. Messages not received yet stay."""
         wire = self._require_wire()
         if not wire.ended:
             await self._in_time(wire.wait, END)
@@ -195,7 +195,7 @@ class ClientStream(Generic[SendT, RecvT]):
             return
         try:
             if exc is None and not wire.reset and wire.local_ended and not self._cardinality.server_streaming:
-                # Of a unary reply, the status matters even to those who did not ask for the message.
+                # Of a unary reply, the status matters even when the message is not read.
                 if not wire.ended:
                     await self._in_time(wire.wait, END)
                 if not self._settled:

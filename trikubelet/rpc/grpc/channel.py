@@ -3,7 +3,7 @@
 A call takes the open connection, synchronously. When there is none, the call asks `run` for one and waits for that
 attempt, as all calls do that come meanwhile; when the attempt fails they all fail with UNAVAILABLE, and so do, at once,
 the calls of the backoff time that follows. After it the next call causes the next attempt. (So gRPC's rules have it for
-calls that do not wait for ready. A channel that nobody uses does not knock.)
+calls that do not wait for ready. An unused channel does not reconnect.)
 
 A connection that announces its end (GOAWAY) is left to finish its calls, and new ones get a new connection.
 """

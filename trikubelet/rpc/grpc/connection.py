@@ -106,7 +106,7 @@ class Connection:
     # For subclasses.
 
     def on_request(self, stream_id: int, headers: Headers) -> None:
-        """A new stream of the peer. Clients never get one: h2 refuses even streams that nobody promised."""
+        """A new stream of the peer. Clients never get one: h2 refuses unannounced streams."""
         raise NotImplementedError
 
     def on_response(self, stream: WireStream, headers: Headers) -> None:

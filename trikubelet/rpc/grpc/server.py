@@ -159,7 +159,7 @@ class Server:
     ) -> None:
         """Serve connections to the Unix socket at `path` until cancelled or shut down; then the socket is removed.
 
-        A socket that nobody listens on any more is replaced. Raises `SocketInUseError` when somebody does, other
+        A socket without a listener is replaced. Raises `SocketInUseError` for one with a listener, other
         `OSError`s when the path cannot be used.
         """
         listener = listen_unix(path, mode)

@@ -165,7 +165,7 @@ class ServerStream(Generic[RecvT, SendT]):
         self._wire.flush()
 
     def release(self) -> None:
-        """The handler has ended. A client that is still sending is told that nobody listens."""
+        """The handler has ended. A client that is still sending gets a reset."""
         self._wire.release(ErrorCodes.NO_ERROR if self._trailers_sent else ErrorCodes.INTERNAL_ERROR)
 
     def _send_headers(self) -> None:

@@ -25,7 +25,7 @@ _DEFAULT_READ = 64 * 2**10
 
 
 class SocketInUseError(OSError):
-    """Somebody listens at the path, or something that is no socket lies there."""
+    """The path has a listener, or something that is no socket lies there."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(errno.EADDRINUSE, f"cannot listen on {path}: {reason}")
@@ -166,9 +166,9 @@ class UnixListener(trio.abc.Listener[UnixStream]):
 
 
 def listen_unix(path: str | Path, mode: int = 0o600) -> UnixListener:
-    """Listen at `path`, whose folder exists. A socket that nobody listens on any more is replaced.
+    """Listen at `path`, whose folder exists. A socket without a listener is replaced.
 
-    Raises `SocketInUseError` when somebody does, or when something else lies there; else `OSError`.
+    Raises `SocketInUseError` for one with a listener, or when something else lies there; else `OSError`.
     """
     name = str(path)
     _remove_stale(name)

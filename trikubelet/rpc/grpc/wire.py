@@ -4,7 +4,7 @@ The connection's reader puts in what arrives (`on_…`), synchronously; the task
 says what it waits for, headers, a message or the end, and is woken only by that or by something later: the caller of a
 unary method sleeps through headers and message and wakes once, when the status is there.
 
-Received bytes are granted back to the sender as long as the messages nobody has taken yet stay below one window. So a
+Received bytes are granted back to the sender as long as the messages not received yet stay below one window. So a
 slow consumer holds up its own stream only.
 """
 
@@ -124,7 +124,7 @@ class WireStream:
         self.remote_ended = True
         self.ended = True
         self._notify(END)
-        # A client that still sends has nobody to send to.
+        # What a client still sends has no receiver.
         self._connection.wake_senders()
 
     def on_reset(self, code: int | None) -> None:

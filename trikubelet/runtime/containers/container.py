@@ -1,8 +1,12 @@
 """Starting one container, and removing one.
 
 A start is a line of steps: image, configuration, create, start, the postStart hook. Each has its reason when it fails,
-which becomes the container's waiting reason, and its event. What a failed or cancelled start leaves behind (a container
-that was created and never started) is seen by the next inspection, and the plan starts another in its place.
+which becomes the container's waiting reason, and its event. The configuration is built by `container_config`, which is
+pure, after all work that touches the machine: the image is there and its user known, volumes have their paths, the
+hosts and termination files exist, the environment is resolved.
+
+What a failed or cancelled start leaves behind (a container that was created and never started) is seen by the next
+inspection, and the plan starts another in its place.
 """
 
 from __future__ import annotations
@@ -15,14 +19,13 @@ import attrs
 from trikubelet.api import Container, Pod, Secret
 from trikubelet.container.downward import Addresses
 from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
-from trikubelet.container.labels import CONTAINER_NAME, read_identity
+from trikubelet.container.expansion import expand_known
+from trikubelet.container.labels import CONTAINER_NAME, container_annotations, container_labels, read_identity
 from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.containers.config import ContainerExtras, ContainerInputs, container_config
-from trikubelet.runtime.containers.environment import container_environment
-from trikubelet.runtime.containers.environment_objects import gather_env_files, gather_objects
+from trikubelet.runtime.containers.environment import container_environment, gather_env_files, gather_objects
 from trikubelet.runtime.containers.life import PodContainers
 from trikubelet.runtime.containers.mounts import (
     container_devices,
@@ -31,11 +34,13 @@ from trikubelet.runtime.containers.mounts import (
     termination_file_mount,
     wants_hosts_file,
 )
+from trikubelet.runtime.containers.resources import container_resources
+from trikubelet.runtime.containers.security import ImageUser, container_security_context, verify_run_as_non_root
 from trikubelet.runtime.hooks import HookError
 from trikubelet.runtime.images.manager import ImageError, ImageRequest, PresentImage
-from trikubelet.runtime.logs.paths import legacy_symlink_name
+from trikubelet.runtime.logs.paths import container_log_path, legacy_symlink_name
 from trikubelet.runtime.plan import KillReason
-from trikubelet.runtime.results import POST_START_HOOK_ERROR
+from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, POST_START_HOOK_ERROR
 from trikubelet.runtime.turns import Making, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
@@ -46,14 +51,13 @@ if TYPE_CHECKING:
     from trikubelet.runtime.context import RuntimeContext
     from trikubelet.runtime.hooks import HookRunner
     from trikubelet.runtime.images.manager import ImageManager
-
-
-Extras = Callable[["Pod", "Container"], "Awaitable[ContainerExtras]"]
-"""What a container gets besides what its pod says, asked each time that it starts. Raises ContainerConfigError."""
+    from trikubelet.runtime.options import RuntimeOptions
 
 log = get_logger("runtime")
 
-CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
+Extras = Callable[["Pod", "Container"], "Awaitable[ContainerExtras]"]
+"""Gives the extras of a container, called for each start. Raises ContainerConfigError."""
+
 CREATE_CONTAINER_ERROR: Final = "CreateContainerError"
 RUN_CONTAINER_ERROR: Final = "RunContainerError"
 
@@ -77,13 +81,13 @@ class StartRequest:
     pod: Pod
     container: Container
     status: PodRuntimeStatus
-    """What was last seen of the pod: for the restart count, and an ephemeral container's target."""
+    """The last observed status: for the restart count, and an ephemeral container's target."""
     sandbox_id: str
     sandbox_config: v1.PodSandboxConfig
     pod_ips: Sequence[str]
     """All that the runtime gave the pod, in its order."""
     containers: PodContainers
-    """Those of the pod: one whose hook failed is ended."""
+    """The pod's container instances: one is ended when its hook failed."""
     secrets: Sequence[Secret] = ()
     """To pull the image with."""
     image_volumes: Mapping[str, v1.ImageSpec] = attrs.field(factory=dict)
@@ -102,7 +106,7 @@ class ContainerStarter:
     """Starts and removes containers.
 
     `hooks` runs postStart hooks; without it, none is run. `seen_end` spares the question where a container that is to
-    be removed keeps its log; what is answered otherwise is left with `note_end`, as it cannot be asked again.
+    be removed keeps its log; what is answered otherwise is left with `remember_end`, as it cannot be asked again.
     `actuated` keeps what containers were started with.
     """
 
@@ -115,7 +119,7 @@ class ContainerStarter:
         *,
         hooks: HookRunner | None = None,
         seen_end: Callable[[str], ContainerStatus | None] = lambda _: None,
-        note_end: Callable[[v1.ContainerStatus, str], None] = lambda _, __: None,
+        remember_end: Callable[[v1.ContainerStatus, str], None] = lambda _, __: None,
         actuated: ActuatedResources | None = None,
     ) -> None:
         self._actuated = actuated
@@ -131,7 +135,7 @@ class ContainerStarter:
         self._node = context.node
         self._extras = context.extras
         self._seen_end = seen_end
-        self._note_end = note_end
+        self._remember_end = remember_end
 
     async def start(self, request: StartRequest) -> str:
         """Bring a container to run, its postStart hook included; returns its id (kubelet: `startContainer`).
@@ -189,7 +193,7 @@ class ContainerStarter:
                 return None
             raise
         if pod_sandbox_id:
-            self._note_end(status, pod_sandbox_id)
+            self._remember_end(status, pod_sandbox_id)
         return status
 
     def _restart_count(self, request: StartRequest) -> int:
@@ -294,7 +298,7 @@ class ContainerStarter:
             await self._hooks.run(container_id, pod, container, hook)
         except HookError as error:
             if error.container_ended and hook.sleep is not None:
-                return  # there is nobody left to sleep for, and its end says how it went
+                return  # the sleep has no purpose any more, and the end of the container says how it went
             # What the hook said is not for events: it may be secret.
             self._record(request, EventType.WARNING, "FailedPostStartHook", "PostStartHook failed")
             log.warning("postStart hook failed", pod=pod.full_name, container=container.name, container_id=container_id)
@@ -320,3 +324,136 @@ class ContainerStarter:
             problem=problem,
             cause=None if cause is None else str(cause),
         )
+
+
+@attrs.frozen
+class ContainerExtras:
+    """Additions to a container for devices that it was given. The pod's spec wins over them."""
+
+    devices: Sequence[v1.Device] = ()
+    cdi_devices: Sequence[str] = ()
+    """`vendor/class=device`."""
+    mounts: Sequence[v1.Mount] = ()
+    environment: Mapping[str, str] = attrs.field(factory=dict)
+    annotations: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class ContainerInputs:
+    """The inputs of a container's configuration beyond the pod's spec."""
+
+    restart_count: int
+    image_ref: str
+    """What the runtime calls the image: its id, or what the pull returned."""
+    image_user: ImageUser
+    environment: Mapping[str, str]
+    """With the variables of `extras`. Bytes that are not UTF-8 are surrogates in it."""
+    mounts: Sequence[v1.Mount] = ()
+    devices: Sequence[v1.Device] = ()
+    target_id: str = ""
+    """For an ephemeral container: the container whose processes it sees."""
+    user_namespace: v1.UserNamespace | None = None
+    """The pod's, as its sandbox got it."""
+    volume_groups: Sequence[int] = ()
+    """Groups that the pod's volumes want its containers in."""
+    extras: ContainerExtras = attrs.field(factory=ContainerExtras)
+
+
+def container_config(
+    pod: Pod, container: Container, inputs: ContainerInputs, options: RuntimeOptions
+) -> v1.ContainerConfig:
+    """Build the message for CreateContainer (kubelet: `generateContainerConfig`).
+
+    Raises ContainerConfigError, and SandboxConfigError for a pod without the user namespace that it asks for.
+    """
+    verify_run_as_non_root(pod, container, inputs.image_user)
+    environment, extras = inputs.environment, inputs.extras
+    config = v1.ContainerConfig(
+        metadata=v1.ContainerMetadata(name=container.name, attempt=inputs.restart_count),
+        image=v1.ImageSpec(image=inputs.image_ref, user_specified_image=container.image),
+        command=[expand_known(word, environment) for word in container.command],
+        args=[expand_known(word, environment) for word in container.args],
+        working_dir=container.working_dir,
+        envs=[v1.KeyValue(key=name, value=_bytes(name, value)) for name, value in environment.items()],
+        mounts=[_in_user_namespace(mount, inputs.user_namespace) for mount in (*extras.mounts, *inputs.mounts)],
+        devices=[*extras.devices, *inputs.devices],
+        cdi_devices=[v1.CdiDevice(name=name) for name in extras.cdi_devices],
+        labels=container_labels(container, pod),
+        annotations={**extras.annotations, **container_annotations(container, pod, inputs.restart_count)},
+        log_path=container_log_path(container.name, inputs.restart_count),
+        stdin=container.stdin,
+        stdin_once=container.stdin_once,
+        tty=container.tty,
+        linux=v1.LinuxContainerConfig(
+            resources=container_resources(pod, container, options),
+            security_context=container_security_context(
+                pod,
+                container,
+                inputs.image_user,
+                options,
+                inputs.target_id,
+                userns=inputs.user_namespace,
+                volume_groups=inputs.volume_groups,
+            ),
+        ),
+    )
+    _refuse_impossible_words(config)
+    if container.lifecycle is not None and container.lifecycle.stop_signal is not None:
+        config.stop_signal = _stop_signal(container.lifecycle.stop_signal)
+    return config
+
+
+def _bytes(name: str, value: str) -> bytes:
+    try:
+        return value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise ContainerConfigError(f"variable {name} is not valid UTF-8") from None
+
+
+def _in_user_namespace(mount: v1.Mount, user_namespace: v1.UserNamespace | None) -> v1.Mount:
+    """Map owners: files of the pod's users show these users as owners in the container."""
+    if user_namespace is None:
+        return mount
+    mount.uid_mappings = list(user_namespace.uids)
+    mount.gid_mappings = list(user_namespace.gids)
+    return mount
+
+
+def _refuse_impossible_words(config: v1.ContainerConfig) -> None:
+    """Refuse words and paths that the kernel, or the way to the runtime, cannot take: said while the field is known.
+
+    The kernel's end with a NUL, so none can contain one, and the runtime takes only UTF-8. Looks at what came out of
+    the pod, since a variable can get its value from an annotation or a secret.
+    """
+    fields = [(f"command[{index}]", word) for index, word in enumerate(config.command)]
+    fields += [(f"args[{index}]", word) for index, word in enumerate(config.args)]
+    fields.append(("workingDir", config.working_dir))
+    fields += [("a variable's name", variable.key) for variable in config.envs]
+    for mount in config.mounts:
+        fields.append((f"mount path {mount.container_path!r}", mount.container_path))
+        fields.append((f"mount of {mount.container_path!r}: host path {mount.host_path!r}", mount.host_path))
+        fields.append((f"mount of {mount.container_path!r}: subPath {mount.image_sub_path!r}", mount.image_sub_path))
+    for name, value in fields:
+        if "\0" in value:
+            raise ContainerConfigError(f"{name} contains a NUL character")
+        if not _is_text(value):
+            raise ContainerConfigError(f"{name} is not valid UTF-8")
+    for variable in config.envs:
+        if b"\0" in variable.value:
+            raise ContainerConfigError(f"variable {variable.key} contains a NUL character")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _stop_signal(name: str) -> v1.Signal:
+    """`SIGRTMIN+3` is spelled SIGRTMINPLUS3 in the CRI."""
+    try:
+        return v1.Signal[name.replace("+", "PLUS").replace("-", "MINUS")]
+    except KeyError:
+        raise ContainerConfigError(f"lifecycle.stopSignal {name!r} is no signal of Linux") from None

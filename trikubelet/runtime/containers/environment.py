@@ -1,22 +1,32 @@
 """A container's environment: its variables in the order they are declared, references expanded, sources resolved.
 
-Pure: the objects that variables come from have been fetched (`environment_objects`). Values of secrets need not be
-text: bytes that are not UTF-8 are kept as surrogates, and become the same bytes again on their way to the runtime.
+The objects and files that variables come from are fetched first, once each. A lookup that fails is kept as a value:
+`container_environment`, which is pure, knows whether the container can do without, and raises the first problem in the
+order of the variables. Values of secrets need not be text: bytes that are not UTF-8 are kept as surrogates, and become
+the same bytes again on their way to the runtime.
+
+Files of variables are written by containers for later ones (`fileKeyRef`, KEP-3721). The format is a small part of a
+shell's: `NAME='value'`, where the value may go over several lines and nothing in it is special; comments and empty
+lines. A file in which anything else comes before the wanted variable is refused.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
 
+import attrs
+
+from trikubelet.api import ConfigMap, Secret
+from trikubelet.api.environment import config_map_names, secret_names
 from trikubelet.container.downward import Addresses, field_value, resource_value
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.container.expansion import expand_known
 from trikubelet.kube_client.object_getter import ObjectError
-from trikubelet.runtime.containers.env_file import EnvFileError, env_file_value
-from trikubelet.runtime.containers.environment_objects import EnvironmentObjects
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from trikubelet.api import (
         ConfigMapKeySelector,
@@ -28,8 +38,37 @@ if TYPE_CHECKING:
         Quantity,
         SecretKeySelector,
     )
+    from trikubelet.kube_client.object_getter import ObjectGetter
+    from trikubelet.runtime.containers.mounts import PodMounts
+    from trikubelet.runtime.pod_files import PodFiles
 
 T = TypeVar("T")
+log = get_logger("runtime")
+MAX_ENV_FILE: Final = 64 * 1024
+"""Bytes."""
+_BLANKS: Final = " \t"
+
+
+@attrs.frozen
+class EnvFile:
+    """A file of variables in a volume of the pod."""
+
+    path: str
+    """On the node; users see it in the error about a missing variable."""
+    text: str
+    """Bytes that are not UTF-8 are kept as surrogates."""
+
+
+@attrs.frozen
+class EnvironmentObjects:
+    """The objects that a container's environment names, or the errors of fetching them."""
+
+    config_maps: Mapping[str, ConfigMap | ObjectError] = attrs.field(factory=dict)
+    secrets: Mapping[str, Secret | ObjectError] = attrs.field(factory=dict)
+    services: Mapping[str, str] = attrs.field(factory=dict)
+    """The variables of the services that the pod may see."""
+    files: Mapping[tuple[str, str], EnvFile | ContainerConfigError] = attrs.field(factory=dict)
+    """By volume and path in it."""
 
 
 def container_environment(
@@ -38,7 +77,7 @@ def container_environment(
     *,
     addresses: Addresses,
     allocatable: Mapping[str, Quantity],
-    objects: EnvironmentObjects = EnvironmentObjects(),  # noqa: B008 - frozen
+    objects: EnvironmentObjects = EnvironmentObjects(),
 ) -> dict[str, str]:
     """The variables of a container (kubelet: `makeEnvironmentVariables`).
 
@@ -139,3 +178,114 @@ def _present(found: T | ObjectError, optional: bool | None) -> T | None:
 
 def _text(value: bytes) -> str:
     return value.decode(errors="surrogateescape")
+
+
+async def gather_objects(objects: ObjectGetter, pod: Pod, container: Container) -> EnvironmentObjects:
+    """Fetch the config maps, secrets and service variables of a container. Raises ContainerConfigError."""
+    namespace = pod.metadata.namespace
+    try:
+        services = await objects.service_variables(pod)
+    except ObjectError as error:
+        raise ContainerConfigError(error.message) from error
+    return EnvironmentObjects(
+        config_maps=await _fetch(objects.config_map, namespace, config_map_names(container)),
+        secrets=await _fetch(objects.secret, namespace, secret_names(container)),
+        services=services,
+    )
+
+
+async def gather_env_files(
+    files: PodFiles, mounts: PodMounts, pod: Pod, container: Container
+) -> dict[tuple[str, str], EnvFile | ContainerConfigError]:
+    """Read the files that a container's variables come from, each once."""
+    found: dict[tuple[str, str], EnvFile | ContainerConfigError] = {}
+    for variable in container.env:
+        reference = None if variable.value_from is None else variable.value_from.file_key_ref
+        if reference is not None and (reference.volume_name, reference.path) not in found:
+            found[reference.volume_name, reference.path] = await _read(files, mounts, pod, reference)
+    return found
+
+
+async def _fetch(
+    get: Callable[[str, str], Awaitable[T]], namespace: str, names: Iterable[str]
+) -> dict[str, T | ObjectError]:
+    found: dict[str, T | ObjectError] = {}
+    for name in names:
+        try:
+            found[name] = await get(namespace, name)
+        except ObjectError as error:
+            found[name] = error
+    return found
+
+
+async def _read(
+    files: PodFiles, mounts: PodMounts, pod: Pod, reference: FileKeySelector
+) -> EnvFile | ContainerConfigError:
+    volume = mounts.host_path(pod, reference.volume_name)
+    if volume is None:
+        return ContainerConfigError(f'cannot find the volume "{reference.volume_name}" referenced by FileKeyRef')
+    try:
+        content = await files.read_in_volume(volume, reference.path, MAX_ENV_FILE)
+    except (OSError, ValueError) as error:
+        # The details are about the node's files, which are not the pod's to know.
+        path = str(volume / reference.path)
+        log.warning("environment file cannot be read", pod=pod.full_name, path=path, problem=str(error))
+        return ContainerConfigError("couldn't parse env file")
+    return EnvFile(str(volume / reference.path), content.decode(errors="surrogateescape"))
+
+
+@attrs.frozen
+class EnvFileError(Exception):
+    """A line of the file is not what the format allows. Says nothing of what is in it, which may be secret."""
+
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"invalid environment variable format at line {self.line}: {self.problem}"
+
+
+def env_file_value(text: str, name: str) -> str:
+    """The value of a variable; empty when the file does not have it (kubelet: `ParseEnv`). Raises EnvFileError.
+
+    The first assignment counts, and what follows it is not looked at.
+    """
+    return next((value for found, value in _assignments(text) if found == name), "")
+
+
+def _assignments(text: str) -> Iterator[tuple[str, str]]:
+    lines = enumerate((line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")), start=1)
+    for number, line in lines:
+        stripped = line.lstrip(_BLANKS)
+        if not stripped or stripped.startswith("#"):
+            continue
+        name, equals, value = stripped.partition("=")
+        if not equals:
+            raise EnvFileError(number, "missing '='")
+        if not name.strip(_BLANKS):
+            raise EnvFileError(number, "empty variable name")
+        if name[-1] in _BLANKS:
+            raise EnvFileError(number, "whitespace before '=' is not allowed")
+        if value.startswith(tuple(_BLANKS)):
+            # To a shell this is an empty value, and a command after it.
+            yield name, ""
+        elif value.startswith("'"):
+            yield name, _quoted(value[1:], number, lines)
+        else:
+            raise EnvFileError(number, "value must be enclosed in single quotes")
+
+
+def _quoted(line: str, began: int, lines: Iterator[tuple[int, str]]) -> str:
+    """The text up to the closing quote, which may be on a later line."""
+    number, parts = began, []
+    while "'" not in line:
+        parts.append(line)
+        try:
+            number, line = next(lines)
+        except StopIteration:
+            raise EnvFileError(began, "unclosed single quote") from None
+    last, _, rest = line.partition("'")
+    rest = rest.lstrip(_BLANKS)
+    if rest and not rest.startswith("#"):
+        raise EnvFileError(number, "unexpected content after closing quote")
+    return "\n".join([*parts, last])

@@ -6,8 +6,8 @@ it.
 A restart is the end of one scope and the begin of another. An instance for which nothing runs has none.
 
 Asking for an instance's end begins it, or hastens the one that is under way: a sync that kills a container for a failed
-probe may be cancelled because the pod is deleted, and the pod's end then joins what has begun. Whoever asks waits for
-it; to cancel the waiting does not cancel the end, which lives in the pod's nursery.
+probe may be cancelled because the pod is deleted, and the pod's end then joins what has begun. The caller waits for
+it; cancelling the wait does not cancel the end, which lives in the pod's nursery.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from trikubelet.api import Container, Pod, is_sidecar
 from trikubelet.container.messages import describe_error
 from trikubelet.container.model import ContainerState
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.grace import termination_grace_period
-from trikubelet.runtime.kill import KILL_CONTAINER_ERROR, Grace, TerminationOrder
+from trikubelet.runtime.kill import KILL_CONTAINER_ERROR, Grace, TerminationOrder, termination_grace_period
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.telemetry.logs import get_logger
@@ -55,7 +54,7 @@ class PodProbes(Protocol):
 
 
 class NoProbes:
-    """Implements `PodProbes` for containers that nobody probes."""
+    """Implements `PodProbes` for containers without probes."""
 
     def has(self, _container: str) -> bool:
         return False
@@ -68,7 +67,7 @@ class NoProbes:
 
 @attrs.define(eq=False)
 class _Ending:
-    """One attempt to end an instance, for all who ask for it."""
+    """One attempt to end an instance, shared by all that ask for it."""
 
     pod: Pod
     container: Container
@@ -156,7 +155,7 @@ class PodContainers:
         self._lives: dict[str, ContainerLife] = {}
         """By container id."""
         self._deadline = math.inf
-        """Of the pod's grace period."""
+        """Of the pod's grace period, in Trio time."""
 
     def follow(self, observed: PodRuntimeStatus) -> None:
         """Have a scope for each container that runs and is probed, and none for those that have ended."""

@@ -1,4 +1,4 @@
-"""What of the node, and which images, a container sees: its volumes as mounts, its block devices, the agent's files."""
+"""The mounts and devices of a container: its volumes, image volumes, block devices, and files of the agent."""
 
 from __future__ import annotations
 

@@ -1,12 +1,19 @@
-"""Requests and limits of a pod as the kernel gets them: shares, quota, limits and who dies first.
+"""Requests and limits of a pod as the kernel gets them: shares, quota, limits, swap, and OOM scores.
 
-Pure arithmetic with exact quantities. The formulas are the kubelet's (`kuberuntime_container_linux.go`,
-`qos/policy.go`, `component-helpers/resource`), since two agents that computed differently would resize each other's
-containers.
+Pure. The formulas are the kubelet's (`kuberuntime_container_linux.go`, `qos/policy.go`,
+`component-helpers/resource`), since two agents that computed differently would resize each other's containers.
+
+Swap (KEP-2400): with LimitedSwap, on cgroup v2, a burstable pod's container gets the part of the node's swap that its
+memory request is of the node's memory. NoSwap is the default.
+
+Memory QoS (KEP-2570), on cgroup v2 and with the gate MemoryQoS only: with the policy TieredReservation the kernel does
+not take requested memory away, never from Guaranteed pods (`memory.min`), from others only in need (`memory.low`). And
+a container that may use more than it requests is slowed down before it is killed at its limit (`memory.high`).
 """
 
 from __future__ import annotations
 
+import mmap
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -21,11 +28,10 @@ from trikubelet.api import (
     pod_requests,
     qos_class,
 )
+from trikubelet.api.pod_kinds import is_critical_pod
 from trikubelet.cgroups.settings import CPU, HUGEPAGES_PREFIX, MEMORY, cpu_quota, cpu_shares, memory_limit
 from trikubelet.linux.huge_pages import page_size_name
 from trikubelet.rpc.cri import v1
-from trikubelet.runtime.containers.memory_qos import set_memory_protection
-from trikubelet.runtime.containers.swap import set_swap_limit
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
@@ -34,6 +40,9 @@ if TYPE_CHECKING:
 _ZERO: Final = Quantity()
 _GUARANTEED_OOM_SCORE: Final = -997
 _BEST_EFFORT_OOM_SCORE: Final = 1000
+LIMITED_SWAP: Final = "LimitedSwap"
+_SWAP_MAX: Final = "memory.swap.max"
+TIERED_RESERVATION: Final = "TieredReservation"
 
 
 def container_resources(pod: Pod, container: Container, options: RuntimeOptions) -> v1.LinuxContainerResources:
@@ -46,20 +55,20 @@ def container_resources(pod: Pod, container: Container, options: RuntimeOptions)
     )
     resources.oom_score_adj = oom_score_adjust(pod, container, options.machine.memory_capacity)
     resources.hugepage_limits = _hugepage_limits(pod, container, options.machine.hugepage_sizes)
-    set_swap_limit(resources, pod, container, options)
-    set_memory_protection(resources, pod, container, options)
+    _set_swap_limit(resources, pod, container, options)
+    _set_memory_protection(resources, pod, container, options)
     return resources
 
 
 def sandbox_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerResources:
-    """What all containers of the pod together may use, without its overhead."""
+    """The resources of all containers of the pod together, without its overhead."""
     requests = pod_requests(pod, overhead=False)
     limits = pod_limits(pod, overhead=False)
     return linux_resources(requests.get(CPU), limits.get(CPU, _ZERO), limits.get(MEMORY, _ZERO), options)
 
 
 def overhead_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerResources:
-    """What the sandbox itself may use."""
+    """The resources of the sandbox itself."""
     overhead = pod.spec.overhead
     if not overhead:
         return v1.LinuxContainerResources()
@@ -84,7 +93,7 @@ def linux_resources(
 
 
 def oom_score_adjust(pod: Pod, container: Container, memory_capacity: int) -> int:
-    """Who dies first when memory runs out: -997 last, 1000 first (kubelet: `GetContainerOOMScoreAdjust`)."""
+    """When a container is killed as memory runs out: -997 last, 1000 first (kubelet: `GetContainerOOMScoreAdjust`)."""
     if pod.spec.priority_class_name == "system-node-critical":
         return _GUARANTEED_OOM_SCORE
     quality = qos_class(pod)
@@ -134,3 +143,67 @@ def _hugepage_limits(pod: Pod, container: Container, sizes: tuple[str, ...]) -> 
             if is_huge_page_resource(name) and re.fullmatch(r"\d+[A-Za-z]*", name.removeprefix(HUGEPAGES_PREFIX)):
                 wanted[page_size_name(Quantity(name.removeprefix(HUGEPAGES_PREFIX)).value())] = amount.value()
     return [v1.HugepageLimit(page_size=size, limit=wanted.get(size, 0)) for size in sizes]
+
+
+def _set_swap_limit(
+    resources: v1.LinuxContainerResources, pod: Pod, container: Container, options: RuntimeOptions
+) -> None:
+    """Set the swap limit, after the memory limit (kubelet: `configureContainerSwapResources`).
+
+    Nothing is set where the kernel does not count swap per cgroup.
+    """
+    machine = options.machine
+    if not machine.swap_controller:
+        return
+    if machine.cgroup_v2:
+        resources.unified = {**resources.unified, _SWAP_MAX: str(_allowed_swap(pod, container, options))}
+    else:
+        # Memory and swap together: as much as memory alone leaves nothing for swap.
+        resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes
+
+
+def may_swap(pod: Pod, container: Container, options: RuntimeOptions) -> bool:
+    """Whether a container may use swap at all (kubelet: `GetContainerSwapBehavior`)."""
+    machine = options.machine
+    if options.swap_behavior != LIMITED_SWAP or not (machine.swap_controller and machine.cgroup_v2):
+        return False
+    own = container.resources
+    # Equal also when there is neither. A container that gets what it asks for has no use for swap.
+    if own.requests.get(MEMORY, _ZERO) == own.limits.get(MEMORY, _ZERO):
+        return False
+    return not is_critical_pod(pod) and qos_class(pod) == QOS_BURSTABLE
+
+
+def _allowed_swap(pod: Pod, container: Container, options: RuntimeOptions) -> int:
+    """Bytes of swap for a container on cgroup v2."""
+    request, memory = _memory_request(container), options.machine.memory_capacity
+    if request > memory or not may_swap(pod, container, options):
+        return 0
+    # In floating point, as the kubelet does: agents that disagreed by a byte would resize each other's containers.
+    return int(request / memory * options.machine.swap_capacity)
+
+
+def _set_memory_protection(
+    resources: v1.LinuxContainerResources, pod: Pod, container: Container, options: RuntimeOptions
+) -> None:
+    """Set the protected memory and the throttling limit."""
+    if not (options.memory_qos and options.machine.cgroup_v2):
+        return
+    request = _memory_request(container)
+    limit = container.resources.limits.get(MEMORY, _ZERO).value()
+    if request and options.memory_reservation_policy == TIERED_RESERVATION:
+        protection = {"memory.min" if qos_class(pod) == QOS_GUARANTEED else "memory.low": str(request)}
+    else:
+        protection = {"memory.min": "0", "memory.low": "0"}
+    resources.unified = {**resources.unified, **protection}
+    high = _throttled_from(request, limit or options.allocatable_memory, options.memory_throttling_factor)
+    # Without request and limit too: a container of a BestEffort pod has nothing to exceed.
+    if request != limit and high > request:
+        resources.unified["memory.high"] = str(high)
+
+
+def _throttled_from(request: int, most: int, factor: float) -> int:
+    """Bytes, whole pages; computed in floating point, as the kubelet does."""
+    if not most:
+        return 0
+    return int((request + (most - request) * factor) // 1 / mmap.PAGESIZE) * mmap.PAGESIZE

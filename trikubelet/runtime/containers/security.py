@@ -1,4 +1,4 @@
-"""Who a container runs as and what it may do, in the runtime's terms.
+"""The user that a container runs as, and what it may do, in the runtime's terms.
 
 A container's own security context wins over the pod's, field by field. What the pod shares with the node, and which
 paths of /proc and /sys are hidden, follows the kubelet (`kuberuntime/security_context.go`, `pkg/securitycontext`).

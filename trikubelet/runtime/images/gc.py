@@ -5,7 +5,7 @@ since when it is there and when it was last seen in use. What has been unused fo
 system that holds the images is fuller than the high threshold, unused images go, the longest unused first, until the
 low threshold is reached. One image that cannot be removed does not save the next.
 
-Beyond what the kubelet does, nothing is removed that a container is about to be made of (`holds`), nor the image
+Beyond what the kubelet does, nothing is removed that a container is about to be made of (`ImageHolds`), nor the image
 of sandboxes where the runtime does not pin it (containerd before 1.7): a node without it can start no pod at all when
 the registry is out of reach.
 """
@@ -16,6 +16,7 @@ import json
 import math
 import os
 from collections import Counter
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -38,12 +39,11 @@ from trikubelet.runtime.images.gc_choice import (
     too_old,
     used_images,
 )
-from trikubelet.runtime.images.holds import ImageHolds
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from trio_typing import TaskStatus
@@ -73,7 +73,7 @@ class ImageCollectionError(Exception):
 
 
 async def read_disk_space(path: str) -> DiskSpace:
-    """Of the file system that a path is on. Raises OSError. When cancelled, a file system that hangs is left alone."""
+    """Size and free space of a path's file system. Raises OSError. When cancelled, one that hangs is left alone."""
     status = await trio.to_thread.run_sync(os.statvfs, path, abandon_on_cancel=True)
     return DiskSpace(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
@@ -155,7 +155,7 @@ class ImageCollector:
         return freed
 
     def records(self) -> Sequence[ImageRecord]:
-        """What is known of the node's images, as of the last look."""
+        """The records of the node's images, as of the last look."""
         return list(self._records.values())
 
     # A collection
@@ -225,7 +225,7 @@ class ImageCollector:
         return await self._ids_of([name]) if isinstance(name, str) else frozenset()
 
     async def _ids_of(self, names: Iterable[str]) -> frozenset[str]:
-        """What names mean to the runtime now. Only it can tell: a short name may be of any registry."""
+        """The ids of the images that the names mean now. The runtime is asked: a short name may be of any registry."""
         found = set()
         for name in names:
             try:
@@ -258,7 +258,7 @@ class ImageCollector:
             raise ImageCollectionError(message)
 
     async def _space(self) -> DiskSpace | None:
-        """Of the disk with the images, None where that is not a disk of this machine."""
+        """The space of the disk with the images, None where that is not a disk of this machine."""
         filesystems = (await self._images.image_fs_info()).image_filesystems
         if not filesystems:
             raise ImageCollectionError("the runtime names no image filesystem: its use cannot be told")
@@ -321,3 +321,54 @@ def _deletion_errors(wanted: int, freed: int, problems: Sequence[str]) -> ImageC
         f"wanted to free {wanted} bytes, but freed {freed} bytes space with errors in image deletion: "
         f"{describe_problems(problems)}"
     )
+
+
+class ImageHolds:
+    """Names of images that containers are about to be made of. One for the node.
+
+    An image's minimum age is no promise: it can be set to nothing, and it does not help an image that has lain on the
+    node for long, was found present a moment ago, and is removed before its container exists. So a start holds the name
+    of its image for all that time, and a collection learns which names are held.
+
+    The two meet in one lock, held for the removal of one image, and by a start only while it notes a name: an image is
+    either noted before its removal is decided, or looked for after it is gone.
+    """
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()
+        self._since: set[str] | None = None
+        """All names held since the present collection began: their containers may be younger than what it knows."""
+        self._deciding = trio.Lock()
+
+    @asynccontextmanager
+    async def hold(self, *images: str) -> AsyncIterator[None]:
+        """Keep images, by the names that pods give them, from before they are looked for until the container exists.
+
+        Waits while an image is being removed.
+        """
+        async with self._deciding:
+            self._held.update(images)
+            if self._since is not None:
+                self._since.update(images)
+        try:
+            yield
+        finally:
+            self._held.subtract(images)
+            for image in images:
+                if not self._held[image]:
+                    del self._held[image]
+
+    @contextmanager
+    def collection(self) -> Iterator[None]:
+        """The time from looking which images are used to the last removal. One at a time."""
+        self._since = set(self._held)
+        try:
+            yield
+        finally:
+            self._since = None
+
+    @asynccontextmanager
+    async def removal(self) -> AsyncIterator[frozenset[str]]:
+        """The time of deciding on one image and removing it, within a collection; gives the names that must stay."""
+        async with self._deciding:
+            yield frozenset(self._since or ())

@@ -1,4 +1,4 @@
-"""Which images go. Pure; the rules are the kubelet's (`image_gc_manager.go`).
+"""The choice of images to remove. Pure; the rules are the kubelet's (`image_gc_manager.go`).
 
 An image may go when no container, ended ones included, was made of it or has it mounted, and when the runtime does not
 pin it. Those that were not used for the longest time go first; of those that were never seen in use, the ones that have
@@ -64,7 +64,7 @@ class ImageRecord:
 
 @attrs.frozen
 class DiskSpace:
-    """Of the file system that holds the images; bytes."""
+    """Size and free space of the file system that holds the images, in bytes."""
 
     capacity: int
     available: int
@@ -104,19 +104,19 @@ def in_order_of_removal(records: Iterable[ImageRecord], used: Collection[str]) -
 
 
 def too_old(candidates: Sequence[ImageRecord], policy: ImageGCPolicy, *, now: float, began: float) -> list[ImageRecord]:
-    """Those that go for their age. None before the agent, which runs since `began`, has seen that much of the past."""
+    """The images to remove for their age. None before the agent, which runs since `began`, is that old itself."""
     if policy.max_age == 0 or now - began <= policy.max_age:
         return []
     return [one for one in candidates if one.last_used is None or now - one.last_used > policy.max_age]
 
 
 def old_enough(candidates: Sequence[ImageRecord], policy: ImageGCPolicy, *, now: float) -> list[ImageRecord]:
-    """Those that may go to free space: a younger one may just have been pulled, for a container to come."""
+    """The images that may go to free space: a younger one may just have been pulled, for a container to come."""
     return [one for one in candidates if now - one.first_detected >= policy.min_age]
 
 
 def insufficient_space(space: DiskSpace, freed: int) -> str:
-    """What users are told when too little could be freed."""
+    """The event's message when too little could be freed."""
     return (
         f"Insufficient free disk space on the node's image filesystem ({space.usage_percent}% of "
         f"{describe_size(space.capacity)} used). Failed to free sufficient space by deleting unused images "

@@ -4,11 +4,16 @@ The story of one request: the name is read and completed, the pull policy decide
 and the pull records whether the pod may use what is there. A pull that failed lately waits (ten seconds doubling to
 five minutes, per pod and image), the others leave their intent and queue for their turn. Credentials are tried one
 after the other. Events tell each step in the kubelet's words (`image_manager.go`).
+
+Images that pods mount as volumes (KEP-4639) are pulled after the sandbox and given to the runtime with each mount. One
+that cannot be had does not end the sync: the containers that mount it fail one by one, so that each shows ErrImagePull
+or ImagePullBackOff as if it were its own image.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +23,7 @@ import trio
 from grpclib.const import Status
 
 from trikubelet.api import Container, Pod
+from trikubelet.broadcast import Broadcast
 from trikubelet.container.messages import describe_duration, describe_error
 from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, with_default_tag
 from trikubelet.rpc.cri import v1
@@ -34,11 +40,12 @@ from trikubelet.runtime.images.pull_credentials import (
 )
 from trikubelet.runtime.images.pull_records.records import IntentError
 from trikubelet.runtime.metrics import RuntimeMetrics, image_size_word
-from trikubelet.runtime.results import IMAGE_PULL_BACK_OFF
+from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, IMAGE_PULL_BACK_OFF
 from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from trikubelet.api import Secret
     from trikubelet.rpc.cri.client import ImageClient
@@ -51,7 +58,6 @@ ERR_IMAGE_PULL: Final = "ErrImagePull"
 ERR_IMAGE_NEVER_PULL: Final = "ErrImageNeverPull"
 IMAGE_INSPECT_ERROR: Final = "ImageInspectError"
 INVALID_IMAGE_NAME: Final = "InvalidImageName"
-_CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
 
 # Errors of the runtime that have a name of their own, and how the kubelet words them (cri-api: `errors`).
 _NAMED_PULL_ERRORS: Final = {
@@ -61,6 +67,10 @@ _NAMED_PULL_ERRORS: Final = {
 _END_UNKNOWN: Final = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 _MAX_PULL_MESSAGES: Final = 1000
 _UNKNOWN: Final = "unknown"
+log = get_logger("runtime")
+
+
+_FIRST_VERSIONS: Final = {"containerd": (2, 1), "cri-o": (1, 31)}
 
 
 @attrs.frozen
@@ -94,7 +104,7 @@ class PresentImage:
     """An image that the runtime has."""
 
     reference: str
-    """What to create containers with."""
+    """The name to create containers with."""
     user: ImageUser
 
 
@@ -167,6 +177,8 @@ class ImageManager:
         self._metrics = metrics or RuntimeMetrics()
         self._backoff = KeyedBackoff.for_images()
         self._messages: OrderedDict[str, str] = OrderedDict()
+        self.retry_wanted: Broadcast[str] = Broadcast()
+        """UIDs of pods whose images may be there now."""
 
     async def ensure(
         self,
@@ -200,8 +212,9 @@ class ImageManager:
             self._metrics.image_requests[request.policy.lower(), present, required] += 1
 
     def try_again(self, pod: Pod, image: str) -> None:
-        """Forget that pulls of the pod's image failed: it may be there now."""
+        """Forget that pulls of the pod's image failed, and have the pod synced: the image may be there now."""
         self._backoff.reset(_backoff_key(pod, image))
+        self.retry_wanted.send(pod.metadata.uid)
 
     def _there_already(self, wanted: _Wanted, image: v1.Image) -> PresentImage:
         there = f'Container image "{wanted.image}" already present on machine and can be accessed by the pod'
@@ -293,7 +306,7 @@ class ImageManager:
         raise _PullError(_words_of_all(problems), end_known)
 
     async def _present(self, wanted: _Wanted, pulled: _Pulled) -> PresentImage:
-        """Tell that the image came. What it runs as must be known, or its container could run as somebody else."""
+        """Tell that the image came. What it runs as must be known, or its container could run as a wrong user."""
         image, problem = v1.Image(), None
         try:
             image = await self._images.image_status(wanted.spec) or image
@@ -306,7 +319,7 @@ class ImageManager:
         self._record(wanted, "Pulled", message)
         self._metrics.image_pulls.observe((image_size_word(image.size),), pulled.waited)
         if problem is not None and wanted.request.container is not None:
-            raise ImageError(_CREATE_CONTAINER_CONFIG_ERROR, describe_error(problem)) from problem
+            raise ImageError(CREATE_CONTAINER_CONFIG_ERROR, describe_error(problem)) from problem
         return PresentImage(pulled.reference, _image_user(image))
 
     def _failed(self, wanted: _Wanted, problem: str) -> ImageError:
@@ -364,3 +377,68 @@ def _pull_failure(image: str, problem: str) -> ImageError:
         if problem.startswith(name):
             return ImageError(name, f"image pull failed for {image} because {words}{problem.removeprefix(name)}")
     return ImageError(ERR_IMAGE_PULL, problem)
+
+
+ImageVolumes = dict[str, v1.ImageSpec | ImageError]
+"""By the volume's name: the image, or why it is not to be had."""
+
+
+def version_problem(runtime_name: str, runtime_version: str) -> str:
+    """Why this runtime cannot mount images; empty when it can, as far as is known.
+
+    An older one would drop the mount without a word and start the container, and says nothing but its version.
+    """
+    first = _FIRST_VERSIONS.get(runtime_name)
+    version = re.match(r"v?(\d+)\.(\d+)", runtime_version)
+    if first is None or version is None or (int(version[1]), int(version[2])) >= first:
+        return ""
+    return f"image volumes need containerd 2.1 or CRI-O 1.31; this node runs {runtime_name} {runtime_version}"
+
+
+async def pull_image_volumes(
+    images: ImageManager,
+    pod: Pod,
+    sandbox_config: v1.PodSandboxConfig,
+    secrets: Sequence[Secret] = (),
+    *,
+    problem: str = "",
+) -> ImageVolumes:
+    """Make the images of all the pod's image volumes present (kubelet: `getImageVolumes`).
+
+    `problem`: why the runtime cannot mount any; then none is pulled.
+    """
+    found: ImageVolumes = {}
+    for volume in pod.spec.volumes:
+        if volume.image is None:
+            continue
+        if problem:
+            found[volume.name] = ImageError(CREATE_CONTAINER_CONFIG_ERROR, problem)
+            continue
+        request = ImageRequest(volume.image.reference, volume.image.pull_policy, container=None)
+        try:
+            image = await images.ensure(pod, request, sandbox_config, secrets)
+        except ImageError as error:
+            log.warning("no image for volume", pod=pod.full_name, volume=volume.name, problem=str(error))
+            found[volume.name] = error
+        else:
+            found[volume.name] = v1.ImageSpec(
+                image=image.reference,
+                user_specified_image=volume.image.reference,
+                annotations=dict(pod.metadata.annotations),
+            )
+    return found
+
+
+def mounted_images(
+    volumes: Mapping[str, v1.ImageSpec | ImageError], container: Container
+) -> tuple[dict[str, v1.ImageSpec], list[ImageError]]:
+    """The images among a container's mounts by volume name, and the problems of those that are not to be had."""
+    images: dict[str, v1.ImageSpec] = {}
+    problems: list[ImageError] = []
+    for mount in container.volume_mounts:
+        match volumes.get(mount.name):
+            case ImageError() as problem:
+                problems.append(problem)
+            case v1.ImageSpec() as image:
+                images[mount.name] = image
+    return images, problems

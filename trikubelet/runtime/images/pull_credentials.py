@@ -1,4 +1,4 @@
-"""What an image pull asks of whoever has credentials, and what it tells the pull records of those it used."""
+"""The credentials that an image pull tries, and what it tells the pull records of the one that it used."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import attrs
 from trikubelet.api import Pod, Secret
 from trikubelet.rpc.cri import v1
 from trikubelet.runtime.images.credentials.keyring import TrackedCredential
-from trikubelet.runtime.images.pull_records.model import ImageCredentials, PullSecret, PullServiceAccount
-from trikubelet.runtime.images.pull_records.policy import PodCredentials
+from trikubelet.runtime.images.pull_records.model import (
+    ImageCredentials,
+    PodCredentials,
+    PullSecret,
+    PullServiceAccount,
+)
 
 
 class CredentialsError(Exception):
@@ -22,7 +26,7 @@ class Credentials(Protocol):
     """Knows credentials for registries: pull secrets', the node's own, and those of plugins."""
 
     async def lookup(self, repository: str, pod: Pod, secrets: Sequence[Secret]) -> Sequence[TrackedCredential]:
-        """What to try for a repository (`docker.io/library/busybox`), in this order; nothing: pull without.
+        """The credentials to try for a repository (`docker.io/library/busybox`), in this order; none: pull without.
 
         Raises CredentialsError.
         """
@@ -53,7 +57,7 @@ class PullCredentials:
         return self._found
 
     async def of_pod(self) -> PodCredentials:
-        """Those that not every pod of the node has. Raises CredentialsError."""
+        """The pod's own credentials, without the node's. Raises CredentialsError."""
         used = [image_credentials(credential) for credential in await self.found()]
         secrets = [secret for each in used for secret in each.kubernetes_secrets]
         accounts = [account for each in used for account in each.kubernetes_service_accounts]
@@ -73,7 +77,7 @@ def auth_config(credential: TrackedCredential) -> v1.AuthConfig:
 
 
 def image_credentials(credential: TrackedCredential | None) -> ImageCredentials:
-    """Who else may use what this credential brought."""
+    """The credentials that a pod needs to use what this credential brought."""
     source = None if credential is None else credential.source
     if credential is None or source is None:
         return ImageCredentials(node_pods_accessible=True)

@@ -20,7 +20,7 @@ _NUMBERED_LOG: Final = re.compile(r"(\d+)\.log(\..*)?", re.DOTALL)
 _MAX_FILE_NAME: Final = 255
 _SUFFIX: Final = ".log"
 _MAX_RESTART_COUNT: Final = 2**31 - 1
-"""A greater number is somebody else's file."""
+"""A file with a greater number is not a log of this agent's or a kubelet's."""
 
 
 def pod_logs_directory(base: Path, pod: Pod) -> Path:

@@ -20,14 +20,16 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.logs.locks import LogLocks
 from trikubelet.runtime.logs.rotation_choice import (
     COMPRESSED,
     TEMPORARY,
@@ -39,13 +41,14 @@ from trikubelet.runtime.logs.rotation_choice import (
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable, Iterator
     from datetime import datetime
 
     from trio_typing import TaskStatus
 
     from trikubelet.clock import WallClock
     from trikubelet.rpc.cri.client import RuntimeClient
+    from trikubelet.runtime.pod_files import PodFiles
 
 log = get_logger("logs")
 
@@ -55,37 +58,28 @@ BLOCK: Final = 2**20
 """Bytes that are compressed between two looks whether to go on: some 30 ms."""
 
 
-class OwnLogs(Protocol):
-    """Whose logs are whose; `PodFiles` knows."""
-
-    def pod_log_directories(self) -> list[str]:
-        """The names of the directories of pods' logs that belong to this agent."""
-        ...
-
-
 class LogRotator:
     """Log rotation (kubelet: `containerLogManager`). `logs_dir`: the folder of pods' log directories.
 
-    `locks` are shared with who removes logs.
+    `files` knows which of them belong to this agent, and locks logs that it removes.
     """
 
     def __init__(
         self,
         runtime: RuntimeClient,
-        own: OwnLogs,
+        files: PodFiles,
         *,
         logs_dir: Path,
         policy: LogRotationPolicy,
         clock: WallClock,
-        locks: LogLocks | None = None,
     ) -> None:
         self._runtime = runtime
-        self._own = own
+        self._files = files
         # As runtimes report paths.
         self._logs_dir = Path(os.path.normpath(logs_dir))
         self._policy = policy
         self._clock = clock
-        self._locks = locks or LogLocks()
+        self._locks = files.log_locks
         self._threads = trio.CapacityLimiter(policy.max_workers + 1)
         self._turns = trio.CapacityLimiter(policy.max_workers)
         self._logs: dict[str, str] = {}
@@ -141,7 +135,7 @@ class LogRotator:
         undecided = {one: path for one, path in logs.items() if path and one not in self._owned}
         if undecided:
             # Others' logs are asked about each time: a pod that was another agent's may be taken over.
-            names = frozenset(await trio.to_thread.run_sync(self._own.pod_log_directories, limiter=self._threads))
+            names = frozenset(await trio.to_thread.run_sync(self._files.pod_log_directories, limiter=self._threads))
             self._owned.update(one for one, path in undecided.items() if self._is_below(Path(path), names))
 
     def _is_below(self, path: Path, directories: frozenset[str]) -> bool:
@@ -282,3 +276,51 @@ def _no_answer() -> CRIError:
     from grpclib.const import Status
 
     return CRIError("ReopenContainerLog", Status.DEADLINE_EXCEEDED, f"no answer within {REOPEN_PATIENCE:g} seconds")
+
+
+@attrs.define
+class _Rotation:
+    scope: trio.CancelScope
+    ended: trio.Event
+
+
+class LogLocks:
+    """Keeps the rotation and the removal of one log apart, by its path. One for the node.
+
+    A log that is removed while it is rotated would leave files behind. The removal wins: it ends the rotation, which
+    takes a moment, and no other begins until it is done. It does not wait until a large file is compressed.
+    """
+
+    def __init__(self) -> None:
+        self._rotations: dict[str, _Rotation] = {}
+        self._removals: Counter[str] = Counter()
+
+    @contextmanager
+    def rotation(self, log_path: str) -> Iterator[bool]:
+        """The time of a rotation; false when there must be none now. A removal cancels what is within."""
+        if log_path in self._rotations or log_path in self._removals:
+            yield False
+            return
+        rotation = _Rotation(trio.CancelScope(), trio.Event())
+        self._rotations[log_path] = rotation
+        try:
+            with rotation.scope:
+                yield True
+        finally:
+            del self._rotations[log_path]
+            rotation.ended.set()
+
+    @asynccontextmanager
+    async def removal(self, log_path: str) -> AsyncIterator[None]:
+        """The time of a removal: nothing rotates the log."""
+        self._removals[log_path] += 1
+        try:
+            rotation = self._rotations.get(log_path)
+            if rotation is not None:
+                rotation.scope.cancel()
+                await rotation.ended.wait()
+            yield
+        finally:
+            self._removals[log_path] -= 1
+            if not self._removals[log_path]:
+                del self._removals[log_path]

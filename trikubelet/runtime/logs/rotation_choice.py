@@ -1,8 +1,8 @@
-"""Which files of a container's log stay, and what they are called. Pure; the rules are the kubelet's
+"""The files of a container's log: which are kept, and their names. Pure; the rules are the kubelet's
 (`container_log_manager.go`).
 
     0.log                         written to by the runtime
-    0.log.20260131-120000         the newest rotated one, as it was, for who still reads it
+    0.log.20260131-120000         the newest rotated one, not compressed, for programs that still read it
     0.log.20260131-110000.gz      older ones
     0.log.20260131-110000.tmp     being compressed; or left behind by an agent that was killed then
 
@@ -52,7 +52,7 @@ class LogRotationPolicy:
 
 @attrs.frozen
 class Tidying:
-    """What is to be done with the rotated files of a log."""
+    """The work on the rotated files of a log."""
 
     remove: tuple[str, ...]
     """Left-overs, and the oldest beyond the policy's number."""
@@ -60,7 +60,7 @@ class Tidying:
 
 
 def tidy(log_name: str, names: Iterable[str], policy: LogRotationPolicy) -> Tidying:
-    """What to do with the files beside a log that is about to be rotated. Files with other names are nobody's here."""
+    """Decide on the files beside a log that is about to be rotated. Files with other names are left alone."""
     rotated = sorted(name for name in names if _match(log_name, name) is not None)
     present = frozenset(rotated)
     # A file that has been compressed is not needed any more, and goes after its compressed one is complete.

@@ -1,4 +1,4 @@
-"""Which users of the node the users of a pod are (hostUsers: false; kubelet: `userns_manager.go`, KEP-127).
+"""User namespaces of pods (hostUsers: false; KEP-127; kubelet: `userns_manager.go`).
 
 Each such pod gets a block of user and group ids of the node that no other pod has: root in the pod is the first of the
 block. Blocks are written down in the pods' directories, in the kubelet's format, and read back by an agent that starts:

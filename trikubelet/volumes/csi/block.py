@@ -125,7 +125,7 @@ class BlockVolumes:
     async def reconstruct(self, uid: str, inner_name: str) -> VolumeSpec | None:
         at = self._paths(uid, inner_name)
 
-        def look() -> VolumeSpec | None:
+        def load() -> VolumeSpec | None:
             if not os.path.lexists(at.link):
                 return None
             data = vol_data.load(at.data)
@@ -133,7 +133,7 @@ class BlockVolumes:
                 raise VolumeError(inner_name, f"failed to open volume data file in [{at.data}]")
             return persistent_spec(data, inner_name, block=True)
 
-        return await self.folders.do(inner_name, look)
+        return await self.folders.do(inner_name, load)
 
     async def _write_down(self, spec: VolumeSpec, at: BlockPaths, source: Source, folder: Path) -> None:
         node = self.context.node
@@ -170,7 +170,7 @@ class BlockVolumes:
         self.folders.mounter.bind(device, at.mapped)
 
     def _unmap(self, at: BlockPaths) -> VolumeData | None:
-        """What to ask the driver to undo; None when there is nothing, or nobody can say what."""
+        """What to ask the driver to undo; None when there is nothing, or that is unknown."""
         self.folders.mounter.unmount(at.mapped)
         at.mapped.unlink(missing_ok=True)
         if not any(os.path.lexists(path) for path in (at.link, at.publish)):

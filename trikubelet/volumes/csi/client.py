@@ -1,7 +1,7 @@
 """A CSI driver's Node service as the agent calls it: flat arguments, two minutes each, and one kind of failure.
 
 A request may hold credentials, and a careless driver may repeat them in its answer. So requests are never logged, and
-what a driver says is freed of every secret that it was told before anybody sees it.
+what a driver says is freed of every secret that it got before it is passed on.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Publication:
-    """What a driver is told beside the volume itself when it is published for a pod."""
+    """What a driver gets beside the volume itself when it is published for a pod."""
 
     context: Mapping[str, str] = attrs.field(repr=False)
     secrets: Mapping[str, str] = attrs.field(repr=False)

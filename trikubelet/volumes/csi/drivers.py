@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import attrs
-import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.rpc.grpc import Channel, open_unix_channel
@@ -46,7 +45,6 @@ class Drivers:
         self.durations = Histograms(STORAGE_BOUNDS)
         """Seconds of calls, by driver, call and code."""
         self._drivers: dict[str, Driver] = {}
-        self._arrivals: dict[str, trio.Event] = {}
         self.changes: Broadcast[str] = Broadcast()
         """Names of drivers that came, moved or went."""
 
@@ -56,7 +54,6 @@ class Drivers:
             return
         self._drivers[driver.name] = driver
         log.info("CSI driver registered", driver=driver.name, endpoint=driver.endpoint, version=driver.version)
-        self._arrivals.pop(driver.name, trio.Event()).set()
         self.changes.send(driver.name)
 
     def remove(self, name: str, endpoint: str) -> None:
@@ -77,13 +74,13 @@ class Drivers:
     async def wait(self, name: str) -> Driver:
         """The driver, once it has registered. Has no deadline of its own; cancelling it is fine."""
         while (driver := self._drivers.get(name)) is None:
-            await self._arrivals.setdefault(name, trio.Event()).wait()
+            await self.changes.wait()
         return driver
 
     @asynccontextmanager
     async def client(self, name: str, *, volume: str = "") -> AsyncIterator[NodeClient]:
         """The driver's Node service, connected with the first call. Raises TransientVolumeError when no such driver
-        has registered; `volume` is whom the error is about."""
+        has registered; `volume` is the one that the error is about."""
         driver = self._drivers.get(name)
         if driver is None:
             what = f"driver name {name} not found in the list of registered CSI drivers"

@@ -43,7 +43,7 @@ class Folders:
             raise VolumeError(volume, str(error)) from error
 
     async def write_down(self, volume: str, at: Path, data: VolumeData, *, inside: bool = False) -> None:
-        """Before a driver is told of the place. `inside`: the place is made too, not only the folder that it is in."""
+        """Before a driver gets the place. `inside`: the place is made too, not only the folder that it is in."""
 
         def work() -> None:
             vol_data.make_folder(at.parent)
@@ -67,8 +67,8 @@ class Folders:
             log.warning("what a CSI driver refused could not be removed", path=str(at), error=str(error))
 
     async def load_or_clear(self, volume: str, target: Path) -> VolumeData | None:
-        """About a published volume. None when its driver need not be asked: it was never told of the volume, or nobody
-        can say which it is. Then what there is has been removed."""
+        """About a published volume. None when its driver need not be asked: it was never told of the volume, or
+        which volume it is is unknown. Then what there is has been removed."""
         return await self.do(volume, partial(self._load_or_clear, volume, target))
 
     async def may_be_unstaged(self, volume: str, at: Path) -> bool:

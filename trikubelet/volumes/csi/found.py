@@ -1,4 +1,4 @@
-"""Specifications from vol_data.json: what is left of a volume when nobody but the disk knows of it. Blocks."""
+"""Specifications from vol_data.json: what is known of a volume after a restart. Blocks."""
 
 from __future__ import annotations
 

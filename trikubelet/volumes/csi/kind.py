@@ -88,7 +88,7 @@ class CSIKind:
         self._context = CallContext(node, drivers, storage, credentials)
         self._block = BlockVolumes(root, self._folders, self._context)
 
-    # What can be told of a volume without its driver
+    # What is known of a volume without its driver
 
     def refreshes(self, spec: VolumeSpec) -> bool:
         """Only for drivers that ask for it (`requiresRepublish`)."""
@@ -214,7 +214,7 @@ class CSIKind:
             return await self._block.reconstruct(uid, inner_name)
         folder = self.path(uid, inner_name).parent
 
-        def look() -> VolumeSpec | None:
+        def load() -> VolumeSpec | None:
             data = vol_data.load(folder)
             if data is None:
                 if folder.exists():
@@ -226,7 +226,7 @@ class CSIKind:
                 return VolumeSpec(name, inner_name, self.plugin, volume=inline)
             return persistent_spec(data, inner_name)
 
-        return await self._folders.do(inner_name, look)
+        return await self._folders.do(inner_name, load)
 
     async def usage(self, mounted: MountedVolume) -> VolumeUsage | None:
         spec = mounted.spec

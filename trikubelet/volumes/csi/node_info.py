@@ -1,4 +1,4 @@
-"""What the cluster is told of the node's CSI drivers (kubelet: `nodeInfoManager`).
+"""What the API server has of the node's CSI drivers (kubelet: `nodeInfoManager`).
 
 Three places tell it. The node's CSINode has an entry for each driver: what the driver calls this node, by which labels
 it tells topologies apart, how many volumes it can attach. An annotation of the node has the driver's name for the node
@@ -37,7 +37,7 @@ PAUSES: Final = (0.01, 0.05, 0.25)
 """Seconds between the attempts of one change: others write these objects too, and the newest version is changed."""
 AWAY_FIRST: Final = 0.5
 AWAY_LONGEST: Final = 30.0
-"""Seconds between attempts while nobody answers."""
+"""Seconds between attempts without an answer."""
 
 log = get_logger("node")
 
@@ -56,7 +56,7 @@ class DriverOnNode:
 
 
 class DriverEntryError(Exception):
-    """The cluster could not be told. The text begins as the kubelet's."""
+    """The API server could not be updated. The text begins as the kubelet's."""
 
 
 # How the objects should be. None: as they are.
@@ -177,7 +177,7 @@ class CSINodeObject(Protocol):
 
 
 class DriverEntries:
-    """Tells the cluster which drivers the node has."""
+    """Writes the node's drivers to the API server."""
 
     def __init__(self, node: NodeObject, csi_node: CSINodeObject, *, health: ConnectionHealth) -> None:
         """`health`: of the API server that both are on."""
@@ -186,12 +186,12 @@ class DriverEntries:
         self._health = health
         self._installed: set[str] = set()
         self._leftover: set[str] = set()
-        """Drivers that are gone, of which the cluster could not be told."""
+        """Drivers that are gone, and that the API server still has."""
         self._more_left: Broadcast[None] = Broadcast()
 
     async def install(self, driver: DriverOnNode) -> None:
-        """Tell of a driver; waits for the node's registration and for an API server that is away. Raises
-        DriverEntryError. Cancelled, some of it may have been told: `uninstall` takes it back."""
+        """Write a driver's entries; waits for the node's registration and for an API server that is away. Raises
+        DriverEntryError. Cancelled, some of it may have been written: `uninstall` takes it back."""
         if not driver.node_id:
             raise DriverEntryError("error adding CSI driver node info: driverNodeID must not be empty")
         self._installed.add(driver.name)
@@ -205,15 +205,15 @@ class DriverEntries:
         await self.update(driver)
 
     async def update(self, driver: DriverOnNode) -> None:
-        """Tell what the driver says now, in the CSINode only. Raises DriverEntryError."""
+        """Write what the driver reports now, to the CSINode only. Raises DriverEntryError."""
         await self._when_answered(
             lambda: self._csi_node.change(lambda csi_node: with_driver(csi_node, driver)),
             "error updating CSINode object with CSI driver node info",
         )
 
     async def uninstall(self, name: str) -> None:
-        """Tell that a driver is gone. What cannot be told now is told later, by `run`; never fails. So is, when this is
-        cancelled, all of it."""
+        """Remove a driver's entries. What fails now, or is cancelled, is done later by
+        `run`; never fails."""
         self._installed.discard(name)
         self._leftover.add(name)
         try:

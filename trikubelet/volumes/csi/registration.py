@@ -3,7 +3,8 @@
 
 A driver that may be used is put among the `Drivers` at once, so that volumes that are on the node already can be served
 while the API server is away. Then it is asked what it calls this node, where in its topology the node is and how many
-volumes the node can take (NodeGetInfo), and the cluster is told (`volumes.csi.node_info`). Only then it is registered.
+volumes the node can take (NodeGetInfo), and the API server gets it (`volumes.csi.node_info`). Only then it is
+registered.
 
 Some drivers' limits change while they run: a CSIDriver object may ask to look again every few seconds.
 """
@@ -104,10 +105,10 @@ class CSIRegistration:
                 await self._entries.install(found)
         except (CSIError, TransientVolumeError, DriverEntryError) as error:
             await self.deregister(plugin)
-            raise PluginRefusedError(_words(error)) from error
+            raise PluginRefusedError(_error_text(error)) from error
 
     async def deregister(self, plugin: Plugin) -> None:
-        """Nothing happens when a newer driver has taken its name. Cancelled, the cluster is told later."""
+        """Nothing happens when a newer driver has taken its name. Cancelled, the API server gets it later."""
         if self._registered.get(plugin.name) != plugin:
             return
         del self._registered[plugin.name]
@@ -122,7 +123,7 @@ class CSIRegistration:
         try:
             await self._entries.update(await self._info(name))
         except (CSIError, TransientVolumeError, DriverEntryError) as error:
-            log.error("Failed to update CSIDriver", driver=name, error=_words(error))
+            log.error("Failed to update CSIDriver", driver=name, error=_error_text(error))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do so as often as CSIDriver objects ask for it, until cancelled. Started at once."""
@@ -181,5 +182,5 @@ class CSIRegistration:
         return version
 
 
-def _words(error: CSIError | TransientVolumeError | DriverEntryError) -> str:
+def _error_text(error: CSIError | TransientVolumeError | DriverEntryError) -> str:
     return error.problem if isinstance(error, TransientVolumeError) else str(error)

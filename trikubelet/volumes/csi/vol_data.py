@@ -1,6 +1,6 @@
 """vol_data.json: what we tell ourselves beside each CSI volume, since undoing needs more than a path.
 
-It is written before the driver hears of the volume and removed after the driver has forgotten it, so that whatever
+It is written before the driver gets the volume and removed after the driver has forgotten it, so that whatever
 ended the agent in between, the volume can be found and undone. It comes into being by renaming: it is whole or it is
 not there. Names and values are the kubelet's, either agent reads the other's.
 
@@ -30,7 +30,7 @@ EPHEMERAL: Final = "Ephemeral"
 
 
 class VolumeDataError(Exception):
-    """There is a file, but it does not tell what it should."""
+    """There is a file, but without what it should have."""
 
 
 @attrs.frozen

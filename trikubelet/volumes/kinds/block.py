@@ -1,6 +1,6 @@
 """Devices for pods, as the kubelet arranges them (kubelet: `MapBlockVolume`, `UnmapBlockVolume`).
 
-A pod's device is bound to a file named after the pod in the volume's map folder, which tells who uses the volume; a
+A pod's device is bound to a file named after the pod in the volume's map folder, which shows the users of the volume; a
 link in the pod's folder tells it the other way round. A loop device on top of the bound file keeps the device open:
 without it another device could get its name meanwhile, and the runtime would hand that to the pod.
 """
@@ -20,7 +20,7 @@ from trikubelet.linux.mounter import Mounter
 from trikubelet.volumes import layout
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
-from trikubelet.volumes.kinds.node_kind import telling
+from trikubelet.volumes.kinds.node_kind import as_volume_error
 from trikubelet.volumes.kinds.programs import run_program
 
 LOSETUP: Final = "losetup"
@@ -47,7 +47,7 @@ class DeviceMap:
 
 @attrs.frozen
 class DeviceMapper:
-    """Arranges them. `sysfs` is where the kernel tells of its loop devices."""
+    """Arranges them. `sysfs` is where the kernel lists its loop devices."""
 
     mounter: Mounter
     disk: Disk
@@ -55,7 +55,7 @@ class DeviceMapper:
 
     async def map(self, volume: str, device: Path, places: DeviceMap) -> str:
         """Returns the device's own path. Idempotent. Raises VolumeError; what was done until then is for `unmap`."""
-        with telling(volume, f"cannot map {device}"):
+        with as_volume_error(volume, f"cannot map {device}"):
             real = await self.disk.run_foreign(partial(_real_device, volume, device))
             await self.disk.run(partial(self._bind, real, places))
             loop = await self.disk.run(partial(self._loop_of, places.bound))
@@ -65,7 +65,7 @@ class DeviceMapper:
 
     async def unmap(self, volume: str, places: DeviceMap) -> None:
         """Idempotent. Raises VolumeError."""
-        with telling(volume, f"cannot unmap {places.bound}"):
+        with as_volume_error(volume, f"cannot unmap {places.bound}"):
             while (loop := await self.disk.run(partial(self._loop_of, places.bound))) is not None:
                 await self._losetup(volume, "-d", loop)
                 if await self.disk.run(partial(self._loop_of, places.bound)) == loop:
@@ -74,7 +74,7 @@ class DeviceMapper:
 
     async def remove(self, volume: str, folder: Path) -> None:
         """Remove a volume's map folder, which no pod uses. Idempotent. Raises VolumeError."""
-        with telling(volume, f"cannot remove {folder}"):
+        with as_volume_error(volume, f"cannot remove {folder}"):
             users = await self.disk.run(partial(_remove_unused, folder))
         if users:
             raise VolumeError(volume, f'the device "{folder}" is still referenced from other Pods [{" ".join(users)}]')

@@ -31,13 +31,12 @@ from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.wrapped_folder import WrappedFolder
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
-from trikubelet.volumes.payload.config_map import config_map_payload
 from trikubelet.volumes.payload.downward import downward_payload
 from trikubelet.volumes.payload.files import Payload, PayloadError
 from trikubelet.volumes.payload.nested import make_mount_points, nested_mount_points
+from trikubelet.volumes.payload.objects import config_map_payload, secret_payload
 from trikubelet.volumes.payload.ownership import set_owner
 from trikubelet.volumes.payload.projected import Readers, certificate_payload, token_payload, trust_bundle_payload
-from trikubelet.volumes.payload.secret import secret_payload
 from trikubelet.volumes.payload.writer import is_written, write_payload
 from trikubelet.volumes.sources import CONFIG_MAP, DOWNWARD_API, PROJECTED, SECRET
 from trikubelet.volumes.stats import VolumeMeter
@@ -126,6 +125,10 @@ class ContentKind:
         if block or not await self.disk.run(path.is_dir):
             return None
         return VolumeSpec(inner_name, inner_name, self.plugin)
+
+    async def staged_volumes(self) -> list[VolumeSpec]:
+        await trio.lowlevel.checkpoint()
+        return []
 
     async def usage(self, mounted: MountedVolume) -> VolumeUsage | None:
         return None if mounted.path is None else await self.meter.tree(mounted.spec.name, mounted.path)

@@ -16,7 +16,7 @@ import trio
 from trikubelet.api import EmptyDirVolumeSource, Quantity, QuantityError, Volume
 from trikubelet.volumes import layout
 from trikubelet.volumes.errors import VolumeError
-from trikubelet.volumes.kinds.node_kind import NodeKind, is_there, telling
+from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error, is_there
 from trikubelet.volumes.kinds.wrapped_folder import WrappedFolder
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
 from trikubelet.volumes.removal import StillMountedError, remove_folder
@@ -69,7 +69,7 @@ class EmptyDirKind(NodeKind):
         volume = spec.volume
         source = EmptyDirVolumeSource() if volume is None or volume.empty_dir is None else volume.empty_dir
         folder = self._folder(pod.metadata.uid, spec.inner_name, in_memory=source.medium == MEMORY)
-        with telling(spec.name, f"cannot make {folder.path}"):
+        with as_volume_error(spec.name, f"cannot make {folder.path}"):
             if source.medium == "":
                 await trio.lowlevel.checkpoint()
                 folder.make(group=request.group, size=None)
@@ -85,7 +85,7 @@ class EmptyDirKind(NodeKind):
     async def tear_down(self, uid: str, inner_name: str, *, block: bool = False) -> None:
         folder = self._folder(uid, inner_name, in_memory=False)
         await trio.lowlevel.checkpoint()
-        with telling(inner_name, f"cannot remove {folder.path}"):
+        with as_volume_error(inner_name, f"cannot remove {folder.path}"):
             with contextlib.suppress(FileNotFoundError):
                 folder.ready.unlink()
             with contextlib.suppress(FileNotFoundError):
@@ -119,7 +119,7 @@ class EmptyDirKind(NodeKind):
         if mount is None:
             size = page_size(spec.name, medium, pod)
             mode = _MODE if request.group is None else _MODE | _SET_GROUP_ID
-            with telling(spec.name, f"cannot mount huge pages of {size} on {path}"):
+            with as_volume_error(spec.name, f"cannot mount huge pages of {size} on {path}"):
                 self._mounter.hugetlbfs(path, size.value(), mode=mode, group=request.group)
         elif medium != HUGE_PAGES:
             wanted, found = _size_of(spec.name, medium, HUGE_PAGES_OF), _page_size_of(mount)
@@ -134,7 +134,7 @@ class EmptyDirKind(NodeKind):
 
     def _remove(self, path: Path) -> None:
         """Blocks. Only what is mounted in the place of the folder itself is ours to unmount. Ends early, by
-        trio.Cancelled, when who waits for the thread is cancelled."""
+        trio.Cancelled, when the caller is cancelled while it waits for the thread."""
         mounts = self._mounter.table().below(path)
         for mount in mounts:
             if mount.point != path or mount.kind not in _OWN:

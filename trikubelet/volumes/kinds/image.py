@@ -1,4 +1,4 @@
-"""Images as volumes (KEP-4639): the runtime mounts them itself, so nothing is to be done (`runtime.images.volumes`)."""
+"""Images as volumes (KEP-4639): the runtime mounts them itself, so nothing is to be done (`runtime.images.manager`)."""
 
 from __future__ import annotations
 

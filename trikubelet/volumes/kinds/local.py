@@ -26,7 +26,7 @@ from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 from trikubelet.volumes.fs_group import apply_fs_group
 from trikubelet.volumes.kinds.block import DeviceMap, DeviceMapper
 from trikubelet.volumes.kinds.file_systems import DEFAULT, format_and_mount, grow
-from trikubelet.volumes.kinds.node_kind import NodeKind, is_there, telling
+from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error, is_there
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
 from trikubelet.volumes.removal import StillMountedError
 from trikubelet.volumes.sources import LOCAL
@@ -88,7 +88,7 @@ class LocalKind(NodeKind):
         if await self._is_folder(spec.name, Path(source.path)):
             return Path(source.path)
         at = self._mounts / spec.inner_name
-        with telling(spec.name, f"cannot make {at}"):
+        with as_volume_error(spec.name, f"cannot make {at}"):
             if not await self._disk.run(partial(self._make_mount_point, at)):
                 return at
         fs_type = source.fs_type or DEFAULT
@@ -96,7 +96,7 @@ class LocalKind(NodeKind):
         try:
             await format_and_mount(spec.name, Path(source.path), at, fs_type, options)
         except VolumeError as error:
-            # Nobody is told that nothing is there before it is so.
+            # Absence is not reported before it is so.
             await self._unmount(spec.name, at)
             where = f"local: failed to mount device {source.path} at {at} (fstype: {fs_type})"
             kind = UncertainVolumeError if isinstance(error, UncertainVolumeError) else VolumeError
@@ -108,7 +108,7 @@ class LocalKind(NodeKind):
             await self._devices.remove(spec.name, self._maps / spec.inner_name)
             return
         at = self._mounts / spec.inner_name
-        with telling(spec.name, f"cannot look at {at}"):
+        with as_volume_error(spec.name, f"cannot look at {at}"):
             table = await self._disk.run(self._mounter.table)
         if table.at(at) is not None:
             plugins = layout.plugins_directory(self._root)
@@ -158,7 +158,7 @@ class LocalKind(NodeKind):
             if not is_there(path):
                 return None
         else:
-            with telling(inner_name, f"cannot look at {path}"):
+            with as_volume_error(inner_name, f"cannot look at {path}"):
                 table = await self._disk.run(self._mounter.table)
                 if table.at(path) is None and not await self._disk.run(lambda: is_there(path)):
                     return None
@@ -198,7 +198,7 @@ class LocalKind(NodeKind):
 
     async def _foreign(self, volume: str, path: Path, work: Callable[[], T]) -> T:
         try:
-            with telling(volume, f"local volume {path}"):
+            with as_volume_error(volume, f"local volume {path}"):
                 return await self._disk.run_foreign(work)
         except trio.TooSlowError:
             problem = f"local volume {path}: expected an answer within {FOREIGN_DEADLINE:.0f} s, got none"
@@ -216,7 +216,7 @@ class LocalKind(NodeKind):
         return _Found(real, table.at(path) is not None, bool(others), real.stat().st_gid)
 
     async def _give(self, request: SetUpRequest, found: _Found) -> None:
-        """Give the files to the fsGroup, unless another pod has them. Before they are bound: so whoever finds them
+        """Give the files to the fsGroup, unless another pod has them. Before they are bound: so a pod that finds them
         bound needs not ask whether that was done."""
         spec, group = request.spec, request.group
         if group is None:
@@ -234,7 +234,7 @@ class LocalKind(NodeKind):
         if spec.read_only:
             return
         try:
-            with telling(spec.name, f"cannot give {found.files} to the fsGroup"):
+            with as_volume_error(spec.name, f"cannot give {found.files} to the fsGroup"):
                 progress = await apply_fs_group(
                     self._disk, self._recorder, request.pod, found.files, group, change_policy=request.change_policy
                 )

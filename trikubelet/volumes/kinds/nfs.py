@@ -1,7 +1,7 @@
 """`nfs`: a share, mounted by the helper of the node, for pods and as a persistent volume (kubelet: `nfs.go`).
 
-A share that is away holds up who looks at it, and nobody can look away again. So nothing here looks at a folder where a
-share may be: whether it is mounted is read from the mount table, and it is unmounted without being asked.
+A share that is away blocks every call on it, and the call cannot be interrupted. So nothing here looks at a folder
+where a share may be: whether it is mounted is read from the mount table, and it is unmounted without being asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
-from trikubelet.volumes.kinds.node_kind import NodeKind, telling
+from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error
 from trikubelet.volumes.kinds.programs import run_program
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
 from trikubelet.volumes.removal import StillMountedError
@@ -58,7 +58,7 @@ class NFSKind(NodeKind):
         spec, path = request.spec, self.path(request.pod.metadata.uid, request.spec.inner_name)
         source, read_only = _source(spec)
         mounted = MountedVolume(spec, path, read_only=read_only)
-        with telling(spec.name, f"cannot make {path}"):
+        with as_volume_error(spec.name, f"cannot make {path}"):
             if not await self._disk.run(partial(self._make_folder, path)):
                 return mounted
         options = set(() if spec.persistent is None else mount_options(spec.persistent))
@@ -67,26 +67,26 @@ class NFSKind(NodeKind):
         try:
             await self._mount(spec.name, source, path, sorted(options))
         except VolumeError:
-            # Nobody is told that nothing is there before it is so.
+            # Absence is not reported before it is so.
             await self._clean_up(request.pod.metadata.uid, spec)
             raise
         return mounted
 
     async def tear_down(self, uid: str, inner_name: str, *, block: bool = False) -> None:
         path = self.path(uid, inner_name)
-        with telling(inner_name, f"cannot unmount {path}"):
+        with as_volume_error(inner_name, f"cannot unmount {path}"):
             mounts = await self._disk.run(lambda: self._mounter.table().below(path))
             for mount in mounts:
                 if mount.point != path:
                     raise StillMountedError(str(mount.point))
             for _ in mounts:
                 await self._unmount(inner_name, path)
-        with telling(inner_name, f"cannot remove {path}"):
+        with as_volume_error(inner_name, f"cannot remove {path}"):
             await self._disk.run(partial(_remove_folder, path))
 
     async def reconstruct(self, uid: str, inner_name: str, *, block: bool = False) -> VolumeSpec | None:
         path = self.path(uid, inner_name)
-        with telling(inner_name, f"cannot list {path.parent}"):
+        with as_volume_error(inner_name, f"cannot list {path.parent}"):
             if not await self._disk.run(partial(_is_listed, path)):
                 return None
         return VolumeSpec(inner_name, inner_name, self.plugin, Volume(inner_name, nfs=NFSVolumeSource()))

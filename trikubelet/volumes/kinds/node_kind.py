@@ -1,6 +1,6 @@
 """What kinds of volumes that the node has by itself have in common.
 
-Nobody attaches them, most need no staging, and what they show changes only by what is done with it.
+They are not attached, most need no staging, and what they show changes only by what is done with it.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ class NodeKind:
     async def unstage(self, unique_name: str, spec: VolumeSpec) -> None:
         await trio.lowlevel.checkpoint()
 
+    async def staged_volumes(self) -> list[VolumeSpec]:
+        await trio.lowlevel.checkpoint()
+        return []
+
     async def usage(self, mounted: MountedVolume) -> VolumeUsage | None:
         await trio.lowlevel.checkpoint()
         return None
@@ -63,7 +67,7 @@ class NodeKind:
 
 
 @contextmanager
-def telling(volume: str, failed: str) -> Iterator[None]:
+def as_volume_error(volume: str, failed: str) -> Iterator[None]:
     """Turn OSError into the VolumeError `<failed>: <what the system said>`."""
     try:
         yield

@@ -38,7 +38,7 @@ class MissingProgramError(VolumeError):
 
 
 def find_program(volume: str, name: str, package: str) -> str:
-    """Where a program is. `package`: who brings it. Raises MissingProgramError."""
+    """Where a program is. `package`: the package that has it. Raises MissingProgramError."""
     path = os.pathsep.join([os.environ.get("PATH", ""), *_SYSTEM])
     found = shutil.which(name, path=path)
     if found is None:

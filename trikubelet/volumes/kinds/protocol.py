@@ -52,7 +52,7 @@ class VolumeKind(Protocol):
         ...
 
     def attachable(self, spec: VolumeSpec) -> bool:
-        """Whether a controller has to attach it to the node first. Raises VolumeError when that cannot be told yet."""
+        """Whether a controller has to attach it to the node first. Raises VolumeError while that is unknown."""
         ...
 
     async def stage(self, request: SetUpRequest) -> Path | None:
@@ -72,7 +72,11 @@ class VolumeKind(Protocol):
         ...
 
     async def reconstruct(self, uid: str, inner_name: str, *, block: bool = False) -> VolumeSpec | None:
-        """What an earlier agent set up there; None when nothing is. Raises VolumeError when it cannot be told."""
+        """What an earlier agent set up there; None when nothing is. Raises VolumeError when that is unknown."""
+        ...
+
+    async def staged_volumes(self) -> list[VolumeSpec]:
+        """What is staged by what the disk shows, also without any pod. Raises VolumeError, OSError and ValueError."""
         ...
 
     async def usage(self, mounted: MountedVolume) -> VolumeUsage | None:

@@ -1,6 +1,6 @@
 """The folder, or the tmpfs, that content of the agent's own is written into (kubelet: an emptyDir as wrapper).
 
-It is made in several steps, and a file elsewhere in the pod's folder tells that all are done. So an agent that is
+It is made in several steps, and a file elsewhere in the pod's folder shows that all are done. So an agent that is
 killed in between does them again, and a volume in memory whose mount is gone after a restart of the node is mounted
 again. All of it blocks.
 """
@@ -27,7 +27,7 @@ _MEMORY_MODE: Final = 0o1777
 _SET_GROUP_ID: Final = 0o2000
 _MAX_STACKED: Final = 16
 _INSTEAD: Final = b"on disk, since mounting a tmpfs is not permitted\n"
-"""What tells of a folder that should have been a tmpfs."""
+"""The mark of a folder that should have been a tmpfs."""
 
 
 @attrs.frozen
@@ -66,7 +66,7 @@ class WrappedFolder:
         self.ready.write_bytes(_INSTEAD if self.in_memory and not mounted else b"")
 
     def remove(self) -> None:
-        """Unmount and remove it, and what tells of it. Fine when there is nothing.
+        """Unmount and remove it, and its marks. Fine when there is nothing.
 
         Raises StillMountedError when more and more is mounted there.
         """

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.aggregate import aggregate
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,8 +23,7 @@ class PayloadError(Exception):
     @classmethod
     def of(cls, problems: Iterable[str]) -> PayloadError:
         """Each problem once, in brackets when there are several."""
-        different = list(dict.fromkeys(problems))
-        return cls(different[0] if len(different) == 1 else f"[{', '.join(different)}]")
+        return cls(aggregate(problems))
 
 
 @attrs.frozen
@@ -33,7 +34,7 @@ class PayloadFile:
     mode: int
     """Its permissions, whatever the umask is."""
     user: int | None = None
-    """Who owns it; None: the agent's user."""
+    """Its owner; None: the agent's user."""
 
 
 Payload = dict[str, PayloadFile]

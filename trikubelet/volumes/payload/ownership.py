@@ -1,6 +1,6 @@
 """`fsGroup`: a volume's files get a group that may use them (kubelet: `VolumeOwnership`).
 
-Every file of the volume is visited, its root last: so a root that is right tells that all below it is right, and
+Every file of the volume is visited, its root last: so a root that is right shows that all below it is right, and
 `OnRootMismatch` may leave the rest alone. Containers of other pods may work in a shared volume meanwhile, so no path is
 looked up twice: the walk opens folders one inside of the other without following links, and what it changes, it changes
 through descriptors. It holds no more than two of them: on its way up it opens `..` and makes sure that it came back to

@@ -1,6 +1,6 @@
 """What only projected volumes have: credentials as files. Pure (kubelet: `projectedVolumeMounter.collectData`).
 
-Tokens, trust anchors and certificates prove who a pod is, so they get a narrower mode where it is known who reads them:
+Tokens, trust anchors and certificates are credentials, so they get a narrower mode where their reader is known:
 0600 of the pod's user. With an fsGroup the volume's ownership makes 0640 of it.
 """
 
@@ -22,7 +22,7 @@ PRIVATE_MODE: Final = 0o600
 
 @attrs.frozen
 class Readers:
-    """Who reads the volume's credentials."""
+    """The user and group that read the volume's credentials."""
 
     default_mode: int | None
     user: int | None

@@ -46,7 +46,7 @@ def write_payload(
 ) -> bool:
     """Let a folder, which must exist, show the payload and nothing else. Returns whether the content was another.
 
-    `own` is called before new content is shown, to set who owns what is in the folder. Content is compared by its
+    `own` is called before new content is shown, to set the owners of its files. Content is compared by its
     bytes: modes and owners of files that are there already stay. Raises PayloadError for paths that no file may have,
     and OSError; then the old content is shown, and after the next write nothing is left of this one.
     """
@@ -156,7 +156,7 @@ def _give(descriptor: int, user: int, path: Path) -> None:
     except PermissionError:
         if os.geteuid() == 0:
             raise
-        # Without root, containers run as the agent's own user, whom it belongs to already.
+        # Without root, containers run as the agent's own user, which owns it already.
         log.warning("no permission to give a file to the pod's user", path=str(path), user=user)
 
 

@@ -13,7 +13,7 @@ from trikubelet.runtime.images.credentials.accounts import NoServiceAccounts
 from trikubelet.runtime.images.credentials.docker_config import DockerConfigFiles
 from trikubelet.runtime.images.credentials.lookup import Credentials
 from trikubelet.runtime.images.credentials.plugin_config import CredentialProvider
-from trikubelet.runtime.images.credentials.plugin_errors import PluginError
+from trikubelet.runtime.images.credentials.plugin_protocol import PluginError
 from trikubelet.runtime.images.credentials.plugins import Plugins
 from trikubelet.runtime.images.pull_credentials import Credentials as WhatPullsAsk
 from trikubelet.runtime.images.pull_credentials import CredentialsError

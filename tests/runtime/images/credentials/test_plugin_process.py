@@ -10,8 +10,7 @@ import trio
 from tests.runtime.conftest import make_pod
 from trikubelet.runtime.images.credentials.accounts import NoServiceAccounts
 from trikubelet.runtime.images.credentials.plugin_config import CredentialProvider
-from trikubelet.runtime.images.credentials.plugin_errors import PluginError
-from trikubelet.runtime.images.credentials.plugin_process import run_plugin
+from trikubelet.runtime.images.credentials.plugin_protocol import PluginError, run_plugin
 from trikubelet.runtime.images.credentials.plugins import Plugins
 
 if TYPE_CHECKING:

@@ -6,8 +6,12 @@ import json
 
 import pytest
 
-from trikubelet.runtime.images.credentials.plugin_errors import PluginError
-from trikubelet.runtime.images.credentials.plugin_protocol import PluginResponse, decode_response, encode_request
+from trikubelet.runtime.images.credentials.plugin_protocol import (
+    PluginError,
+    PluginResponse,
+    decode_response,
+    encode_request,
+)
 
 V1 = "credentialprovider.kubelet.k8s.io/v1"
 AUTH = {"*.registry.io": {"username": "user", "password": "hush"}}

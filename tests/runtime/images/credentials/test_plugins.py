@@ -15,7 +15,7 @@ from trikubelet.api import ObjectMeta
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.runtime.images.credentials.accounts import NoServiceAccounts, ServiceAccounts
 from trikubelet.runtime.images.credentials.plugin_config import CredentialProvider, TokenAttributes
-from trikubelet.runtime.images.credentials.plugin_errors import PluginError
+from trikubelet.runtime.images.credentials.plugin_protocol import PluginError
 from trikubelet.runtime.images.credentials.plugins import Plugins
 
 if TYPE_CHECKING:

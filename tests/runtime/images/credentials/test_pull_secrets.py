@@ -12,7 +12,7 @@ from tests.runtime.objects import FakeObjects
 from trikubelet.api import LocalObjectReference, ObjectMeta, Secret
 from trikubelet.clock import TrioClock
 from trikubelet.kube_client.object_getter import NoObjects
-from trikubelet.runtime.images.credentials.pull_secrets import fetch_pull_secrets, keyring_of
+from trikubelet.runtime.images.credentials.lookup import fetch_pull_secrets, keyring_of
 from trikubelet.runtime.images.pull_credentials import CredentialsError
 from trikubelet.telemetry.events import EventRecorder
 

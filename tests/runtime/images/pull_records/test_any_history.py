@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 from trikubelet.clock import TrioClock
 from trikubelet.rpc.cri import v1
-from trikubelet.runtime.images.pull_records.model import ImageCredentials, PullSecret
-from trikubelet.runtime.images.pull_records.policy import PodCredentials, VerificationPolicy
+from trikubelet.runtime.images.pull_records.model import (
+    ImageCredentials,
+    PodCredentials,
+    PullSecret,
+    VerificationPolicy,
+)
 from trikubelet.runtime.images.pull_records.records import PullRecords
 from trikubelet.runtime.images.pull_records.store import RecordStore
 

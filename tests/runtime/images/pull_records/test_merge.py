@@ -6,8 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from trikubelet.runtime.images.pull_records.merge import with_credentials
-from trikubelet.runtime.images.pull_records.model import ImageCredentials, PulledRecord, PullSecret, PullServiceAccount
+from trikubelet.runtime.images.pull_records.model import (
+    ImageCredentials,
+    PulledRecord,
+    PullSecret,
+    PullServiceAccount,
+    with_credentials,
+)
 
 BEFORE = datetime(2022, 2, 22, tzinfo=UTC)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,8 +6,14 @@ import pytest
 
 from trikubelet.config.image_rules import allowlist_problem
 from trikubelet.formats.image_names import InvalidImageNameError, without_tag_and_digest
-from trikubelet.runtime.images.pull_records.model import ImageCredentials, PullSecret, PullServiceAccount
-from trikubelet.runtime.images.pull_records.policy import PodCredentials, VerificationPolicy, key_that_fits
+from trikubelet.runtime.images.pull_records.model import (
+    ImageCredentials,
+    PodCredentials,
+    PullSecret,
+    PullServiceAccount,
+    VerificationPolicy,
+    key_that_fits,
+)
 
 DIGEST = "sha256:38a8906435c4dd5f4258899d46621bfd8eea3ad6ff494ee3c2f17ef0321625bd"
 

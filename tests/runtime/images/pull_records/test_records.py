@@ -10,8 +10,14 @@ import attrs
 import pytest
 
 from trikubelet.rpc.cri import v1
-from trikubelet.runtime.images.pull_records.model import ImageCredentials, PulledRecord, PullSecret, PullServiceAccount
-from trikubelet.runtime.images.pull_records.policy import PodCredentials, VerificationPolicy
+from trikubelet.runtime.images.pull_records.model import (
+    ImageCredentials,
+    PodCredentials,
+    PulledRecord,
+    PullSecret,
+    PullServiceAccount,
+    VerificationPolicy,
+)
 from trikubelet.runtime.images.pull_records.records import IntentError, PullRecords
 from trikubelet.runtime.images.pull_records.store import RecordStore
 

@@ -11,7 +11,7 @@ import attrs
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.runtime.images.credentials.keyring import Source
 from trikubelet.runtime.images.credentials.plugin_config import CACHE_BY_TOKEN
-from trikubelet.runtime.images.credentials.plugin_errors import PluginError
+from trikubelet.runtime.images.credentials.plugin_protocol import PluginError
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _STANDALONE: Final = ObjectError("cannot get ServiceAccounts when kubelet is in 
 
 @attrs.frozen
 class AccountAccess:
-    """In whose name a plugin is asked."""
+    """The account that a plugin is asked for, and its token."""
 
     token: str = attrs.field(default="", repr=False)
     annotations: Mapping[str, str] = attrs.field(factory=dict)
@@ -63,11 +63,11 @@ class AccountAccess:
 
 
 NODE: Final = AccountAccess()
-"""The node's own name."""
+"""No account: for the node itself."""
 
 
 async def account_access(tokens: TokenAttributes, accounts: ServiceAccounts, pod: Pod) -> AccountAccess | None:
-    """In whose name to ask a plugin that works with tokens; None when it must not be asked. Raises PluginError.
+    """The account to ask a plugin for that works with tokens; None: do not ask it. Raises PluginError.
 
     A pod without an account, a static one say, may do without a token where the plugin says so. Annotations that a
     plugin requires are how accounts agree to be used; without them it is not told of the account.

@@ -71,7 +71,7 @@ class DockerConfigFiles:
         return cls(preferred, home=Path(home) if home else None)
 
     def keyring(self) -> Keyring:
-        """What the files hold now, or held up to five minutes ago."""
+        """The content of the files, at most five minutes old."""
         now = trio.current_time()
         if now >= self._expires:
             self._keyring, self._expires = self._read(), now + _LIFETIME

@@ -25,7 +25,7 @@ _API_PATHS: Final = ("/v1/", "/v2/")
 
 @attrs.frozen(repr=False)
 class Auth:
-    """What a registry is shown (Docker: `AuthConfig`). Files, secrets and plugins know only the first three."""
+    """A login for a registry (Docker: `AuthConfig`). Files, secrets and plugins know only the first three."""
 
     username: str = ""
     password: str = ""
@@ -52,7 +52,7 @@ class Source:
 
 @attrs.frozen
 class TrackedCredential:
-    """A credential, and whose it is."""
+    """A credential, and the object that it comes from."""
 
     auth: Auth
     source: Source | None = None
@@ -69,7 +69,7 @@ class Keyring:
     """Credentials by location."""
 
     invalid_locations: list[str] = attrs.field(factory=list)
-    """What was left out, for the log; without the user and password that a URL may hold."""
+    """Entries that were left out, for the log; without the user and password that a URL may hold."""
     _credentials: dict[str, list[TrackedCredential]] = attrs.field(factory=dict, repr=False)
 
     def add(self, logins: Mapping[str, Auth], source: Source | None = None) -> None:
@@ -83,7 +83,7 @@ class Keyring:
             self._credentials.setdefault(key, []).append(TrackedCredential(auth, source))
 
     def lookup(self, repository: str) -> list[TrackedCredential]:
-        """What may be tried for a repository such as `docker.io/library/busybox`, the most special first."""
+        """The credentials for a repository such as `docker.io/library/busybox`, the most special first."""
         found = [
             credential
             for key in sorted(self._credentials, reverse=True)
@@ -104,7 +104,7 @@ def is_in_default_registry(repository: str) -> bool:
 
 
 def credential_hash(auth: Auth) -> str:
-    """What the kubelet's pull records know a credential by (Kubernetes: `hashAuthConfig`)."""
+    """The hash by which the kubelet's pull records know a credential (Kubernetes: `hashAuthConfig`)."""
     fields = (
         ("username", auth.username),
         ("password", auth.password),

@@ -1,4 +1,4 @@
-"""Which plugins the node has: the file or folder of `--image-credential-provider-config`.
+"""The configuration of the node's plugins: the file or folder of `--image-credential-provider-config`.
 
 It is read once, at the start, and the agent does not start with a mistake in it: a plugin that silently is not asked
 shows as pulls that fail hours later. So an unknown field is a mistake too. All texts fit a line, and are the kubelet's.
@@ -50,7 +50,7 @@ class PluginConfigError(Exception):
 
 @attrs.frozen
 class TokenAttributes:
-    """What a plugin that works with tokens of service accounts is given."""
+    """The token and annotations that a plugin gets which works with service accounts (`tokenAttributes`)."""
 
     audience: str
     cache_type: str

@@ -1,15 +1,16 @@
-"""What the agent and a plugin say to each other: `CredentialProviderRequest` in, `CredentialProviderResponse` out."""
+"""One call of a plugin: `CredentialProviderRequest` on its stdin, `CredentialProviderResponse` on its stdout."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import trio
 
 from trikubelet.runtime.images.credentials.keyring import Auth
-from trikubelet.runtime.images.credentials.plugin_errors import PluginError
 from trikubelet.runtime.images.credentials.secret_json import (
     SecretJSONError,
     as_object,
@@ -21,16 +22,30 @@ from trikubelet.runtime.images.credentials.secret_json import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trikubelet.runtime.images.credentials.plugin_config import CredentialProvider
+
 _REQUEST: Final = "CredentialProviderRequest"
 _RESPONSE: Final = "CredentialProviderResponse"
 _RESPONSE_FIELDS: Final = frozenset({"kind", "apiVersion", "cacheKeyType", "cacheDuration", "auth"})
 _LOGIN_FIELDS: Final = frozenset({"username", "password"})
 _PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9./-]{0,63}")
+_TIMEOUT: Final = 60.0
+_MAX_STDERR: Final = 2000
+
+
+@attrs.frozen
+class PluginError(Exception):
+    """No credentials from a plugin. The message quotes nothing of what the plugin printed on stdout."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @attrs.frozen
 class PluginResponse:
-    """What a plugin answered."""
+    """The decoded answer of a plugin."""
 
     cache_key_type: str
     """`Image`, `Registry` or `Global`: what else the answer holds for."""
@@ -106,3 +121,33 @@ def _refuse_unknown(entry: dict[str, object], known: frozenset[str], what: str) 
 def _word(text: str) -> str:
     """A word that a plugin printed where no secret is expected; anything longer is not shown."""
     return text if _PLAIN_WORD.fullmatch(text) else "(not shown)"
+
+
+async def run_plugin(provider: CredentialProvider, image: str, request: bytes) -> bytes:
+    """Run the plugin and return its stdout. Raises PluginError with its stderr; cancelling kills it."""
+    problem = f"error execing credential provider plugin {provider.name} for image {image}"
+    with trio.move_on_after(_TIMEOUT) as timeout:
+        try:
+            done = await trio.run_process(
+                [str(provider.executable), *provider.args],
+                stdin=request,
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                env={**os.environ, **dict(provider.env)},
+                deliver_cancel=_kill,
+            )
+        except OSError as error:
+            raise PluginError(f"{problem}: {provider.executable}: {error.strerror}") from error
+    if timeout.cancelled_caught:
+        raise PluginError(f"{problem}: no answer within {_TIMEOUT:g} seconds: context deadline exceeded")
+    if done.returncode:
+        stderr = done.stderr.decode(errors="replace").strip()[:_MAX_STDERR]
+        ending = f"exit status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+        raise PluginError(f"{problem}: {ending}: {stderr}")
+    return done.stdout
+
+
+async def _kill(process: trio.Process) -> None:
+    """At once: it has nothing that it would have to bring to an end."""
+    process.kill()

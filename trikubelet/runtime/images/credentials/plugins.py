@@ -18,9 +18,13 @@ from trikubelet.runtime.images.credentials.accounts import NODE, account_access
 from trikubelet.runtime.images.credentials.keyring import Auth, Keyring
 from trikubelet.runtime.images.credentials.locations import location_matches
 from trikubelet.runtime.images.credentials.plugin_config import CACHE_BY_TOKEN
-from trikubelet.runtime.images.credentials.plugin_errors import PluginError
-from trikubelet.runtime.images.credentials.plugin_process import run_plugin
-from trikubelet.runtime.images.credentials.plugin_protocol import PluginResponse, decode_response, encode_request
+from trikubelet.runtime.images.credentials.plugin_protocol import (
+    PluginError,
+    PluginResponse,
+    decode_response,
+    encode_request,
+    run_plugin,
+)
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -60,7 +64,7 @@ class Plugins:
         return sum(plugin.kept_answers for plugin in self._plugins)
 
     async def lookup(self, repository: str, pod: Pod) -> list[TrackedCredential]:
-        """What the plugins know for a repository. Each may take up to a minute; cancelling ends the one that runs."""
+        """The plugins' credentials for a repository. Each takes up to a minute; cancelling ends the one that runs."""
         keyring = Keyring()
         for plugin in self._plugins:
             try:
@@ -99,7 +103,7 @@ class _Plugin:
         return len(self._kept)
 
     async def provide(self, image: str, pod: Pod) -> tuple[Mapping[str, Auth], Source | None]:
-        """Credentials by location, and whose they are. Raises PluginError."""
+        """Credentials by location, and the account that they belong to. Raises PluginError."""
         if not any(location_matches(pattern, image) for pattern in self._provider.match_images):
             return {}, None
         tokens = self._provider.tokens
@@ -160,7 +164,7 @@ class _SharedRun:
 
 
 class _SharedRuns:
-    """One run at a time of what is the same; who asks meanwhile gets its answer.
+    """One run at a time for each key; further callers wait and get its answer.
 
     The task that asks first runs the plugin. When it is cancelled, one of those that wait runs it again.
     """

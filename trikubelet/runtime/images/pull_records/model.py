@@ -1,4 +1,7 @@
-"""What the files say (kubelet.config.k8s.io/v1beta1), as the kubelet's `ImagePullIntent` and `ImagePulledRecord`."""
+"""The records of pulls, and the policy about them: which images are checked, and which credentials suffice. Pure.
+
+The records are the kubelet's `ImagePullIntent` and `ImagePulledRecord` (kubelet.config.k8s.io/v1beta1).
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,22 @@ from attrs import field
 
 from trikubelet.api import APIObject
 from trikubelet.api.schema import REQUIRED
+from trikubelet.config.image_rules import ANYTHING_BELOW
+from trikubelet.formats.image_names import InvalidImageNameError, without_tag_and_digest
 
 API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 READ_VERSIONS: Final = frozenset({API_VERSION, "kubelet.config.k8s.io/v1alpha1"})
 INTENT: Final = "ImagePullIntent"
 RECORD: Final = "ImagePulledRecord"
+NEVER_VERIFY: Final = "NeverVerify"
+NEVER_VERIFY_PRELOADED: Final = "NeverVerifyPreloadedImages"
+NEVER_VERIFY_ALLOWLISTED: Final = "NeverVerifyAllowlistedImages"
+ALWAYS_VERIFY: Final = "AlwaysVerify"
 
 
 @attrs.frozen(repr=False)
 class PullIntent(APIObject):
-    """A pull began, and nobody has written down how it ended."""
+    """A pull began, and its end is not recorded."""
 
     kind: str = INTENT
     api_version: str = API_VERSION
@@ -35,7 +44,7 @@ class PullSecret(APIObject):
     namespace: str = field(default="", metadata=REQUIRED)
     name: str = field(default="", metadata=REQUIRED)
     credential_hash: str = field(default="", metadata=REQUIRED)
-    """Of the user name, password and so on: another secret with the same ones is as good. Empty: unknown."""
+    """Hash of user name, password and so on: another secret with the same hash is as good. Empty: unknown."""
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -44,7 +53,7 @@ class PullSecret(APIObject):
 
 @attrs.frozen(repr=False)
 class PullServiceAccount(APIObject):
-    """A service account with whose token a plugin got the credentials."""
+    """A service account; a plugin got the credentials with its token."""
 
     uid: str = field(default="", metadata=REQUIRED)
     namespace: str = field(default="", metadata=REQUIRED)
@@ -57,7 +66,7 @@ class PullServiceAccount(APIObject):
 
 @attrs.frozen(repr=False)
 class ImageCredentials(APIObject):
-    """Whose credentials brought an image."""
+    """The credentials that brought an image."""
 
     kubernetes_secrets: tuple[PullSecret, ...] = ()
     kubernetes_service_accounts: tuple[PullServiceAccount, ...] = ()
@@ -76,3 +85,94 @@ class PulledRecord(APIObject):
     """The runtime's name for the image."""
     credential_mapping: dict[str, ImageCredentials] = field(factory=dict)
     """By the containers' names for the image without tag and digest: one image may come from several registries."""
+
+
+def with_credentials(
+    record: PulledRecord | None, image_ref: str, name: str, credentials: ImageCredentials | None, now: datetime
+) -> PulledRecord:
+    """The record after a pull; the same object when there is nothing new in it (kubelet: `pulledRecordMergeNewCreds`).
+
+    `name` is the container's name for the image, without tag and digest. No `credentials`: it is not known how the
+    image came, so there is a record, and no pod may use the image by it.
+    """
+    if record is None:
+        mapping = {} if credentials is None else {name: credentials}
+        return PulledRecord(last_updated_time=now, image_ref=image_ref, credential_mapping=mapping)
+    if credentials is None or credentials == ImageCredentials():
+        return record
+    known = record.credential_mapping.get(name)
+    merged = credentials if known is None else _merged(known, credentials)
+    if merged == known:
+        return record
+    return attrs.evolve(record, last_updated_time=now, credential_mapping={**record.credential_mapping, name: merged})
+
+
+def _merged(known: ImageCredentials, new: ImageCredentials) -> ImageCredentials:
+    """An image that is open to all pods stays so. Of one secret the newest content counts."""
+    if known.node_pods_accessible or new.node_pods_accessible:
+        return ImageCredentials(node_pods_accessible=True)
+    secrets = {secret.place: secret for secret in (*known.kubernetes_secrets, *new.kubernetes_secrets)}
+    accounts = {
+        account.place: account for account in (*known.kubernetes_service_accounts, *new.kubernetes_service_accounts)
+    }
+    return ImageCredentials(
+        kubernetes_secrets=tuple(secrets[place] for place in sorted(secrets)),
+        kubernetes_service_accounts=tuple(accounts[place] for place in sorted(accounts)),
+    )
+
+
+@attrs.frozen
+class VerificationPolicy:
+    """The settings imagePullCredentialsVerificationPolicy and preloadedImagesVerificationAllowlist."""
+
+    name: str = NEVER_VERIFY_PRELOADED
+    allowlist: tuple[str, ...] = ()
+
+    def checks(self, image: str, *, pulled_here: bool) -> bool:
+        """Whether a pod must show that it may use an image that is present.
+
+        `image` is the container's name for it. `pulled_here`: this node's agent pulled it at some time; whatever is
+        checked otherwise is checked then, too.
+        """
+        if self.name == NEVER_VERIFY:
+            return False
+        if self.name == NEVER_VERIFY_PRELOADED:
+            return pulled_here
+        if self.name == NEVER_VERIFY_ALLOWLISTED:
+            return not self._allows(image)
+        return True
+
+    def _allows(self, image: str) -> bool:
+        try:
+            name = without_tag_and_digest(image)
+        except InvalidImageNameError:
+            name = image
+        return any(
+            name.startswith(entry.removesuffix("*")) if entry.endswith(ANYTHING_BELOW) else name == entry
+            for entry in self.allowlist
+        )
+
+
+@attrs.frozen
+class PodCredentials:
+    """A pod's credentials for an image, without the node's own."""
+
+    secrets: tuple[PullSecret, ...] = ()
+    service_account: PullServiceAccount | None = None
+
+
+def key_that_fits(recorded: ImageCredentials, pod: PodCredentials) -> PullSecret | PullServiceAccount | None:
+    """The pod's credential that opens the image.
+
+    A secret fits by its content, wherever it is, or by its place, whatever its content: a password that was changed
+    is one that the same owner still has.
+    """
+    for secret in pod.secrets:
+        for known in recorded.kubernetes_secrets:
+            same_content = secret.credential_hash and secret.credential_hash == known.credential_hash
+            if same_content or secret.place == known.place:
+                return secret
+    account = pod.service_account
+    if account is not None and any(account.place == known.place for known in recorded.kubernetes_service_accounts):
+        return account
+    return None

@@ -1,7 +1,7 @@
 """The records of pulls, put together: what a pull leaves behind, and what a pod may use without one.
 
 Nothing here waits between reading a file and writing it, so there are no locks. An intent's file goes only when it is
-known how every pull of its image ended: a pull whose end nobody saw (the reply was lost, the sync was cancelled, the
+known how every pull of its image ended: a pull whose end was not seen (the reply was lost, the sync was cancelled, the
 agent died) may have brought the image, and without file or record it would pass for one that was there from the start,
 open to all.
 """
@@ -17,9 +17,14 @@ import trio
 
 from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, without_tag_and_digest
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.runtime.images.pull_records.merge import with_credentials
-from trikubelet.runtime.images.pull_records.model import ImageCredentials, PullSecret
-from trikubelet.runtime.images.pull_records.policy import PodCredentials, VerificationPolicy, key_that_fits
+from trikubelet.runtime.images.pull_records.model import (
+    ImageCredentials,
+    PodCredentials,
+    PullSecret,
+    VerificationPolicy,
+    key_that_fits,
+    with_credentials,
+)
 from trikubelet.runtime.images.pull_records.store import BrokenRecordError, RecordStore
 from trikubelet.telemetry.logs import get_logger
 
@@ -57,7 +62,7 @@ class Pull:
 
     def succeeded(self, image_ref: str, credentials: ImageCredentials) -> None:
         """`image_ref`: what the runtime calls the image. A record that cannot be written leaves the intent behind."""
-        self.end_known = self._records.note_pull(self._image, image_ref, credentials)
+        self.end_known = self._records.record_pull(self._image, image_ref, credentials)
 
     def failed(self) -> None:
         """The image did not come, for certain."""
@@ -127,14 +132,14 @@ class PullRecords:
         if key is None:
             return True
         if isinstance(key, PullSecret) and len(recorded.kubernetes_secrets) < MOST_SECRETS_NOTED:
-            self._note(image, image_ref, ImageCredentials(kubernetes_secrets=(key,)))
+            self._write_record(image, image_ref, ImageCredentials(kubernetes_secrets=(key,)))
         return False
 
     async def adopt(self, images: ImageClient) -> None:
         """Take up the intents that an agent before this one left. Call it before the first pull.
 
-        An image that came gets a record that opens it to nobody; where the image did not come the intent stays, since
-        the runtime may still be at it. Raises nothing: what cannot be read now counts as unknown.
+        An image that came gets a record by which no pod may use it; where the image did not come the intent stays,
+        since the runtime may still be at it. Raises nothing: what cannot be read now counts as unknown.
         """
         try:
             intents = self._store.intents()
@@ -144,7 +149,7 @@ class PullRecords:
             return
         for intent in intents:
             for image in present:
-                if _is_called(image, intent) and self._note(intent, image.id, None):
+                if _is_called(image, intent) and self._write_record(intent, image.id, None):
                     self._remove_intent(intent)
 
     async def prune(self, image_refs: Collection[str], until: datetime) -> None:
@@ -164,14 +169,14 @@ class PullRecords:
         except (OSError, BrokenRecordError) as error:
             log.warning("old image pull records are not removed", problem=str(error))
 
-    def note_pull(self, image: str, image_ref: str, credentials: ImageCredentials) -> bool:
+    def record_pull(self, image: str, image_ref: str, credentials: ImageCredentials) -> bool:
         """For `Pull`: the image came. False when that could not be written."""
-        noted = self._note(image, image_ref, credentials)
-        if noted:
+        written = self._write_record(image, image_ref, credentials)
+        if written:
             self._end_unknown.discard(image)
-        return noted
+        return written
 
-    def _note(self, image: str, image_ref: str, credentials: ImageCredentials | None) -> bool:
+    def _write_record(self, image: str, image_ref: str, credentials: ImageCredentials | None) -> bool:
         try:
             name = without_tag_and_digest(image)
             try:

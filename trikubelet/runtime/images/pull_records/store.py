@@ -63,7 +63,7 @@ class RecordStore:
         _write(_place(self._intents, image), PullIntent(image=image))
 
     def has_intent(self, image: str) -> bool:
-        """Raises BrokenRecordError when nobody can tell."""
+        """Raises BrokenRecordError when the file does not tell."""
         intent = _read(_place(self._intents, image), PullIntent)
         return intent is not None and intent.image == image
 

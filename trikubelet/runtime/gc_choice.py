@@ -1,4 +1,4 @@
-"""Which dead containers and sandboxes go. Pure; the rules are the kubelet's (`kuberuntime_gc.go`)."""
+"""The choice of dead containers and sandboxes to remove. Pure; the rules are the kubelet's (`kuberuntime_gc.go`)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def containers_to_collect(
     """The containers to remove: all of removed pods, then the oldest beyond the policy's numbers.
 
     `now` in seconds since the epoch; `is_removed` tells of a pod's uid that nothing of the pod is needed any more.
-    A container that was never started takes no place from one that ran, whose log and exit code somebody may want:
+    A container that was never started takes no place from one that ran, whose log and exit code may be wanted:
     the newest of a name stays, since it may be starting, and others go.
     """
     units: dict[tuple[str, str], list[DeadContainer]] = {}

@@ -1,7 +1,8 @@
-"""A pod's resolv.conf: from its DNS policy, its dnsConfig, the cluster's settings and the node's own resolv.conf.
+"""Name resolution in a pod: its resolv.conf, its host name, and its hosts file. Pure: the node's files come in as text.
 
-Pure: the node's file comes in as text. The kubelet's limits apply (three name servers, 32 search domains with 2048
-characters), and what is left out is said in `PodDNS.warnings`, which become events.
+The resolv.conf comes from the pod's DNS policy and dnsConfig, the cluster's settings and the node's own file. The
+kubelet's limits apply (three name servers, 32 search domains with 2048 characters), and what is left out is said in
+`PodDNS.warnings`, which become events.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.api.name_formats import dns_label, dns_subdomain
 from trikubelet.container.errors import SandboxConfigError
 from trikubelet.container.messages import describe_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trikubelet.api import Pod
+    from trikubelet.api import HostAlias, Pod
 
 MAX_RESOLV_CONF: Final = 10 * 1024 * 1024
 """Bytes of a resolv.conf that are read."""
@@ -30,16 +32,28 @@ _CLUSTER_DOMAINS: Final = 3
 """Search domains that a cluster adds to the node's."""
 _CLUSTER_OPTIONS: Final = ("ndots:5",)
 
-
 _MISSING_CLUSTER_DNS: Final = (
     'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy. '
     'Falling back to "Default" policy.'
+)
+_MAX_HOSTNAME: Final = 63
+_MAX_FQDN: Final = 64
+
+_HEADER: Final = "# Kubernetes-managed hosts file.\n"
+_HOST_NETWORK_HEADER: Final = "# Kubernetes-managed hosts file (host network).\n"
+_LOCAL_LINES: Final = (
+    "127.0.0.1\tlocalhost\n"
+    "::1\tlocalhost ip6-localhost ip6-loopback\n"
+    "fe00::0\tip6-localnet\n"
+    "fe00::0\tip6-mcastprefix\n"
+    "fe00::1\tip6-allnodes\n"
+    "fe00::2\tip6-allrouters\n"
 )
 
 
 @attrs.frozen
 class DNSSettings:
-    """What a resolv.conf says."""
+    """The content of a resolv.conf."""
 
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -83,7 +97,7 @@ def parse_resolv_conf(text: str) -> DNSSettings:
 
 
 def limits_exceeded(path: str, settings: DNSSettings, cluster_domain: str) -> str | None:
-    """What is too much in the node's own resolv.conf (kubelet: `CheckLimitsForResolvConf`, that event's message)."""
+    """The event's message when the node's own resolv.conf exceeds a limit (kubelet: `CheckLimitsForResolvConf`)."""
     most = _MAX_SEARCHES - _CLUSTER_DOMAINS if cluster_domain else _MAX_SEARCHES
     if len(settings.searches) > most:
         return f"Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
@@ -190,3 +204,66 @@ def _within_limits(settings: DNSSettings, warnings: list[tuple[str, str]]) -> Po
 
 def _without_repeats(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
+
+
+def pod_hostname_and_domain(pod: Pod, cluster_domain: str) -> tuple[str, str]:
+    """Host name and domain (kubelet: `GeneratePodHostNameAndDomain`). Raises SandboxConfigError for invalid names."""
+    if pod.spec.hostname_override is not None:
+        override = pod.spec.hostname_override
+        _refuse(f'pod HostnameOverride "{override}" is not a valid DNS subdomain', dns_subdomain(override))
+        return _truncate(pod, override), ""
+    name = pod.metadata.name
+    if pod.spec.hostname:
+        _refuse(f'pod Hostname "{pod.spec.hostname}" is not a valid DNS label', dns_label(pod.spec.hostname))
+        name = pod.spec.hostname
+    domain = ""
+    if pod.spec.subdomain:
+        _refuse(f'pod Subdomain "{pod.spec.subdomain}" is not a valid DNS label', dns_label(pod.spec.subdomain))
+        domain = f"{pod.spec.subdomain}.{pod.metadata.namespace}.svc.{cluster_domain}"
+    return _truncate(pod, name), domain
+
+
+def kernel_hostname(pod: Pod, hostname: str, domain: str) -> str:
+    """The host name in the kernel (`uname -n`): the FQDN when the pod asks for it. Raises SandboxConfigError."""
+    if not pod.spec.set_hostname_as_fqdn or not domain:
+        return hostname
+    full = f"{hostname}.{domain}"
+    if len(full) > _MAX_FQDN:
+        raise SandboxConfigError(
+            f"failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long "
+            f"({_MAX_FQDN} characters is the max, {len(full)} characters requested)"
+        )
+    return full
+
+
+def managed_hosts_file(ips: Sequence[str], hostname: str, domain: str, aliases: Sequence[HostAlias]) -> str:
+    """The hosts file of a pod with a network of its own."""
+    names = f"{hostname}.{domain}\t{hostname}" if domain else hostname
+    own = "".join(f"{address}\t{names}\n" for address in ips)
+    return _HEADER + _LOCAL_LINES + own + _alias_lines(aliases)
+
+
+def host_network_hosts_file(node_file: str, aliases: Sequence[HostAlias]) -> str:
+    """The hosts file of a pod on the node's network: the node's, with the pod's aliases."""
+    return _HOST_NETWORK_HEADER + node_file + _alias_lines(aliases)
+
+
+def _alias_lines(aliases: Sequence[HostAlias]) -> str:
+    if not aliases:
+        return ""
+    lines = "".join("\t".join((alias.ip, *alias.hostnames)) + "\n" for alias in aliases)
+    return "\n# Entries added by HostAliases.\n" + lines
+
+
+def _refuse(problem: str, details: Sequence[str]) -> None:
+    if details:
+        raise SandboxConfigError(f"{problem}: {';'.join(details)}")
+
+
+def _truncate(pod: Pod, hostname: str) -> str:
+    if len(hostname) <= _MAX_HOSTNAME:
+        return hostname
+    truncated = hostname[:_MAX_HOSTNAME].rstrip("-.")
+    if not truncated:
+        raise SandboxConfigError(f'hostname for pod "{pod.metadata.name}" was invalid: "{hostname}"')
+    return truncated

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from trikubelet.container.model import ContainerID, ContainerState, ContainerStatus, PodRuntimeStatus
-from trikubelet.runtime.gc.choice import (
+from trikubelet.runtime.gc_choice import (
     ContainerGCPolicy,
     DeadContainer,
     SeenSandbox,

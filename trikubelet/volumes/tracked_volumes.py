@@ -1,7 +1,7 @@
-"""The volumes that the manager knows: who wants each, what there is of it, and what is being done to it.
+"""The volumes that the manager knows: which pods want each, what there is of it, and what is being done to it.
 
 State only: no waiting, no clock, no calls. The manager writes into it what pods want and what operations
-gave, and asks it what comes next. A volume that nobody wants, and of which nothing is there, is not in it.
+gave, and asks it what comes next. A volume that no pod wants, and of which nothing is there, is not in it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class TrackedVolume:
     """Why the last operation failed."""
 
 
-class ActualStateOfWorld:
-    """By unique names."""
+class TrackedVolumes:
+    """By unique names: of each volume what pods want of it (also in `DesiredStateOfWorld`, there by pod) and what there
+    is (kubelet: `ActualStateOfWorld`), since `next_step` decides from both."""
 
     def __init__(self) -> None:
         self._volumes: dict[str, TrackedVolume] = {}
@@ -110,7 +111,7 @@ class ActualStateOfWorld:
         return names
 
     def forget(self, uid: str, names: Iterable[str]) -> None:
-        """Nobody waits for the end of the pod's volumes any more; the pod may come back."""
+        """The end of the pod's volumes is not waited for any more; the pod may come back."""
         for name in names:
             volume = self._volumes.get(name)
             if volume is not None:
@@ -272,7 +273,7 @@ class ActualStateOfWorld:
         }
 
     def _recognise(self, volume: TrackedVolume, uid: str, wanted: Wanted) -> None:
-        """What nobody could make out on disk may turn out to be this volume."""
+        """An unrecognised folder on disk may turn out to be this volume."""
         made_up = self._not_understood.pop((uid, wanted.spec.plugin, wanted.spec.inner_name), None)
         if made_up is None or made_up == volume.name:
             return

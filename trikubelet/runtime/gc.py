@@ -15,13 +15,13 @@ from trikubelet.container.messages import describe_error
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.containers.life import containers_without_pod
-from trikubelet.runtime.gc.choice import (
+from trikubelet.runtime.gc_choice import (
     DeadContainer,
     SeenSandbox,
     containers_to_collect,
     sandboxes_to_collect,
 )
-from trikubelet.runtime.grace import MINIMUM_GRACE_PERIOD
+from trikubelet.runtime.kill import MINIMUM_GRACE_PERIOD
 from trikubelet.runtime.logs.paths import container_id_of_symlink, pod_uid_of_directory
 from trikubelet.telemetry.logs import get_logger
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trikubelet.clock import WallClock
     from trikubelet.rpc.cri.client import RuntimeClient
     from trikubelet.runtime.containers.container import ContainerStarter
-    from trikubelet.runtime.gc.choice import ContainerGCPolicy
+    from trikubelet.runtime.gc_choice import ContainerGCPolicy
     from trikubelet.runtime.kill import Killer
     from trikubelet.runtime.pod_files import PodFiles
 

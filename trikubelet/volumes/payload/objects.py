@@ -1,4 +1,4 @@
-"""A ConfigMap as files. Pure (kubelet: `configmap.MakePayload`)."""
+"""A ConfigMap or a Secret as files. Pure (kubelet: `configmap.MakePayload`, `secret.MakePayload`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trikubelet.volumes.payload.files import as_bytes, choose, mode_of_files
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trikubelet.api import ConfigMap, KeyToPath
+    from trikubelet.api import ConfigMap, KeyToPath, Secret
     from trikubelet.volumes.payload.files import Payload
 
 
@@ -27,4 +27,17 @@ def config_map_payload(
         default_mode=mode_of_files(default_mode),
         optional=optional,
         missing="configmap references non-existent config key",
+    )
+
+
+def secret_payload(
+    secret: Secret | None, items: Sequence[KeyToPath], *, default_mode: int | None, optional: bool
+) -> Payload:
+    """None: there is no such object, and need not be. Raises PayloadError."""
+    return choose(
+        {} if secret is None else secret.data,
+        items,
+        default_mode=mode_of_files(default_mode),
+        optional=optional,
+        missing="references non-existent secret key",
     )

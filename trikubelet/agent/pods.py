@@ -1,0 +1,112 @@
+"""What works on an agent's pods, made of its other parts: admitting, pod workers, housekeeping and the sync loop."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from trikubelet.pods.admitting import Admitting
+from trikubelet.pods.housekeeping import Housekeeping
+from trikubelet.pods.retry import RetryPolicy
+from trikubelet.pods.sync_handler import SyncParts
+from trikubelet.pods.sync_loop import SyncLoop
+from trikubelet.pods.syncer import SyncContext
+from trikubelet.pods.workers import PodWorkers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from random import Random
+
+    from trikubelet.admission.types import Admission
+    from trikubelet.agent.agent import Agent
+    from trikubelet.pods.registry import PodWorkerRegistry
+
+
+def pod_workers(agent: Agent, registry: PodWorkerRegistry, rng: Random) -> PodWorkers:
+    """`rng`: for jitter."""
+    return PodWorkers(
+        _sync_context(agent).open_pod,
+        agent.pleg.cache,
+        recorder=agent.recorder,
+        policy=RetryPolicy(resync_interval=agent.options.configuration.sync_frequency.total_seconds()),
+        rng=rng,
+        desired=agent.pods.desired,
+        registry=registry,
+    )
+
+
+def _sync_context(agent: Agent) -> SyncContext:
+    return SyncContext(
+        runtime=agent.runtime,
+        statuses=agent.statuses,
+        volumes=agent.volumes,
+        objects=agent.objects,
+        probes=agent.probes,
+        recorder=agent.recorder,
+        clock=agent.clock,
+        pleg=agent.pleg,
+        network_problem=lambda: agent.runtime_state.conditions.network_problem,
+        host_ips=agent.node.host_ips,
+        starts_nothing=lambda: agent.shutdown is not None and agent.shutdown.found_at_start,
+        allocation=agent.allocation,
+        resource_health=agent.devices.health,
+        cgroups=agent.resources.cgroups,
+        mirrors=(lambda pod, mirror: None) if agent.reporters is None else agent.reporters.mirrors.ensure,
+        durables=(agent.allocation, agent.volumes, agent.resources.cgroups, agent.runtime),
+    )
+
+
+def admitting(agent: Agent, admission: Admission) -> Admitting:
+    """Judges pods by `admission`."""
+    return Admitting(
+        admission, agent.node, agent.preempting, allocated=agent.allocation.allocated, devices=agent.devices
+    )
+
+
+def housekeeping(agent: Agent) -> Housekeeping:
+    """It leaves pods alone that wait for admission, or are desired but cannot be decoded."""
+
+    def held() -> frozenset[str]:
+        undecodable = () if agent.cluster is None else agent.cluster.cluster.pods.undecodable()
+        return frozenset((*agent.admitting.held, *(one.metadata.uid for one in undecodable)))
+
+    return Housekeeping(
+        agent.pods,
+        agent.workers,
+        agent.runtime,
+        agent.statuses,
+        agent.volumes,
+        agent.pleg.cache,
+        sources_ready=agent.desired.sources_ready,
+        recorder=agent.recorder,
+        container_gc=agent.options.container_gc,
+        held=held,
+        cgroups=agent.resources.cgroups,
+        delete_mirror=None if agent.reporters is None else agent.reporters.mirrors.delete,
+    )
+
+
+def sync_loop(agent: Agent, features: Collection[str]) -> SyncLoop:
+    """`features`: see `SyncParts`."""
+    return SyncLoop(
+        SyncParts(
+            pods=agent.pods,
+            desired=agent.desired,
+            workers=agent.workers,
+            housekeeping=agent.housekeeping,
+            admitting=agent.admitting,
+            statuses=agent.statuses,
+            probes=agent.probes,
+            allocation=agent.allocation,
+            cache=agent.pleg.cache,
+            recorder=agent.recorder,
+            clock=agent.clock,
+            runtime=agent.runtime,
+            runtime_state=agent.runtime_state,
+            objects=agent.objects,
+            cgroups=agent.resources.cgroups,
+            news=(agent.volumes.pod_changes, agent.devices.health_changed, agent.runtime.images.retry_wanted),
+            sources_ready=partial(agent.desired.handled, agent.sources),
+            features=frozenset(features),
+        )
+    )
