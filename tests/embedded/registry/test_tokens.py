@@ -129,6 +129,24 @@ async def test_a_token_server_that_gives_none_is_told(
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "realm", ["http://[", "ftp://host/token", "token", "http://", "http://h:99999999/", "http://\x7f/"]
+)
+async def test_a_token_server_that_cannot_be_is_told(
+    pulls: PullFixture, registry: ScriptedRegistry, realm: str
+) -> None:
+    registry.guard = asking_for_token(registry, lambda asked: token(), realm=realm)
+    with pytest.raises(PullError):
+        await pulls.pull(f"{registry.host}/app:1", Credentials("ali", "secret"))
+
+
+@pytest.mark.parametrize("location", ["http://[", "http://h:99999999/", "http://", "//", "?", "http://a b/", "\x7f"])
+async def test_a_redirect_to_nowhere_is_told(pulls: PullFixture, registry: ScriptedRegistry, location: str) -> None:
+    registry.guard = lambda asked: Answer(302, {"Location": location})
+    with pytest.raises(PullError):
+        await pulls.pull(f"{registry.host}/app:1")
+
+
 # -- TLS
 
 

@@ -213,11 +213,12 @@ class HostConnections:
             await _close(response)
             following = str(httpx.URL(url).join(location))
             if urlsplit(following).scheme not in ("http", "https"):
-                raise HostError(PullFailure.UNREACHABLE, f"{self.name} redirects to {_shortened(following)!r}")
+                raise HostError(PullFailure.UNREACHABLE, f"{self.name} redirects to {_without_secrets(following)!r}")
             if url.startswith("https://") and following.startswith("http://") and not by_digest:
                 raise HostError(
                     PullFailure.UNREACHABLE,
-                    f"{self.name} redirects to plain HTTP ({_shortened(following)}), where a tag is not protected",
+                    f"{self.name} redirects to plain HTTP ({_without_secrets(following)}), "
+                    "where a tag is not protected",
                 )
             url = following
         raise HostError(PullFailure.UNREACHABLE, f"{self.name} redirects more than {_MOST_REDIRECTS} times")
@@ -241,16 +242,18 @@ class HostConnections:
             return f"Bearer {credentials.registry_token}"
         if challenge.scheme == "basic":
             return credentials.basic
-        realm = urlsplit(challenge.parameters["realm"])
+        try:
+            realm = urlsplit(challenge.parameters["realm"])
+            _ = realm.port
+        except ValueError:
+            realm = urlsplit("")
         if realm.scheme not in ("http", "https") or not realm.hostname:
-            raise HostError(
-                PullFailure.DENIED, f"{self.name} sends us for a token to {realm.geturl()!r}, which is no URL"
-            )
+            raise HostError(PullFailure.DENIED, f"{self.name} sends us for a token to what is no http or https URL")
         secret = bool(credentials.basic or credentials.identity_token)
         if secret and realm.scheme == "http" and url.startswith("https://"):
             raise HostError(
                 PullFailure.DENIED,
-                f"{self.name} sends us for a token to {realm.netloc} over plain HTTP: a password is not shown there",
+                f"{self.name} sends us for a token to {realm.hostname} over plain HTTP: a password is not shown there",
             )
         return f"Bearer {await self._token(challenge)}"
 
@@ -462,6 +465,12 @@ def _error_words(body: bytes) -> str:
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         words = body.decode("utf-8", "replace") if len(body) <= _LONGEST_WORDS else ""
     return _shortened(" ".join(words.split()))
+
+
+def _without_secrets(url: str) -> str:
+    """A URL for people: signatures are in the query, passwords before the host."""
+    parts = urlsplit(url)
+    return _shortened(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
 
 
 def _shortened(text: str) -> str:
