@@ -709,8 +709,8 @@ LIFE: Final = (
     _life(
         "nobody listens during a work",
         "News is not attended to while a work is under way, so neither a sync is called off nor a kill hastened.",
-        'scope.start_soon(self._attend, pod, scope.cancel_scope, name=f"news of pod {self.uid}")',
-        "pass",
+        "            self._attend(*self.in_flight)\n",
+        "            pass\n",
     ),
     _life(
         "killers wait for the cleanup too",

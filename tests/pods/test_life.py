@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.container.model import PodRuntimeStatus, RunningPod
-    from trikubelet.pods.life import DesiredPod
+    from trikubelet.pods.types import DesiredPod
 
 Behaviour = Callable[[], Awaitable[object]]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from trikubelet.agent.agent import Agent
 
-OF_A_POD: Final = ("pod ", "container ", "probes of ", "statuses for probes", "kill ", "news of pod ")
+OF_A_POD: Final = ("pod ", "container ", "probes of ", "statuses for probes", "kill ")
 
 
 def make_pod(name: str, *, grace: int = 30, **spec: Any) -> Pod:

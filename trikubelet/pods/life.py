@@ -7,18 +7,17 @@ last one is over the nursery is cancelled, and nothing of the pod is left in thi
 
 What comes next is not decided here but in the pure machine (`machine`), which the life asks before each work and
 tells the outcome. Requests are merged by the same machine the moment they arrive; here they arrive as news on a
-channel that holds one. Every wait of the life also waits for news. While a work is under way the news may call it off
-(a sync of a pod that is to end) or hasten it (the end of a pod, when its grace period gets shorter).
+channel that holds one, for which the life waits between two works. A work under way may be called off at once (a sync
+of a pod that is to end) or hastened (the end of a pod, when its grace period gets shorter).
 
-What lives outside of this process, containers and mounts and cgroups, is not scoped. Cancelling a life touches none of
-it: the agent's next life adopts it, by the same code. It is released in the last phase, in one place.
+What lives outside of this process (containers, mounts, cgroups) is not scoped. Cancelling a life touches none of it:
+the agent's next life adopts it, by the same code. It is released in the last phase, in one place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -30,7 +29,7 @@ from trikubelet.pods.machine import is_in_the_way
 from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.pods.retry import RetryPolicy, failure
 from trikubelet.pods.statistics import WorkerCounts
-from trikubelet.pods.types import STATUS_TIMEOUT, OpenPod, PodCache, PodSyncReport, SyncPodType, UpdatePod
+from trikubelet.pods.types import STATUS_TIMEOUT, DesiredPod, OpenPod, PodCache, PodSyncReport, SyncPodType, UpdatePod
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
     from trikubelet.pods.types import Kill, PodSyncer
 
 log = get_logger("pod-workers")
-
-DesiredPod = Callable[[str], "tuple[Pod, Pod | None] | None"]
-"""UID to the pod and its mirror pod as they are wanted now; None for a pod that nobody wants any more."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,7 +67,7 @@ class PodLife:
         self._send_news, self._news = trio.open_memory_channel[None](1)
         self._look_again_at = math.inf
         self._acted_at = -math.inf  # What was observed before the pod was acted on says nothing about it.
-        self.in_flight: Work | None = None
+        self.in_flight: tuple[PodSyncer, Work, trio.CancelScope] | None = None
         self.containers_ended: Final = trio.Event()  # Nothing of the pod runs any more, or ever will.
 
     async def live(self) -> None:
@@ -87,13 +83,18 @@ class PodLife:
 
     def notify(self) -> None:
         """There is news for it in the registry. Never waits."""
+        if self.in_flight is not None:
+            self._attend(*self.in_flight)
+        self._wake()
+
+    def _wake(self) -> None:
         with contextlib.suppress(trio.WouldBlock, trio.BrokenResourceError):  # told already, or not alive
             self._send_news.send_nowait(None)
 
     def look_again(self, delay: float) -> None:
         """Have a look at the pod in `delay` seconds at the latest, unless a work says otherwise."""
         self._look_again_at = min(self._look_again_at, trio.current_time() + delay)
-        self.notify()
+        self._wake()
 
     def forget(self) -> None:
         """The registry does not know the pod any more, and perhaps another one with its UID."""
@@ -152,23 +153,20 @@ class PodLife:
             self._registry.retry(self.uid)
             return
         now = trio.current_time()
-        pod, mirror_pod = newest
-        again = UpdatePod(update_type=SyncPodType.SYNC, pod=pod, mirror_pod=mirror_pod, start_time=now)
+        again = UpdatePod(update_type=SyncPodType.SYNC, pod=newest[0], mirror_pod=newest[1], start_time=now)
         self._registry.update_pod(again, now)
 
     # --- One work ----------------------------------------------------------------------------------------------------
 
     async def _perform(self, pod: PodSyncer, work: Work) -> None:
-        """Do one work in a scope of its own, and hear of news meanwhile. Every error of it becomes an outcome."""
+        """Do one work in a scope of its own. Every error of it becomes an outcome."""
         outcome: Outcome = phases.Cancelled()
         self._context.counts.begun(work, trio.current_time())
         self._look_again_at = math.inf  # This is a look; what asks for another one from now on counts.
-        self.in_flight = work
         try:
-            async with trio.open_nursery() as scope:
-                scope.start_soon(self._attend, pod, scope.cancel_scope, name=f"news of pod {self.uid}")
+            with trio.CancelScope() as scope:
+                self.in_flight = pod, work, scope
                 outcome = await self._outcome(pod, work)
-                scope.cancel_scope.cancel()
         finally:
             self.in_flight = None
         now = trio.current_time()
@@ -180,14 +178,17 @@ class PodLife:
             delay = self._context.policy.delay(retry, now, self._context.rng.random())
             self._look_again_at = min(self._look_again_at, now + delay)
 
-    async def _attend(self, pod: PodSyncer, work: trio.CancelScope) -> None:
+    def _attend(self, pod: PodSyncer, work: Work, scope: trio.CancelScope) -> None:
         """Call off the work in flight when it is out of date, and pass on that there is less time."""
-        async for _ in self._news:
-            phase = self._registry.states.phase(self.uid)
-            if phase is not None and is_in_the_way(phase):
-                work.cancel()
-            elif isinstance(phase, phases.Terminating):
+        phase = self._registry.states.phase(self.uid)
+        if phase is not None and is_in_the_way(phase):
+            scope.cancel()
+        elif isinstance(phase, phases.Terminating):
+            try:
                 pod.shorten_grace(phase.kill.deadline)
+            except Exception as error:  # noqa: BLE001 - the work begins again, with the new deadline
+                self._failed(work, error)
+                scope.cancel()
 
     async def _outcome(self, pod: PodSyncer, work: Work) -> Outcome:
         try:
@@ -244,7 +245,6 @@ class PodLife:
             with trio.fail_after(STATUS_TIMEOUT):
                 return await self._context.cache.get_newer_than(pod.metadata.uid, self._acted_at)
         except Exception as error:
-            if self._context.recorder is not None:
-                text = f"error determining status: {error}"
-                self._context.recorder.pod_event(pod, EventType.WARNING, "FailedSync", text)
+            if (recorder := self._context.recorder) is not None:
+                recorder.pod_event(pod, EventType.WARNING, "FailedSync", f"error determining status: {error}")
             raise

@@ -142,6 +142,10 @@ class OpenPod(Protocol):
         ...
 
 
+DesiredPod: TypeAlias = Callable[[str], tuple[Pod, Pod | None] | None]
+"""UID to the pod and its mirror pod as they are desired now; None for a pod that is not desired any more."""
+
+
 class PodCache(Protocol):
     """The pod status cache as its readers see it; only PLEG writes to it (`trikubelet.pleg.cache`)."""
 

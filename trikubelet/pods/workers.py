@@ -19,11 +19,11 @@ import trio
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.broadcast import Broadcast
-from trikubelet.pods.life import DesiredPod, LifeContext, PodLife
+from trikubelet.pods.life import LifeContext, PodLife
 from trikubelet.pods.phases import ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
 from trikubelet.pods.retry import FAULTS, RetryPolicy
-from trikubelet.pods.types import KillPod, KillRuntimePod, OpenPod, PodStatusFn, Request
+from trikubelet.pods.types import DesiredPod, KillPod, KillRuntimePod, OpenPod, PodStatusFn, Request
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
