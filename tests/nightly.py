@@ -1,5 +1,7 @@
 """`python -m tests.nightly [EXAMPLES]`: many new examples of both state machines, 10,000 each, on all cores.
 
+What reads documents and layers from anybody gets a million of each.
+
 Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it. After that,
 volumes and ports are attacked for longer, agents killed at more steps, more pods begun and ended, and a longer log
 followed, than by day.
@@ -34,6 +36,8 @@ ATTACKS: Final = (
     "tests/agent/test_senseless_clients.py",
     "tests/agent/test_cgroups.py",
 )
+PARSERS: Final = "tests/embedded/registry/test_mutated_documents.py"
+MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000"}
 LOGS: Final = "tests/node_api/test_followed_logs.py"
 LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}
 
@@ -49,6 +53,13 @@ async def attack() -> bool:
     """Run what takes longer at night. Whether it passed."""
     passed, output = await run(*ATTACKS)
     print(f"attacks and kills:\n{output}", flush=True)
+    return passed
+
+
+async def parse() -> bool:
+    """Have a million changed documents and layers of each kind read. Whether every one was read or refused."""
+    passed, output = await run(PARSERS, more=MANY_INPUTS)
+    print(f"changed documents and layers:\n{output}", flush=True)
     return passed
 
 
@@ -81,6 +92,7 @@ async def play_all(examples: int) -> bool:
     async with trio.open_nursery() as nursery:
         for _ in range(shares):
             nursery.start_soon(share)
+    passed.append(await parse())
     passed.append(await attack())
     passed.append(await follow())
     return all(passed)

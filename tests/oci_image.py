@@ -56,7 +56,7 @@ class OciImage:
         return cls(layer_bytes, image_config, manifest)
 
     @property
-    def blobs(self) -> tuple[bytes, bytes]:
+    def blobs(self) -> tuple[bytes, ...]:
         """What the manifest names."""
         return self.layer, self.config
 

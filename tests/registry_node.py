@@ -8,14 +8,16 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import time
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Final
 
 import attrs
 import pytest
+import trustme
 
 from tests.oci_image import MANIFEST_TYPE, OciImage, digest
 from trikubelet.api import ObjectMeta, Secret
@@ -40,6 +42,8 @@ class RegistryNode:
     root: Path
     protected: bool = True
     """Whether it asks for the name and the password. Else it lets everybody in."""
+    authority: trustme.CA | None = None
+    """Whose certificate it shows; None: it speaks plain HTTP."""
     process: subprocess.Popen[bytes] | None = None
     port: int = 0
 
@@ -55,12 +59,19 @@ class RegistryNode:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        http: dict[str, object] = {"addr": self.host}
         configuration = {
             "version": 0.1,
             "log": {"level": "warn", "accesslog": {"disabled": True}},
             "storage": {"filesystem": {"rootdirectory": str(self.root / "images")}},
-            "http": {"addr": self.host},
+            "http": http,
         }
+        if self.authority is not None:
+            key, certificate = self.root / "key.pem", self.root / "certificate.pem"
+            issued = self.authority.issue_cert("127.0.0.1")
+            issued.private_key_pem.write_to_path(str(key))
+            issued.cert_chain_pems[0].write_to_path(str(certificate))
+            http["tls"] = {"certificate": str(certificate), "key": str(key)}
         if self.protected:
             configuration["auth"] = {"htpasswd": {"realm": "tests", "path": str(self.root / "htpasswd")}}
         (self.root / "config.yml").write_text(json.dumps(configuration))
@@ -96,13 +107,17 @@ class RegistryNode:
         repository, tag = name.split(":")
         for blob in image.blobs:
             location = self._request("POST", f"/v2/{repository}/blobs/uploads/")["Location"]
-            path = location.removeprefix(f"http://{self.host}")
+            path = location.partition(self.host)[2]
             self._request("PUT", f"{path}&digest={digest(blob)}", blob, "application/octet-stream")
         self._request("PUT", f"/v2/{repository}/manifests/{tag}", image.manifest, MANIFEST_TYPE)
         return f"{self.host}/{name}"
 
     def _request(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> dict[str, str]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=START_PATIENCE)
+        if self.authority is not None:
+            context = ssl.create_default_context()
+            self.authority.configure_trust(context)
+            connection = HTTPSConnection("127.0.0.1", self.port, timeout=START_PATIENCE, context=context)
         try:
             login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
             headers = {"Authorization": f"Basic {login}", "Content-Type": content_type}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.oci_image import write_oci_archive
+from tests.oci_image import OciImage, digest, make_root_folder, write_oci_archive
 from tests.patience import PATIENCE
+from tests.registry_node import PASSWORD, USER, RegistryNode, needs_registry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +59,67 @@ def test_an_image_is_missing_until_it_is_imported(embedded_node: RealNode, archi
     node.until_running("late")
     node.until(lambda: node.lines("late"), "the container wrote a line")
     assert node.lines("late") == ["image yes"]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("policy", ["Always", "IfNotPresent", "Never"])
+def test_a_pod_that_waits_for_its_image_starts_when_it_is_imported(
+    embedded_node: RealNode, archive: Path, policy: str
+) -> None:
+    """Not when its back-off of ten seconds or more is over."""
+    node = embedded_node
+    node.run("early", {**node.container(UNTIL_TERM), "image": "localhost/small:1", "imagePullPolicy": policy})
+    node.start()
+    wanted = "ErrImageNeverPull" if policy == "Never" else "ImagePullBackOff"
+
+    def reason() -> str:
+        waiting = node.status("early").state.waiting
+        return "" if waiting is None else waiting.reason
+
+    node.until(lambda: reason() == wanted, f"the pod waits with {wanted}")
+    began = time.monotonic()
+    assert node.cli("images", "import", str(archive)).returncode == 0
+    node.until_running("early")
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.root
+@needs_registry
+@pytest.mark.parametrize("protected", [False, True])
+def test_a_pods_image_comes_from_a_registry(embedded_node: RealNode, tmp_path: Path, protected: bool) -> None:
+    """From a protected one with the credentials of the node."""
+    node = embedded_node
+    (tmp_path / "pulled-root").mkdir()
+    image = OciImage.from_folder(make_root_folder(tmp_path / "pulled-root"), {"Cmd": ["sh", "-c", UNTIL_TERM]})
+    registry = RegistryNode(tmp_path / "registry", protected=protected)
+    registry.start()
+    try:
+        name = registry.push("team/app:1", image)
+        node.root.mkdir()
+        login = {"username": USER, "password": PASSWORD} if protected else {}
+        (node.root / "config.json").write_text(json.dumps({"auths": {registry.host: login} if login else {}}))
+        node.run("web", {"name": "main", "image": name})
+        node.start()
+        node.until_running("web")
+        assert node.status("web").image_id == f"{registry.host}/team/app@{digest(image.manifest)}"
+        assert name in node.cli("images", "list").stdout
+        assert "Successfully pulled image" in node.cli("describe", "pod", "web").stdout
+    finally:
+        registry.stop()
+
+
+@pytest.mark.root
+def test_an_image_is_a_volume(embedded_node: RealNode, archive: Path) -> None:
+    node = embedded_node
+    node.start()
+    assert node.cli("images", "import", str(archive)).returncode == 0
+    mounts = [{"name": "files", "mountPath": "/files"}, {"name": "files", "mountPath": "/bin-of-it", "subPath": "bin"}]
+    volume = {"name": "files", "image": {"reference": "localhost/small:1", "pullPolicy": "IfNotPresent"}}
+    script = "cat /files/in-image; ls /bin-of-it; " + UNTIL_TERM
+    node.run("reader", node.container(script, volumeMounts=mounts), volumes=[volume])
+    node.until_running("reader")
+    node.until(lambda: len(node.lines("reader")) == 3, "the container read its volume")
+    assert node.lines("reader") == ["yes", "busybox", "sh"]
 
 
 @pytest.mark.root

@@ -171,3 +171,12 @@ def test_images_are_listed_and_imported(agent: StandInAgent, tmp_path: Path) -> 
     agent.will_answer(f"POST /images/import?path={path}", ["a:1", "a:2"])
     outcome = run_command("images", "import", archive, "--root-dir", agent.root_dir)
     assert outcome.out == "imported a:1\nimported a:2\n"
+
+
+def test_a_description_tells_how_far_the_pull_of_a_waiting_containers_image_is(agent: StandInAgent) -> None:
+    waiting = {"name": "main", "image": "x:1", "imageID": "", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    agent.will_answer("GET /pods", {"items": [a_pod("web-node", phase="Pending", containerStatuses=[waiting])]})
+    agent.will_answer("GET /events?uid=uid-default-web-node", [])
+    agent.will_answer("GET /images/pulls", [{"reference": "docker.io/library/x:1", "progress": "1.0MiB of 2.0MiB"}])
+    outcome = run_command("describe", "pod", "web", "--root-dir", agent.root_dir)
+    assert ["Pulling:", "1.0MiB", "of", "2.0MiB"] in [line.split() for line in outcome.out.splitlines()]

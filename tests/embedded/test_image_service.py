@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
+import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
+import trio
 from grpclib import GRPCError
 from grpclib.const import Status
+from structlog.testing import capture_logs
 
 from tests.embedded.images.archives import layer, oci_archive
+from tests.embedded.registry.scripted_registry import Answer, ask_for_password, scripted_registry
+from tests.patience import PATIENCE
 from trikubelet.clock import TrioClock
 from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.model import LayerFormat
 from trikubelet.embedded.images.store import ImageStore
+from trikubelet.embedded.registry.puller import Puller
+from trikubelet.embedded.registry.retry import Patience
 from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.client import ImageClient
+from trikubelet.rpc.grpc import Channel, Server
+from trikubelet.rpc.grpc.unix import UnixStream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,7 +41,8 @@ class Fixture:
         self.in_use: list[str] = []
         clock = TrioClock(EPOCH)
         self.store = ImageStore(tmp_path / "store", clock=clock, layer_format=LayerFormat.FLAT)
-        self.service = EmbeddedImageService(self.store, clock=clock, users=self.users)
+        self.puller = Puller(self.store, clock=clock, hosts_dirs=[tmp_path / "certs.d"], patience=Patience(tries=1))
+        self.service = EmbeddedImageService(self.store, self.puller, clock=clock, users=self.users)
 
     def users(self, image_id: str) -> Sequence[str]:
         return ["c1"] if image_id in self.in_use else []
@@ -66,13 +78,73 @@ async def test_pulling_an_image_that_is_there_gives_its_id(images: Fixture) -> N
     assert (await images.pull("localhost/host")).startswith("sha256:")
 
 
-async def test_pulling_an_unknown_image_tells_what_can_be_done(images: Fixture) -> None:
+async def test_pulling_where_no_registry_is_reached_tells_what_can_be_done(images: Fixture) -> None:
+    folder = images.path / "certs.d" / "docker.io"
+    folder.mkdir(parents=True)
+    (folder / "hosts.toml").write_text('server = "http://127.0.0.1:1"')
     with pytest.raises(GRPCError) as caught:
         await images.pull("nginx")
-    assert caught.value.status is Status.NOT_FOUND
+    # UNAVAILABLE would be the runtime itself, whose pull may still go on.
+    assert caught.value.status is Status.UNKNOWN
     message = str(caught.value.message)
-    for part in ("'docker.io/library/nginx:latest'", "trikubelet images import FILE", "'localhost/host'"):
+    for part in (
+        "docker.io/library/nginx:latest: 127.0.0.1:1 cannot be reached",
+        "trikubelet images import FILE",
+        "'localhost/host'",
+    ):
         assert part in message
+
+
+async def test_a_pulled_name_is_asked_for_again_and_an_imported_one_is_not(images: Fixture) -> None:
+    async with scripted_registry() as registry:
+        put = registry.put_image("app", "1")
+        name = f"{registry.host}/app:1"
+        for _ in range(2):
+            assert await images.pull(name) == put.id
+        assert [asked.method for asked in registry.asked].count("HEAD") == 2
+        registry.asked.clear()
+        imported = await images.add(name)
+        assert await images.pull(name) == imported
+        assert registry.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (Answer(404), Status.NOT_FOUND),
+        (Answer(401), Status.PERMISSION_DENIED),
+        (Answer(403), Status.PERMISSION_DENIED),
+        (Answer(500), Status.UNKNOWN),
+        (Answer(200, body=b"no manifest"), Status.FAILED_PRECONDITION),
+    ],
+)
+async def test_why_a_pull_failed_is_told_by_the_status(images: Fixture, answer: Answer, status: Status) -> None:
+    async with scripted_registry() as registry:
+        registry.guard = lambda asked: answer
+        with pytest.raises(GRPCError) as caught:
+            await images.pull(f"{registry.host}/app:1")
+    assert caught.value.status is status
+    assert str(caught.value.message).startswith(f"failed to pull image {registry.host}/app:1: ")
+
+
+async def test_the_requests_credentials_are_shown(images: Fixture) -> None:
+    async with scripted_registry() as registry:
+        put = registry.put_image("app", "1")
+        registry.guard = ask_for_password
+        spec = v1.ImageSpec(image=f"{registry.host}/app:1")
+        for auth in (
+            v1.AuthConfig(username="ali", password="open sesame"),
+            v1.AuthConfig(auth="YWxpOm9wZW4gc2VzYW1l", server_address=f"https://{registry.host}/v1/"),
+        ):
+            reply = await images.service.pull_image(v1.PullImageRequest(image=spec, auth=auth))
+            assert reply.image_ref == put.id
+        for auth in (
+            v1.AuthConfig(),
+            v1.AuthConfig(username="ali", password="wrong"),
+            v1.AuthConfig(username="ali", password="open sesame", server_address="another.example"),
+        ):
+            with pytest.raises(GRPCError, match="pull access denied"):
+                await images.service.pull_image(v1.PullImageRequest(image=spec, auth=auth))
 
 
 @pytest.mark.parametrize("name", ["", "Not A Name", "a//b"])
@@ -158,3 +230,45 @@ async def test_the_file_system_info_tells_what_the_images_take(images: Fixture) 
     assert usage.inodes_used.value == 2
     assert usage.timestamp >= EPOCH.timestamp() * 1e9
     assert reply.container_filesystems == [usage]
+
+
+async def test_a_pull_that_its_caller_gives_up_leaves_nothing(images: Fixture) -> None:
+    async with scripted_registry() as registry, trio.open_nursery() as nursery:
+        put = registry.put_image("app", "1")
+        path = f"/v2/app/blobs/{put.layers[0]}"
+        registry.documents[path] = attrs.evolve(registry.documents[path], pause=60)
+
+        async def connect() -> UnixStream:
+            ours, theirs = socket.socketpair()
+            nursery.start_soon(Server([images.service]).serve_stream, UnixStream(theirs))
+            return UnixStream(ours)
+
+        async with Channel(connect) as channel:
+            with trio.CancelScope() as scope:
+                nursery.start_soon(cancel_when, scope, lambda: bool(registry.requests(path)))
+                await ImageClient(channel).pull_image(v1.ImageSpec(image=f"{registry.host}/app:1"))
+            assert scope.cancelled_caught
+            with trio.fail_after(PATIENCE):
+                while images.puller.progress():
+                    await trio.sleep(0.01)
+            assert list((images.path / "store" / "staging").iterdir()) == []
+        nursery.cancel_scope.cancel()
+
+
+async def cancel_when(scope: trio.CancelScope, condition: Callable[[], bool]) -> None:
+    while not condition():
+        await trio.sleep(0.01)
+    scope.cancel()
+
+
+async def test_a_pull_is_told_of_in_the_log_while_it_lasts(images: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trikubelet.embedded.registry.puller._TELL_EVERY", 0.05)
+    async with scripted_registry() as registry:
+        put = registry.put_image("app", "1")
+        path = f"/v2/app/blobs/{put.layers[0]}"
+        registry.documents[path] = attrs.evolve(registry.documents[path], pause=0.3)
+        with capture_logs() as told:
+            await images.pull(f"{registry.host}/app:1")
+    size = len(registry.documents[path].body)
+    assert f"0B of {size}B, 0 of 1 layers unpacked" in {line.get("progress") for line in told}
+    assert told[-1]["event"] == "image pulled"

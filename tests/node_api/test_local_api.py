@@ -87,6 +87,9 @@ class FakeAgent:
     async def images(self) -> Sequence[Mapping[str, Any]]:
         return [{"id": "sha256:1", "repo_tags": ["a:1"], "repo_digests": [], "size": 5, "pinned": False}]
 
+    def pulls(self) -> Sequence[Mapping[str, Any]]:
+        return [{"reference": "docker.io/library/nginx:latest", "progress": "1.0MiB of 2.0MiB"}]
+
     async def import_images(self, path: Path) -> Sequence[str]:
         if path.name == "bad.tar":
             raise ImportRefusedError("entry '../x': leaves the archive")

@@ -13,13 +13,14 @@ from trikubelet.node_api.view import Ran
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
     from trikubelet.agent.agent import Agent
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
     from trikubelet.container.model import RunningPod
+    from trikubelet.embedded.runtime import EmbeddedRuntime
     from trikubelet.http.streaming.command import CommandStreams
 
 
@@ -29,11 +30,11 @@ class NodeView(LocalView):
     def __init__(
         self,
         agent: Agent,
-        import_archive: Callable[[Path], Awaitable[Sequence[str]]] | None = None,
+        embedded: EmbeddedRuntime | None = None,
         *,
         started_at: datetime,
     ) -> None:
-        super().__init__(agent, import_archive)
+        super().__init__(agent, embedded)
         self.started_at = started_at
 
     @property

@@ -105,7 +105,7 @@ def sync_loop(agent: Agent, features: Collection[str]) -> SyncLoop:
             runtime_state=agent.runtime_state,
             objects=agent.objects,
             cgroups=agent.resources.cgroups,
-            news=(agent.volumes.pod_changes, agent.devices.health_changed),
+            news=(agent.volumes.pod_changes, agent.devices.health_changed, agent.runtime.images.retry_wanted),
             sources_ready=partial(agent.desired.handled, agent.sources),
             features=frozenset(features),
         )

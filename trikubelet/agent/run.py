@@ -11,7 +11,6 @@ import fcntl
 import os
 import resource
 import socket
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from trikubelet.agent.agent import Agent
 from trikubelet.agent.cluster_access import ClusterAccessError, OpenCluster, open_cluster
 from trikubelet.agent.devices import DeviceFolderError
 from trikubelet.agent.ending import Ending, until_ended
+from trikubelet.agent.image_arrivals import watch_image_arrivals
 from trikubelet.agent.node import ReservationError
 from trikubelet.agent.node_view import NodeView
 from trikubelet.agent.options import EMBEDDED, AgentOptions
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trikubelet.clock import WallClock
+    from trikubelet.embedded.runtime import EmbeddedRuntime  # noqa: TC004 - only agents that use it import it
     from trikubelet.kube_client.certificates.rotation import CertificateManager
     from trikubelet.kube_client.types import ApiClient
 
@@ -150,7 +151,7 @@ async def _run_until(options: AgentOptions, ending: Ending) -> int:
         runtime_client = RuntimeClient(runtime.channel, timeout=timeout)
         image_client = ImageClient(runtime.image_channel, timeout=timeout)
         agent = await _agent(options, runtime_client, image_client, None if cluster is None else cluster.client, clock)
-        view = NodeView(agent, runtime.import_archive, started_at=started_at)
+        view = NodeView(agent, runtime.embedded, started_at=started_at)
         await nursery.start(view.run)
         server = _server(agent, view, None if cluster is None else cluster.certificate)
         await nursery.start(server.run)
@@ -161,6 +162,8 @@ async def _run_until(options: AgentOptions, ending: Ending) -> int:
         nursery.start_soon(_cancel_when, ending.asked, starting, START_TIMEOUT if options.drains else 0)
         with starting:
             await nursery.start(agent.run)
+            if runtime.embedded is not None:
+                await nursery.start(watch_image_arrivals, agent, runtime.embedded.images)
             sd_notify.notify("READY=1")
             # A runtime that is away is no reason to restart the agent: only its own loop counts.
             nursery.start_soon(sd_notify.watchdog, lambda: view.health()["syncloop"] is None)
@@ -238,11 +241,11 @@ async def _cancel_when(event: trio.Event, scope: trio.CancelScope, delay: float)
 
 @attrs.frozen
 class _Runtime:
-    """A runtime to work with, and what only the embedded one offers."""
+    """A runtime to work with; the embedded one also as it is, for what CRI has no calls for."""
 
     channel: Channel
     image_channel: Channel
-    import_archive: Callable[[Path], Awaitable[Sequence[str]]] | None = None
+    embedded: EmbeddedRuntime | None = None
 
 
 @asynccontextmanager
@@ -284,7 +287,7 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
             return UnixStream(ours)
 
         async with Channel(connect) as channel:
-            yield _Runtime(channel, channel, runtime.images.import_archive)
+            yield _Runtime(channel, channel, runtime)
         if options.drains:
             await runtime.shutdown()
         nursery.cancel_scope.cancel()

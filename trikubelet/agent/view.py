@@ -21,13 +21,14 @@ from trikubelet.pods.phases import ConfigUpdate, Finished, Terminated, Terminati
 from trikubelet.rpc.cri.errors import CRIError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterable, Mapping, Sequence
 
     from trio_typing import TaskStatus
 
     from trikubelet.agent.agent import Agent
     from trikubelet.api import Pod
     from trikubelet.broadcast import Subscription
+    from trikubelet.embedded.runtime import EmbeddedRuntime
     from trikubelet.pods.phases import Ending, Phase
     from trikubelet.telemetry.events import PodEvent
 
@@ -36,11 +37,11 @@ SYNC_LOOP_SILENCE: Final = 120.0
 
 
 class LocalView:
-    """Implements `AgentView`. `import_archive` is None where the runtime's images are not ours to change."""
+    """Implements `AgentView`. `embedded` is None for another runtime, whose images are not ours to change."""
 
-    def __init__(self, agent: Agent, import_archive: Callable[[Path], Awaitable[Sequence[str]]] | None = None) -> None:
+    def __init__(self, agent: Agent, embedded: EmbeddedRuntime | None = None) -> None:
         self._agent = agent
-        self._import_archive = import_archive
+        self._embedded = embedded
         self._changed: Broadcast[None] = Broadcast()
         agent.recorder.add_listener(lambda _: self._changed.send(None))
 
@@ -147,14 +148,29 @@ class LocalView:
             for image in images
         ]
 
+    def pulls(self) -> Sequence[Mapping[str, Any]]:
+        if self._embedded is None:
+            return []
+        return [
+            {
+                "reference": pull.reference,
+                "received_bytes": pull.received_bytes,
+                "total_bytes": pull.total_bytes,
+                "layers_done": pull.layers_done,
+                "layers": pull.layers,
+                "progress": str(pull),
+            }
+            for pull in self._embedded.puller.progress()
+        ]
+
     async def import_images(self, path: Path) -> Sequence[str]:
-        if self._import_archive is None:
+        if self._embedded is None:
             raise ImportRefusedError(
                 f"images of {self._agent.runtime.runtime_name or 'this runtime'} are imported with its own tools "
                 "(for containerd: ctr -n k8s.io images import FILE)"
             )
         try:
-            return await self._import_archive(path)
+            return await self._embedded.images.import_archive(path)
         except ImageError as error:
             raise ImportRefusedError(str(error)) from error
 

@@ -26,9 +26,10 @@ def describe() -> None:
 @agent_root_dir_option
 def pod(name: str, namespace: str | None, root_dir: Path) -> None:
     """Show everything about the pod NAME, and what happened to it."""
-    from trikubelet.cli.pod_description import describe_pod
+    from trikubelet.cli.pod_description import describe_pod, waits_for_images
 
     client = AgentClient(root_dir)
     found = find_pod(client, name, namespace)
     events = client.get("/events", {"uid": found.metadata.uid})
-    click.echo(describe_pod(found, events, SystemClock().now()), nl=False)
+    pulls = client.get("/images/pulls") if waits_for_images(found) else []
+    click.echo(describe_pod(found, events, SystemClock().now(), pulls), nl=False)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from trikubelet.api import to_dict
 from trikubelet.api.timestamps import parse_time
 from trikubelet.cli.pod_columns import human_duration, pod_status
+from trikubelet.embedded.images.errors import InvalidReferenceError
+from trikubelet.embedded.images.reference import Reference
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,10 +19,28 @@ if TYPE_CHECKING:
 _LABEL_WIDTH = 22
 
 
-def describe_pod(pod: Pod, events: Sequence[Mapping[str, Any]], now: datetime) -> str:
-    """The whole description, newline at the end. `events` are those of the local API's `/events`."""
-    lines = [*_head(pod), *_containers(pod), *_conditions(pod), *_volumes(pod), *_events(events, now)]
+# A container's reasons to wait while its image may be on its way.
+_BEFORE_START = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+def describe_pod(
+    pod: Pod, events: Sequence[Mapping[str, Any]], now: datetime, pulls: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """The whole description, newline at the end. `events` and `pulls` are those of the local API."""
+    lines = [*_head(pod), *_containers(pod, pulls), *_conditions(pod), *_volumes(pod), *_events(events, now)]
     return "\n".join(lines) + "\n"
+
+
+def waits_for_images(pod: Pod) -> bool:
+    """Whether a container may wait for its image to be pulled."""
+    return any(map(_before_start, (*pod.status.init_container_statuses, *pod.status.container_statuses)))
+
+
+def _before_start(status: ContainerStatus) -> bool:
+    state = status.state
+    if state.running is not None or state.terminated is not None:
+        return False
+    return state.waiting is None or (state.waiting.reason or "") in _BEFORE_START
 
 
 def _line(label: str, value: object, indent: int = 0) -> str:
@@ -54,7 +74,7 @@ def _head(pod: Pod) -> Iterator[str]:
     yield _line("QoS Class", status.qos_class or "<unknown>")
 
 
-def _containers(pod: Pod) -> Iterator[str]:
+def _containers(pod: Pod, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     status = pod.status
     for title, containers, statuses in (
         ("Init Containers", pod.spec.init_containers, status.init_container_statuses),
@@ -67,10 +87,12 @@ def _containers(pod: Pod) -> Iterator[str]:
         known = {status.name: status for status in statuses}
         for container in containers:
             yield f"  {container.name}:"
-            yield from _container(container, known.get(container.name))
+            yield from _container(container, known.get(container.name), pulls)
 
 
-def _container(container: Container | EphemeralContainer, status: ContainerStatus | None) -> Iterator[str]:
+def _container(
+    container: Container | EphemeralContainer, status: ContainerStatus | None, pulls: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
     indent = 4
     yield _line("Container ID", status.container_id if status else "", indent)
     yield _line("Image", container.image, indent)
@@ -83,6 +105,8 @@ def _container(container: Container | EphemeralContainer, status: ContainerStatu
         yield from _lines("Args", container.args, indent)
     if status is not None:
         yield from _state("State", status.state)
+        if _before_start(status):
+            yield from _pull(container.image, pulls)
         if status.last_state.terminated is not None:
             yield from _state("Last State", status.last_state)
         yield _line("Ready", status.ready, indent)
@@ -103,6 +127,16 @@ def _container(container: Container | EphemeralContainer, status: ContainerStatu
         for mount in container.volume_mounts
     ]
     yield from _lines("Mounts", mounts, indent)
+
+
+def _pull(image: str, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    try:
+        name = str(Reference.parse(image))
+    except InvalidReferenceError:
+        return
+    for pull in pulls:
+        if pull["reference"] == name:
+            yield _line("Pulling", pull["progress"], 6)
 
 
 def _state(label: str, state: ContainerState) -> Iterator[str]:

@@ -20,10 +20,17 @@ def runtime() -> None:
 @click.option("--listen", required=True, help="Where to serve CRI: unix:///PATH.")
 @click.option("--root", type=click.Path(path_type=Path), help="The runtime's state.  [default: ROOT-DIR/runtime]")
 @click.option(
+    "--registry-hosts-dir",
+    "hosts_dirs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Where folders with a registry's hosts.toml are.  [default: /etc/trikubelet, containerd and docker/certs.d]",
+)
+@click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
 )
 @click.option("-v", "--v", "verbosity", type=click.IntRange(0, 10), default=0, help="Log verbosity.")
-def serve(listen: str, root: Path | None, log_format: str, verbosity: int) -> None:
+def serve(listen: str, root: Path | None, hosts_dirs: tuple[Path, ...], log_format: str, verbosity: int) -> None:
     """Serve CRI v1 on a unix socket until interrupted. Containers that run then run on, and are found again."""
     import trio
 
@@ -34,19 +41,20 @@ def serve(listen: str, root: Path | None, log_format: str, verbosity: int) -> No
     configure_logging("json" if log_format == "json" else "text", verbosity)
     folder = Path.cwd() / root if root is not None else default_root_dir() / "runtime"
     try:
-        trio.run(_serve, Path(listen.removeprefix("unix://")), folder)
+        trio.run(_serve, Path(listen.removeprefix("unix://")), folder, hosts_dirs)
     except OSError as error:
         raise CommandError(f"{listen} cannot be served: {error}") from None
 
 
-async def _serve(socket: Path, root: Path) -> None:
+async def _serve(socket: Path, root: Path, hosts_dirs: tuple[Path, ...]) -> None:
     import trio
 
     from trikubelet.clock import SystemClock
+    from trikubelet.embedded.registry.hosts import DEFAULT_HOSTS_DIRS
     from trikubelet.embedded.runtime import EmbeddedRuntime
     from trikubelet.rpc.grpc import Server
 
-    embedded = EmbeddedRuntime(root, clock=SystemClock())
+    embedded = EmbeddedRuntime(root, clock=SystemClock(), registry_hosts_dirs=hosts_dirs or DEFAULT_HOSTS_DIRS)
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             await nursery.start(embedded.run)

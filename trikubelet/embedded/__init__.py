@@ -12,7 +12,8 @@ The story of a container, in order:
 4. The keeper's exit event comes back over the socket, becomes a CRI container event, and the agent's PLEG reads it.
 
 Nothing is lost with a process: the keeper holds the containers while the agent is away, and the files tell a new keeper
-what to clean up. `images/` unpacks archives into root filesystems. `runtime.py` puts the parts together.
+what to clean up. `registry/` pulls images, `images/` unpacks them into root filesystems. `runtime.py` puts the parts
+together.
 
 What it cannot do, and says so in its status: pods share the host's network, there is no seccomp, AppArmor or SELinux
 confinement, and resource limits need a writable cgroup hierarchy.

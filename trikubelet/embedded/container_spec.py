@@ -7,7 +7,8 @@ agent as it would have before.
     container, sandbox, directory, runtime_root, log_path
     argv, env, cwd, tty, stdin
     rootfs: layers (lowest first), overlay, readonly, host
-    mounts: source, target, readonly, recursive_readonly, propagation (private, rslave, rshared)
+    mounts: source, target, readonly, recursive_readonly, propagation (private, rslave, rshared, or image: then also
+            image (its id), layers, sub_path)
     devices: path, kind (c, b), major, minor, mode, rule
     user: uid, gid (or null), name, groups, strict      bounding, ambient: capability masks
     privileged, no_new_privs, masked_paths, readonly_paths, oom_score_adj
@@ -34,6 +35,8 @@ from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trikubelet.embedded.images.model import StoredImage
 
 log = get_logger("embedded")
@@ -74,8 +77,13 @@ class SpecContext:
     abilities: KeeperAbilities
 
 
-def container_spec(context: SpecContext, config: v1.ContainerConfig, image: StoredImage) -> dict[str, Any]:
-    """The specification of one container. Raises SpecError."""
+def container_spec(
+    context: SpecContext,
+    config: v1.ContainerConfig,
+    image: StoredImage,
+    image_volumes: Mapping[str, StoredImage] | None = None,
+) -> dict[str, Any]:
+    """The specification of one container. `image_volumes`: what its mounts' images mean. Raises SpecError."""
     security = config.linux.security_context
     abilities = context.abilities
     _refuse_unsupported(config, image, abilities)
@@ -97,7 +105,7 @@ def container_spec(context: SpecContext, config: v1.ContainerConfig, image: Stor
             "readonly": security.readonly_rootfs,
             "host": image.is_host,
         },
-        "mounts": _mounts(context, config, image),
+        "mounts": _mounts(context, config, image, image_volumes or {}),
         "devices": _devices(config, privileged=privileged, abilities=abilities),
         "user": _user(security, image),
         "privileged": privileged,
@@ -251,8 +259,10 @@ def _user(security: v1.LinuxContainerSecurityContext, image: StoredImage) -> dic
     }
 
 
-def _mounts(context: SpecContext, config: v1.ContainerConfig, image: StoredImage) -> list[dict[str, Any]]:
-    mounts = [_mount(mount) for mount in config.mounts]
+def _mounts(
+    context: SpecContext, config: v1.ContainerConfig, image: StoredImage, image_volumes: Mapping[str, StoredImage]
+) -> list[dict[str, Any]]:
+    mounts = [_image_mount(mount, image_volumes) if mount.image.image else _mount(mount) for mount in config.mounts]
     if not context.abilities.isolated:
         _refuse_mounts(config)
         return []
@@ -275,8 +285,6 @@ def _mounts(context: SpecContext, config: v1.ContainerConfig, image: StoredImage
 
 
 def _mount(mount: v1.Mount) -> dict[str, Any]:
-    if mount.image.image:
-        raise SpecError(f"mount {mount.container_path}: the embedded runtime does not mount images")
     if not mount.container_path.startswith("/") or not mount.host_path.startswith("/"):
         raise SpecError(
             f"mount: expected absolute paths, got {mount.host_path!r} on the host, {mount.container_path!r} inside"
@@ -287,6 +295,30 @@ def _mount(mount: v1.Mount) -> dict[str, Any]:
         "readonly": mount.readonly,
         "recursive_readonly": mount.recursive_read_only,
         "propagation": _PROPAGATION[mount.propagation],
+    }
+
+
+def _image_mount(mount: v1.Mount, images: Mapping[str, StoredImage]) -> dict[str, Any]:
+    """An image as a read-only volume, by containerd's rules."""
+    image = images.get(mount.image.image)
+    failed = f"ImageVolumeMountFailed: mount {mount.container_path}: image {mount.image.image}"
+    if image is None:
+        raise SpecError(f"{failed}: not found")
+    if image.is_host:
+        raise SpecError(f"{failed}: the machine's own files are no volume; use a hostPath")
+    if mount.host_path or not mount.readonly or not mount.container_path.startswith("/"):
+        raise SpecError(f"{failed}: expected no host path, an absolute path inside, and readonly")
+    if mount.image_sub_path.startswith("/") or ".." in mount.image_sub_path.split("/"):
+        raise SpecError(f"{failed}: expected a path within the image, got {mount.image_sub_path!r}")
+    return {
+        "source": str(image.layers[-1]),
+        "target": mount.container_path,
+        "readonly": True,
+        "recursive_readonly": False,
+        "propagation": "image",
+        "image": image.id,
+        "layers": [str(layer) for layer in image.layers],
+        "sub_path": mount.image_sub_path,
     }
 
 
@@ -302,8 +334,9 @@ def _refuse_mounts(config: v1.ContainerConfig) -> None:
                 )
         elif mount.container_path.rstrip("/") not in _OPTIONAL_WHEN_PLAIN:
             raise SpecError(
-                f"cannot mount {mount.host_path} at {mount.container_path}: this machine lets the runtime make no "
-                "namespaces; run the agent as root, allow user namespaces, or use containerd"
+                f"cannot mount {mount.host_path or mount.image.image} at {mount.container_path}: "
+                "this machine lets the runtime make no namespaces; run the agent as root, "
+                "allow user namespaces, or use containerd"
             )
 
 

@@ -1,19 +1,18 @@
-"""CRI's ImageService on the embedded runtime's image store.
-
-The embedded runtime talks to no registry: a pull finds an image that was imported, or fails with what can be done.
-"""
+"""CRI's ImageService on the embedded runtime's image store."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from grpclib import GRPCError
 from grpclib.const import Status
 
-from trikubelet.embedded.images.errors import ImageInUseError, ImagePinnedError, InvalidReferenceError
+from trikubelet.embedded.images.errors import ImageError, ImageInUseError, ImagePinnedError, InvalidReferenceError
 from trikubelet.embedded.images.host import HOST_IMAGE_NAME
 from trikubelet.embedded.images.reference import Reference, id_prefix
+from trikubelet.embedded.registry.credentials import CredentialsFormatError, read_credentials
+from trikubelet.embedded.registry.errors import PullError, PullFailure
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -23,8 +22,24 @@ if TYPE_CHECKING:
     from trikubelet.clock import WallClock
     from trikubelet.embedded.images.model import StoredImage
     from trikubelet.embedded.images.store import ImageStore, ImageUsers, StoreUsage
+    from trikubelet.embedded.registry.puller import Puller
 
 _IMAGES_PER_MESSAGE = 100
+
+# As containerd answers. What the runtime could not reach is no UNAVAILABLE, which would mean the runtime itself.
+_STATUS_OF_FAILURE: Final = {
+    PullFailure.NOT_FOUND: Status.NOT_FOUND,
+    PullFailure.NO_PLATFORM: Status.NOT_FOUND,
+    PullFailure.DENIED: Status.PERMISSION_DENIED,
+    PullFailure.UNREACHABLE: Status.UNKNOWN,
+    PullFailure.WRONG_CONTENT: Status.FAILED_PRECONDITION,
+    PullFailure.NO_SPACE: Status.RESOURCE_EXHAUSTED,
+    PullFailure.CONFIGURATION: Status.INVALID_ARGUMENT,
+}
+_WITHOUT_REGISTRY: Final = (
+    "without a registry, bring it in with 'trikubelet images import FILE' (an OCI or docker archive, as 'docker save' "
+    f"writes it), or use '{HOST_IMAGE_NAME}', this machine's own root filesystem"
+)
 
 
 def _nobody(image_id: str) -> Sequence[str]:
@@ -33,17 +48,20 @@ def _nobody(image_id: str) -> Sequence[str]:
 
 class EmbeddedImageService(v1.ImageServiceBase):
     """Serves the store. `users` gives the containers that are made of an image, so that it is not removed under
-    them."""
+    them. `puller` brings images into the same store.
+    """
 
     def __init__(
         self,
         store: ImageStore,
+        puller: Puller,
         *,
         clock: WallClock,
         users: ImageUsers = _nobody,
         containers_root: Path | None = None,
     ) -> None:
         self._store = store
+        self._puller = puller
         self._clock = clock
         self._users = users
         self._containers_root = containers_root
@@ -67,21 +85,41 @@ class EmbeddedImageService(v1.ImageServiceBase):
         return v1.ImageStatusResponse(image=_to_message(image), info=info)
 
     async def pull_image(self, pull_image_request: v1.PullImageRequest) -> v1.PullImageResponse:
+        """Asks the registry, also for an image that is there: its tag may have moved, the credentials may not suffice.
+
+        A name that was imported stays what it is: no registry is asked for it.
+        """
         wanted = pull_image_request.image.image
         image = self._store.resolve(wanted)
-        if image is not None:
+        try:
+            name = Reference.parse(wanted)
+        except InvalidReferenceError as error:
+            if image is not None:
+                return v1.PullImageResponse(image_ref=image.id)
+            if id_prefix(wanted) is not None:
+                raise GRPCError(Status.NOT_FOUND, f"no image with the id {wanted!r} is on this machine") from error
+            raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from error
+        if image is not None and str(name) not in image.pulled:
             return v1.PullImageResponse(image_ref=image.id)
-        if id_prefix(wanted) is None:
-            try:
-                wanted = str(Reference.parse(wanted))
-            except InvalidReferenceError as error:
-                raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from error
-        raise GRPCError(
-            Status.NOT_FOUND,
-            f"image {wanted!r} is not on this machine, and the embedded runtime pulls from no registry: bring it in "
-            "with 'trikubelet images import FILE' (an OCI or docker archive, as 'docker save' writes it), "
-            f"or use '{HOST_IMAGE_NAME}', this machine's own root filesystem",
-        )
+        auth = pull_image_request.auth
+        try:
+            credentials = read_credentials(
+                name.repository.partition("/")[0],
+                username=auth.username,
+                password=auth.password,
+                auth=auth.auth,
+                server_address=auth.server_address,
+                identity_token=auth.identity_token,
+                registry_token=auth.registry_token,
+            )
+            return v1.PullImageResponse(image_ref=await self._puller.pull(name, credentials))
+        except CredentialsFormatError as error:
+            raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: {error}") from error
+        except PullError as error:
+            hint = f"; {_WITHOUT_REGISTRY}" if error.failure in (PullFailure.NOT_FOUND, PullFailure.UNREACHABLE) else ""
+            raise GRPCError(_STATUS_OF_FAILURE[error.failure], f"failed to pull image {error}{hint}") from error
+        except (ImageError, OSError) as error:
+            raise GRPCError(Status.UNKNOWN, f"failed to pull image {name}: {error}") from error
 
     async def remove_image(self, remove_image_request: v1.RemoveImageRequest) -> v1.RemoveImageResponse:
         """Removes the image with all its names. One that is not there is fine (CRI)."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import betterproto
 
-from trikubelet.embedded.records import ContainerRecord, Phase, SandboxRecord
+from trikubelet.embedded.records import ContainerRecord, Phase, SandboxRecord, images_in
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class Inventory:
         return [record for record in self.containers.values() if record.sandbox_id == sandbox_id]
 
     def users_of_image(self, image_id: str) -> list[str]:
-        """Ids of the containers that are made of an image."""
-        return [record.id for record in self.containers.values() if record.image.id == image_id]
+        """Ids of the containers that are made of an image, or have it as a volume."""
+        return [record.id for record in self.containers.values() if image_id in images_in(record.image.id, record.spec)]
 
     def filter_sandboxes(self, wanted: v1.PodSandboxFilter) -> list[SandboxRecord]:
         found: Iterable[SandboxRecord] = self.sandboxes.values()

@@ -27,7 +27,7 @@ from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 log = get_logger("embedded")
@@ -112,6 +112,28 @@ class SandboxRecord:
     created_at: int
     runtime_handler: str = ""
     ready: bool = False
+
+
+def images_in(own: str, spec: Mapping[str, Any]) -> set[str]:
+    """Ids of the images that a container needs: the one it is made of, and its volumes'."""
+    return {own, *(mount["image"] for mount in spec.get("mounts", ()) if "image" in mount)}
+
+
+def image_users(root: Path) -> dict[str, list[str]]:
+    """Ids of the containers that need each image, by its id, as the files of a runtime folder tell.
+
+    For other processes than the runtime's own: changes nothing, and leaves out what cannot be read.
+    """
+    users: dict[str, list[str]] = {}
+    for path in (root / "containers").glob("*/container.json"):
+        try:
+            document = json.loads(path.read_bytes())
+            image_ids = images_in(document["image"]["id"], document["spec"])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue
+        for image_id in image_ids:
+            users.setdefault(image_id, []).append(path.parent.name)
+    return users
 
 
 class RecordStore:

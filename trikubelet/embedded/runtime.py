@@ -21,7 +21,10 @@ from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.store import ImageStore
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError, KeeperStartError
 from trikubelet.embedded.lifecycle import Lifecycle
+from trikubelet.embedded.preload import Preload
 from trikubelet.embedded.records import RecordStore
+from trikubelet.embedded.registry.hosts import DEFAULT_HOSTS_DIRS
+from trikubelet.embedded.registry.puller import Puller
 from trikubelet.embedded.runtime_service import EmbeddedRuntimeService
 from trikubelet.embedded.streaming_server import StreamingServer
 from trikubelet.telemetry.logs import get_logger
@@ -47,7 +50,15 @@ class EmbeddedRuntime:
     The folder is made with mode 0700. Raises OSError where it cannot be.
     """
 
-    def __init__(self, root: Path, *, clock: WallClock, images_root: Path | None = None, node_ip: str = "") -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clock: WallClock,
+        images_root: Path | None = None,
+        node_ip: str = "",
+        registry_hosts_dirs: Sequence[Path] = DEFAULT_HOSTS_DIRS,
+    ) -> None:
         self.root = root.absolute()
         self.root.mkdir(parents=True, exist_ok=True)
         self.images = ImageStore(images_root or self.root / "images", clock=clock)
@@ -58,8 +69,11 @@ class EmbeddedRuntime:
         self.runtime_service = EmbeddedRuntimeService(
             self._lifecycle, self._records, self.images.resolve, streaming=self._streaming, address=self._address
         )
+        self.puller = Puller(self.images, clock=clock, hosts_dirs=registry_hosts_dirs)
+        self._preload = Preload(self.root / "preload", self.root / "preloaded.json", self.images, self.puller)
         self.image_service = EmbeddedImageService(
             self.images,
+            self.puller,
             clock=clock,
             users=self._lifecycle.inventory.users_of_image,
             containers_root=self.root / "containers",
@@ -87,6 +101,7 @@ class EmbeddedRuntime:
                 failure = error  # raised below: here the nursery would wrap it
             else:
                 nursery.start_soon(self._tidy)
+                nursery.start_soon(self._preload.run)
                 await nursery.start(self._streaming.run)
                 task_status.started()
         if failure is not None:

@@ -236,6 +236,11 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             raise GRPCError(Status.NOT_FOUND, f'image "{config.image.image}": not found')
         return image
 
+    def _image_volumes(self, config: v1.ContainerConfig) -> dict[str, StoredImage]:
+        """The images that it mounts, by the names that its mounts have for them."""
+        found = {name: self._resolve_image(name) for name in {mount.image.image for mount in config.mounts} if name}
+        return {name: image for name, image in found.items() if image is not None}
+
     def _new_container(self, sandbox: SandboxRecord, config: v1.ContainerConfig, image: StoredImage) -> ContainerRecord:
         abilities = self._lifecycle.abilities
         if abilities is None:
@@ -260,7 +265,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
                 reference=next(iter(image.repo_digests), image.id),
                 id=image.id,
             ),
-            spec=container_spec(context, config, image),
+            spec=container_spec(context, config, image, self._image_volumes(config)),
             created_at=self._lifecycle.now(),
             stop_signal=stop_signal(config, image),
         )

@@ -6,6 +6,7 @@
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
     GET  /events?uid=UID                   a list of what happened to a pod, oldest first
     GET  /images                           a list of the runtime's images
+    GET  /images/pulls                     a list of the pulls at work, and how far each is (embedded runtime)
     POST /images/import?path=PATH          import an archive of this machine; a list of the references it brought
     GET  /containerLogs/NS/POD/CONTAINER   ?follow &tailLines= &sinceSeconds= &sinceTime= &timestamps &previous
                                            &limitBytes= &stream=All|Stdout|Stderr &previousFiles=true|N
@@ -70,6 +71,11 @@ class AgentView(SharedView, Protocol):
         """The runtime's images: `id`, `repo_tags`, `repo_digests`, `size` (bytes), `pinned`."""
         ...
 
+    def pulls(self) -> Sequence[Mapping[str, Any]]:
+        """The runtime's pulls at work: `reference`, `progress` (for people), `received_bytes`, `total_bytes`, `layers`,
+        `layers_done`; none where the runtime does not tell."""
+        ...
+
     async def import_images(self, path: Path) -> Sequence[str]:
         """Import an archive; returns the references it brought. Raises ImportRefusedError or OSError."""
         ...
@@ -90,6 +96,7 @@ def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> 
         Route("GET", "/pods", api.pods),
         Route("GET", "/events", api.events),
         Route("GET", "/images", api.images),
+        Route("GET", "/images/pulls", api.pulls),
         Route("POST", "/images/import", api.import_images),
         Route("GET", "/containerLogs/{namespace}/{pod}/{container}", LogHandlers(view, clock).container_logs),
         Route("GET", "/statistics", api.statistics),
@@ -132,6 +139,9 @@ class _LocalApi:
 
     async def images(self, _: Request) -> Response:
         return json_response([dict(image) for image in await self._view.images()])
+
+    async def pulls(self, _: Request) -> Response:
+        return json_response([dict(pull) for pull in self._view.pulls()])
 
     async def import_images(self, request: Request) -> Response:
         path = request.text("path") or ""

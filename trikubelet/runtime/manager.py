@@ -74,7 +74,7 @@ class RuntimeManager:
         self.metrics = RuntimeMetrics()
         self.image_holds = ImageHolds()
         """Images that containers are being made of: no garbage."""
-        image_manager = ImageManager(
+        self.images = ImageManager(
             images,
             recorder,
             serialize=options.serialize_image_pulls,
@@ -89,7 +89,7 @@ class RuntimeManager:
         turns = Turns(options.starts_at_once)
         self._starter = ContainerStarter(
             runtime,
-            image_manager,
+            self.images,
             turns,
             context,
             hooks=hooks,
@@ -106,7 +106,7 @@ class RuntimeManager:
             recorder=recorder,
             options=options,
             sandboxes=self._sandboxes,
-            images=image_manager,
+            images=self.images,
             starter=self._starter,
             crash_loops=self._crash_loops,
             waiting=self._waiting,

@@ -7,7 +7,8 @@ The way of an image through this package:
    an archive holds several.
 2. `unpack` writes a layer's tar stream into a directory, and refuses what a hostile archive would do to the host.
 3. `store` keeps the outcome: a directory per layer, named by its content and shared between images, and a JSON record
-   per image (`records`). An import works in a staging directory and becomes visible with one rename.
+   per image (`records`). An import or pull works in a staging directory (`staging`) and becomes visible with one
+   rename.
 4. `reference` reads names as people write them (`busybox`, `localhost/app:1`, an id) into their full form.
 
 `localhost/host`, the machine's own root filesystem, is always among the images (`host`).

@@ -109,15 +109,18 @@ class ArchiveFiles:
             raise ArchiveError(f"the archive lacks the file {name!r} that it speaks of")
         return source
 
-    def open_layer(self, layer: ArchivedLayer) -> DigestReader:
-        """The layer's file; read it to its end, then compare `digest` with the layer's."""
-        algorithm = layer.digest.partition(":")[0] or "sha256"
-        return self.digest_reader(self.open(layer.file), subject=f"layer {layer.file}", algorithm=algorithm)
+    def open_layer(self, layer: ArchivedLayer) -> IO[bytes]:
+        """The layer's file."""
+        return self.open(layer.file)
 
-    def digest_reader(self, stream: Readable, *, subject: str, algorithm: str = "sha256") -> DigestReader:
-        """Around a layer's stream: counts against the limits, and watches for cancellation."""
-        limit = self._limits.max_bytes + 4096 * self._limits.max_entries
-        return DigestReader(stream, limit=limit, subject=subject, checkpoint=self._checkpoint, algorithm=algorithm)
+    def diff_id(self, name: str) -> str:
+        """The digest of an uncompressed layer, for archives that do not tell it."""
+        subject = f"layer {name}"
+        stream = decompressed(self.open(name), subject=subject)
+        limit = self._limits.max_layer_bytes
+        plain = DigestReader(stream, limit=limit, subject=subject, checkpoint=self._checkpoint)
+        plain.drain()
+        return plain.digest
 
     def read_document(self, name: str, *, digest: str = "") -> tuple[bytes, Any]:
         """A JSON file's bytes and content. Raises ArchiveError: missing, too large, no JSON, or not of that digest."""

@@ -22,7 +22,6 @@ from trikubelet.embedded.images.archive import (
 )
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.platform import Platform
-from trikubelet.embedded.images.tar_stream import decompressed
 
 MANIFEST = "manifest.json"
 REPOSITORIES = "repositories"
@@ -87,7 +86,7 @@ def _legacy_image(files: ArchiveFiles, top: str, names: tuple[str, ...]) -> Arch
             config = document.get("config")
         chain.append(layer)
         layer = document.get("parent")
-    layers = [ArchivedLayer(f"{name}/layer.tar", _diff_id(files, f"{name}/layer.tar")) for name in reversed(chain)]
+    layers = [ArchivedLayer(f"{name}/layer.tar", files.diff_id(f"{name}/layer.tar")) for name in reversed(chain)]
     spec = {
         "os": "linux",
         "config": config,
@@ -95,10 +94,3 @@ def _legacy_image(files: ArchiveFiles, top: str, names: tuple[str, ...]) -> Arch
     }
     data = json.dumps(spec, sort_keys=True).encode()
     return ArchivedImage(id=digest_of(data), names=names, bare_tag="", digests=(), spec=spec, layers=tuple(layers))
-
-
-def _diff_id(files: ArchiveFiles, name: str) -> str:
-    packed = files.open_layer(ArchivedLayer(name, diff_id=""))
-    plain = files.digest_reader(decompressed(packed, subject=f"layer {name}"), subject=f"layer {name}")
-    plain.drain()
-    return plain.digest

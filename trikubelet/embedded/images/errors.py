@@ -47,3 +47,11 @@ class ImageInUseError(ImageError):
         super().__init__(f"image {name!r} is in use by container {', '.join(users)}: remove the container first")
         self.name = name
         self.users = tuple(users)
+
+
+class ImageGoneError(ImageError):
+    """An image that was removed meanwhile."""
+
+    def __init__(self, image_id: str) -> None:
+        super().__init__(f"image {image_id} was removed meanwhile")
+        self.image_id = image_id

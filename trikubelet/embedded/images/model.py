@@ -38,6 +38,11 @@ class UnpackLimits:
     max_archive_entries: int = 100_000
     """Files in the archive itself."""
 
+    @property
+    def max_layer_bytes(self) -> int:
+        """A layer's tar stream: contents and headers."""
+        return self.max_bytes + 4096 * self.max_entries
+
 
 @attrs.frozen
 class ImageConfig:
@@ -71,6 +76,9 @@ class StoredImage:
     is_host: bool = False
     pinned: bool = False
     imported_at: datetime | None = None
+    pulled: tuple[str, ...] = ()
+    """Those of its names (tags and digests) that came from a registry. The others were imported: a pod's pull does not
+    change what they mean, only one that is asked for by hand does."""
     layer_format: LayerFormat = LayerFormat.FLAT
     spec: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """The OCI image configuration as it was in the archive."""

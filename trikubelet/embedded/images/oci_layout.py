@@ -1,4 +1,7 @@
-"""Images of an OCI image layout: `index.json` leads to manifests, those to configurations and layers, all by digest."""
+"""Images of an OCI image layout: `index.json` leads to manifests, those to configurations and layers, all by digest.
+
+What the documents mean is the same for a layout in a file and for a registry, which reads them with the functions here.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 INDEX = "index.json"
 _CONTAINERD_NAME = "io.containerd.image.name"
 _REF_NAME = "org.opencontainers.image.ref.name"
-_INDEX_TYPES = (
+INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
@@ -33,16 +36,18 @@ _CONFIG_TYPES = (
     "application/vnd.oci.image.config.v1+json",
     "application/vnd.docker.container.image.v1+json",
 )
-_DEEPEST_INDEX = 4
+DEEPEST_INDEX = 4
+_MOST_LAYERS = 1024
 
 
 @attrs.frozen
-class _Candidate:
-    """A manifest reached from `index.json`."""
+class Manifest:
+    """A manifest, its configuration read and checked."""
 
     digest: str
     document: dict[str, Any]
     spec: dict[str, Any]
+    """The image configuration."""
     config_digest: str
     way: tuple[str, ...]
     """Digests from the top to the manifest."""
@@ -59,7 +64,7 @@ def find_images(files: ArchiveFiles, platform: Platform) -> list[ArchivedImage]:
     for descriptor in expect_objects(index.get("manifests"), INDEX):
         for candidate in _candidates(files, descriptor, platform, (), others):
             name, bare_tag = _name(descriptor)
-            image = _image(candidate, name, bare_tag)
+            image = image_of(candidate, name, bare_tag)
             rank = Platform.from_json(candidate.spec).rank_on(platform)
             if rank is None:
                 others.append(str(Platform.from_json(candidate.spec)))
@@ -88,52 +93,77 @@ def _name(descriptor: dict[str, Any]) -> tuple[str, str]:
 
 def _candidates(
     files: ArchiveFiles, descriptor: dict[str, Any], platform: Platform, way: tuple[str, ...], others: list[str]
-) -> Iterator[_Candidate]:
+) -> Iterator[Manifest]:
     """Manifests that a descriptor leads to: its own, or of an index the fittest whose file is in the archive."""
-    digest = _digest(descriptor)
-    if len(way) >= _DEEPEST_INDEX:
-        raise ArchiveError(f"more than {_DEEPEST_INDEX} indexes lead to it", entry=_blob(digest))
+    digest = digest_in(descriptor)
+    if len(way) >= DEEPEST_INDEX:
+        raise ArchiveError(f"more than {DEEPEST_INDEX} indexes lead to it", entry=_blob(digest))
     _, document = files.read_object(_blob(digest), digest=digest)
     way = (*way, digest)
-    if descriptor.get("mediaType") not in _INDEX_TYPES and "manifests" not in document:
+    if not is_index(descriptor.get("mediaType"), document):
         candidate = _manifest(files, digest, document, way)
         if candidate is not None:
             yield candidate
         return
-    ranked: list[tuple[int, dict[str, Any]]] = []
-    for child in expect_objects(document.get("manifests"), _blob(digest)):
-        child_platform = Platform.from_json(expect_object(child.get("platform") or {}, _blob(digest)))
-        rank = child_platform.rank_on(platform)
-        if rank is not None and _blob(_digest(child)) in files:
-            ranked.append((rank, child))
-        elif child_platform.os != "unknown":
-            others.append(str(child_platform))
-    for _, child in sorted(ranked, key=lambda pair: pair[0])[:1]:
+    children, unfit = fittest_children(document, _blob(digest), platform)
+    others += unfit
+    for child in [child for child in children if _blob(digest_in(child)) in files][:1]:
         yield from _candidates(files, child, platform, way, others)
 
 
-def _manifest(files: ArchiveFiles, digest: str, document: dict[str, Any], way: tuple[str, ...]) -> _Candidate | None:
-    entry = _blob(digest)
+def is_index(media_type: object, document: dict[str, Any]) -> bool:
+    """Whether a document of that type leads to others by platform."""
+    return media_type in INDEX_TYPES or "manifests" in document
+
+
+def fittest_children(
+    document: dict[str, Any], entry: str, platform: Platform
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The descriptors of an index that suit the platform, the fittest first, and what platforms the others are for.
+
+    Raises ArchiveError.
+    """
+    ranked: list[tuple[bool, int, dict[str, Any]]] = []
+    others: list[str] = []
+    for child in expect_objects(document.get("manifests"), entry):
+        child_platform = Platform.from_json(expect_object(child.get("platform") or {}, entry))
+        rank = child_platform.rank_on(platform)
+        if rank is not None:
+            ranked.append((not child_platform.os, rank, child))
+        elif child_platform.os != "unknown":
+            others.append(str(child_platform))
+    return [child for *_, child in sorted(ranked, key=lambda item: item[:2])], others
+
+
+def config_of(document: dict[str, Any], entry: str) -> dict[str, Any]:
+    """The descriptor of a manifest's image configuration. Raises ArchiveError for what is no image's manifest."""
     if document.get("schemaVersion") == 1:
         raise ArchiveError("a manifest of Docker's schema 1: save the image again with a newer program", entry=entry)
     config = expect_object(document.get("config"), f"{entry}: config")
     if (media_type := config.get("mediaType") or "") not in _CONFIG_TYPES:
         raise ArchiveError(f"no container image: its configuration is of the type {media_type!r}", entry=entry)
-    config_digest = _digest(config)
+    return config
+
+
+def _manifest(files: ArchiveFiles, digest: str, document: dict[str, Any], way: tuple[str, ...]) -> Manifest | None:
+    config_digest = digest_in(config_of(document, _blob(digest)))
     _, spec = files.read_object(_blob(config_digest), digest=config_digest)
     if spec.get("os") == "unknown":  # a build attestation dressed as an image
         return None
-    return _Candidate(digest, document, spec, config_digest, way)
+    return Manifest(digest, document, spec, config_digest, way)
 
 
-def _image(candidate: _Candidate, name: str, bare_tag: str) -> ArchivedImage:
+def image_of(candidate: Manifest, name: str, bare_tag: str) -> ArchivedImage:
+    """The image that a manifest describes. Raises ArchiveError."""
     entry = _blob(candidate.digest)
     descriptors = expect_objects(candidate.document.get("layers"), f"{entry}: layers")
+    if len(descriptors) > _MOST_LAYERS:
+        raise ArchiveError(f"it has {len(descriptors)} layers, more than {_MOST_LAYERS}", entry=entry)
     for descriptor in descriptors:
         if "encrypted" in str(descriptor.get("mediaType")):
             raise ArchiveError("its layers are encrypted", entry=entry)
     diff_ids = diff_ids_of(candidate.spec, _blob(candidate.config_digest), len(descriptors))
-    digests = [_digest(descriptor) for descriptor in descriptors]
+    digests = [digest_in(descriptor) for descriptor in descriptors]
     return ArchivedImage(
         id=candidate.config_digest,
         names=(name,) if name else (),
@@ -146,7 +176,8 @@ def _image(candidate: _Candidate, name: str, bare_tag: str) -> ArchivedImage:
     )
 
 
-def _digest(descriptor: dict[str, Any]) -> str:
+def digest_in(descriptor: dict[str, Any]) -> str:
+    """A descriptor's digest. Raises ArchiveError."""
     digest = descriptor.get("digest")
     if not isinstance(digest, str) or not is_digest(digest):
         raise ArchiveError(f"expected a sha256 or sha512 digest in a descriptor, got {digest!r}")

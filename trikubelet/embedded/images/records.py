@@ -82,6 +82,7 @@ class ImageRecords:
             "layerFormat": image.layer_format.value,
             "layers": [layer.parent.name for layer in image.layers],
             "importedAt": imported_at,
+            "pulled": list(image.pulled),
             "spec": image.spec,
         }
         write_json(self._path(image.id), document)
@@ -115,6 +116,7 @@ class ImageRecords:
             layers=layers,
             layer_format=LayerFormat(document["layerFormat"]),
             imported_at=datetime.fromisoformat(document["importedAt"]) if document["importedAt"] else None,
+            pulled=tuple(document.get("pulled", ())),
             spec=document["spec"],
         )
 

@@ -1,4 +1,5 @@
-"""One import's work in its own directory: from an archive to layers and records that only need to be moved into place.
+"""One import's work in its own directory: from an archive, or from blobs that a registry sent, to layers and records
+that only need to be moved into place.
 
 Blocking: everything here runs in a worker thread, and asks `checkpoint` often whether it is still wanted.
 """
@@ -8,19 +9,26 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
 from trikubelet.embedded.images import docker_save, oci_layout
-from trikubelet.embedded.images.archive import ArchivedImage, ArchivedLayer, ArchiveFiles, digest_of, open_archive
+from trikubelet.embedded.images.archive import ArchivedImage, ArchivedLayer, digest_of, open_archive
+from trikubelet.embedded.images.disk_space import check_space
 from trikubelet.embedded.images.errors import ArchiveError, ImagePinnedError
 from trikubelet.embedded.images.host import HOST_IMAGE_NAME
 from trikubelet.embedded.images.lower import LowerLayers
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLimits, config_from_spec
 from trikubelet.embedded.images.records import ImageRecords, LayerRecord, read_layer, write_layer
 from trikubelet.embedded.images.reference import Reference
-from trikubelet.embedded.images.tar_stream import Checkpoint, broken_input_is_an_archive_error, decompressed
+from trikubelet.embedded.images.tar_stream import (
+    Checkpoint,
+    DigestReader,
+    Readable,
+    broken_input_is_an_archive_error,
+    decompressed,
+)
 from trikubelet.embedded.images.trees import measure, remove_tree
 from trikubelet.embedded.images.unpack import LayerUnpacker, UnpackBudget
 
@@ -31,6 +39,8 @@ if TYPE_CHECKING:
     from trikubelet.embedded.images.capabilities import Capabilities
     from trikubelet.embedded.images.platform import Platform
 
+_LOOK_AT_DISK_EVERY = 32
+"""Files or blocks of a quarter of a MiB."""
 _NO_REPOSITORY_CHARACTERS = re.compile(r"[^a-z0-9]+")
 
 
@@ -42,6 +52,14 @@ class StagedImage:
     """Its layer paths are those in the store."""
     names: tuple[Reference, ...]
     digests: tuple[str, ...]
+
+
+class PackedLayers(Protocol):
+    """Where an image's packed layers are."""
+
+    def open_layer(self, layer: ArchivedLayer) -> Readable:
+        """Its bytes. Called in a worker thread; may wait for them."""
+        ...
 
 
 class Staging:
@@ -57,16 +75,24 @@ class Staging:
         platform: Platform,
         checkpoint: Checkpoint,
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self._records = records
         self._capabilities = capabilities
         self._limits = limits
         self._platform = platform
-        self._checkpoint = checkpoint
+        self._wanted = checkpoint
+        self._checkpoints = 0
+
+    def _checkpoint(self) -> None:
+        """Whether the work is still wanted, and from time to time whether the disk has room for it."""
+        self._wanted()
+        self._checkpoints += 1
+        if self._checkpoints % _LOOK_AT_DISK_EVERY == 0:
+            check_space(self.directory)
 
     def stage(self, archive: Path, name: str | None) -> list[StagedImage]:
         """Unpack every image of the archive. Raises ArchiveError, InvalidReferenceError, ImagePinnedError, OSError."""
-        with open_archive(archive, self._directory, self._limits, self._checkpoint) as files:
+        with open_archive(archive, self.directory, self._limits, self._checkpoint) as files:
             if oci_layout.INDEX in files:
                 images = oci_layout.find_images(files, self._platform)
             elif docker_save.MANIFEST in files or docker_save.REPOSITORIES in files:
@@ -79,19 +105,38 @@ class Staging:
             if name is not None and len({image.id for image in images}) != 1:
                 raise ArchiveError(f"the archive holds {len(images)} images, which cannot all be named {name!r}")
             staged = [self._stage_image(files, image, _names(image, name, archive)) for image in images]
-        _sync_file_system(self._directory)
+        _sync_file_system(self.directory)
         return staged
+
+    def stage_pulled(self, image: ArchivedImage, packed: PackedLayers, name: Reference) -> StagedImage:
+        """Unpack an image whose packed layers were checked already. Raises ArchiveError, ImagePinnedError, OSError."""
+        if name.repository == HOST_IMAGE_NAME:
+            raise ImagePinnedError(HOST_IMAGE_NAME)
+        staged = self._stage_image(packed, image, (name,))
+        _sync_file_system(self.directory)
+        return staged
+
+    def missing_layers(self, image: ArchivedImage) -> list[ArchivedLayer]:
+        """Those that have to be unpacked, as the store lacks what they become."""
+        chain_ids = _chain_ids(image)
+        if self._overlay:
+            return [
+                layer
+                for layer, chain_id in zip(image.layers, chain_ids, strict=True)
+                if not self._find(_name(chain_id))
+            ]
+        return [] if self._find(_flat_name(chain_ids)) else list(image.layers)
 
     def move_layers(self, images: Sequence[StagedImage]) -> None:
         """Put the staged layers into the store. One that somebody else has put there meanwhile is as good."""
         for layer in {path.parent.name for staged in images for path in staged.image.layers}:
-            source, target = self._directory / layer, self._records.layers_dir / layer
+            source, target = self.directory / layer, self._records.layers_dir / layer
             if (target / "layer.json").is_file():
                 continue
             remove_tree(target)
             source.rename(target)
 
-    def _stage_image(self, files: ArchiveFiles, image: ArchivedImage, names: tuple[Reference, ...]) -> StagedImage:
+    def _stage_image(self, files: PackedLayers, image: ArchivedImage, names: tuple[Reference, ...]) -> StagedImage:
         config = config_from_spec(image.spec)
         layers = self._overlay_layers(files, image) if self._overlay else (self._flat_root(files, image),)
         stored = StoredImage(
@@ -110,14 +155,12 @@ class Staging:
     def _overlay(self) -> bool:
         return self._capabilities.layer_format is LayerFormat.OVERLAY
 
-    def _overlay_layers(self, files: ArchiveFiles, image: ArchivedImage) -> tuple[str, ...]:
+    def _overlay_layers(self, files: PackedLayers, image: ArchivedImage) -> tuple[str, ...]:
         """Unpack each layer that neither the store nor this import has yet. Returns their names, lowest first."""
         budget = UnpackBudget(self._limits)
         names: list[str] = []
-        chain_id = ""
-        for layer in image.layers:
-            chain_id = _next_chain_id(chain_id, layer.diff_id)
-            name = chain_id.replace(":", "-")
+        for layer, chain_id in zip(image.layers, _chain_ids(image), strict=True):
+            name = _name(chain_id)
             if self._find(name) is None:
                 lower = LowerLayers([os.fspath(self._place(below) / "fs") for below in names])
                 before = budget.content_bytes
@@ -129,11 +172,8 @@ class Staging:
             names.append(self._empty_layer())
         return tuple(names)
 
-    def _flat_root(self, files: ArchiveFiles, image: ArchivedImage) -> str:
-        chain_id = ""
-        for layer in image.layers:
-            chain_id = _next_chain_id(chain_id, layer.diff_id)
-        name = "flat-" + chain_id.replace(":", "-")
+    def _flat_root(self, files: PackedLayers, image: ArchivedImage) -> str:
+        name = _flat_name(_chain_ids(image))
         if self._find(name) is None:
             budget = UnpackBudget(self._limits)
             unpacker = self._unpacker(name, budget, LowerLayers(()))
@@ -150,7 +190,7 @@ class Staging:
         return name
 
     def _unpacker(self, name: str, budget: UnpackBudget, lower: LowerLayers) -> LayerUnpacker:
-        root = self._directory / f"{name}.part" / "fs"
+        root = self.directory / f"{name}.part" / "fs"
         root.mkdir(parents=True, mode=0o755)
         return LayerUnpacker(
             root,
@@ -161,18 +201,16 @@ class Staging:
             privileged=self._capabilities.privileged,
         )
 
-    def _apply(self, files: ArchiveFiles, layer: ArchivedLayer, unpacker: LayerUnpacker) -> None:
+    def _apply(self, files: PackedLayers, layer: ArchivedLayer, unpacker: LayerUnpacker) -> None:
         """Unpack one layer, and make sure that it was the one that the image's configuration means."""
         subject = f"layer {layer.file}"
-        packed = files.open_layer(layer)
+        packed = self._digest_reader(files.open_layer(layer), subject, layer.digest)
         with broken_input_is_an_archive_error(subject):
-            plain = files.digest_reader(
-                decompressed(packed, subject=subject), subject=subject, algorithm=layer.diff_id.partition(":")[0]
-            )
+            plain = self._digest_reader(decompressed(packed, subject=subject), subject, layer.diff_id)
             unpacker.apply(plain, subject=subject)
             plain.drain()
             packed.drain()
-        if layer.digest and packed.digest != layer.digest:
+        if packed.digest != layer.digest:
             raise ArchiveError(f"its content has the digest {packed.digest}, expected {layer.digest}", entry=layer.file)
         if plain.digest != layer.diff_id:
             raise ArchiveError(
@@ -180,25 +218,48 @@ class Staging:
                 entry=layer.file,
             )
 
+    def _digest_reader(self, stream: Readable, subject: str, digest: str) -> DigestReader:
+        """Around a layer's stream, to compare with that digest; counts against the limits, and can be stopped."""
+        limit = self._limits.max_layer_bytes
+        algorithm = digest.partition(":")[0]
+        return DigestReader(stream, limit=limit, subject=subject, checkpoint=self._checkpoint, algorithm=algorithm)
+
     def _complete(self, name: str, unpacker: LayerUnpacker, content_bytes: int) -> None:
         unpacker.finish()
-        part = self._directory / f"{name}.part"
+        part = self.directory / f"{name}.part"
         usage = measure(part / "fs")
         write_layer(part, LayerRecord(content_bytes, usage.disk_bytes, usage.inodes))
-        part.rename(self._directory / name)
+        part.rename(self.directory / name)
 
     def _find(self, name: str) -> Path | None:
         """A layer in the store or of this import. One without its record was not moved whole, and does not count."""
-        for parent in (self._records.layers_dir, self._directory):
+        for parent in (self._records.layers_dir, self.directory):
             if (parent / name / "layer.json").is_file():
                 return parent / name
         return None
 
     def _place(self, name: str) -> Path:
-        return self._find(name) or self._directory / name
+        return self._find(name) or self.directory / name
 
     def _record(self, name: str) -> LayerRecord:
         return read_layer(self._place(name))
+
+
+def _chain_ids(image: ArchivedImage) -> list[str]:
+    """What each layer is called upon those below it (OCI image specification: ChainID)."""
+    chain_ids: list[str] = []
+    for layer in image.layers:
+        below = chain_ids[-1] if chain_ids else ""
+        chain_ids.append(digest_of(f"{below} {layer.diff_id}".encode()) if below else layer.diff_id)
+    return chain_ids
+
+
+def _name(chain_id: str) -> str:
+    return chain_id.replace(":", "-")
+
+
+def _flat_name(chain_ids: Sequence[str]) -> str:
+    return "flat-" + _name(chain_ids[-1] if chain_ids else "")
 
 
 def _names(image: ArchivedImage, name: str | None, archive: Path) -> tuple[Reference, ...]:
@@ -214,11 +275,6 @@ def _names(image: ArchivedImage, name: str | None, archive: Path) -> tuple[Refer
     if any(reference.repository == HOST_IMAGE_NAME for reference in references):
         raise ImagePinnedError(HOST_IMAGE_NAME)
     return references
-
-
-def _next_chain_id(chain_id: str, diff_id: str) -> str:
-    """Name of a layer upon others (OCI image specification: ChainID)."""
-    return digest_of(f"{chain_id} {diff_id}".encode()) if chain_id else diff_id
 
 
 def _sync_file_system(directory: Path) -> None:

@@ -15,29 +15,36 @@ from __future__ import annotations
 
 import os
 import platform as machine
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import attrs
 import trio
 
 from trikubelet.embedded.images.capabilities import Capabilities, probe_capabilities
-from trikubelet.embedded.images.errors import ImageInUseError, ImagePinnedError, InvalidReferenceError
+from trikubelet.embedded.images.errors import (
+    ImageGoneError,
+    ImageInUseError,
+    ImagePinnedError,
+    InvalidReferenceError,
+)
 from trikubelet.embedded.images.file_lock import held_lock, lock_if_free
-from trikubelet.embedded.images.host import HOST_IMAGE_ID, host_image
+from trikubelet.embedded.images.host import HOST_IMAGE_ID, HOST_IMAGE_NAME, host_image
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLimits
 from trikubelet.embedded.images.platform import Platform, host_platform
 from trikubelet.embedded.images.records import ImageRecords, read_layer
 from trikubelet.embedded.images.reference import Reference, id_prefix
 from trikubelet.embedded.images.trees import remove_tree
+from trikubelet.linux.inotify import Inotify, Mask
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from trikubelet.clock import WallClock
+    from trikubelet.embedded.images.save import SavedName
     from trikubelet.embedded.images.staging import StagedImage, Staging
 
 log = get_logger("images")
@@ -83,7 +90,7 @@ class ImageStore:
         self._root = root
         self._clock = clock
         self._limits = limits or UnpackLimits()
-        self._platform = platform or host_platform(machine.machine())
+        self.platform = platform or host_platform(machine.machine())
         self._records = ImageRecords(root)
         self._staging_dir = root / "staging"
         for directory in (root, self._records.images_dir, self._records.layers_dir, self._staging_dir):
@@ -131,27 +138,41 @@ class ImageStore:
 
         Raises ArchiveError, InvalidReferenceError, ImagePinnedError, OSError. Then, and when cancelled, nothing stays.
         """
-        from trikubelet.embedded.images.staging import Staging  # loads tar and gzip, which only an import needs
-
-        async with held_lock(self._root / "imports.lock", shared=True, timeout=_IMPORTS_TIMEOUT):
-            async with self._staging_directory() as directory:
-                staging = Staging(
-                    directory,
-                    self._records,
-                    capabilities=self._capabilities,
-                    limits=self._limits,
-                    platform=self._platform,
-                    checkpoint=trio.from_thread.check_cancelled,
-                )
-                staged = await trio.to_thread.run_sync(staging.stage, path, name, limiter=self._limiter)
-                async with self._changing_records():
-                    await trio.to_thread.run_sync(
-                        self._commit, staging, staged, self._clock.now(), limiter=self._limiter
-                    )
+        async with self.staging() as staging:
+            staged = await trio.to_thread.run_sync(staging.stage, path, name, limiter=self._limiter)
+            await self.commit(staged, staging)
         names = tuple(dict.fromkeys(str(reference) for image in staged for reference in image.names))
         log.info("images imported", archive=str(path), images=", ".join(names) or "without a name")
         await self.collect_garbage()  # an import at work keeps removals from deleting layers
         return names or tuple(dict.fromkeys(image.image.id for image in staged))
+
+    @asynccontextmanager
+    async def staging(self) -> AsyncIterator[Staging]:
+        """A place to unpack images in; what was not committed when the context ends is gone."""
+        from trikubelet.embedded.images.staging import Staging  # loads tar and gzip, which only an import needs
+
+        async with held_lock(self._root / "imports.lock", shared=True, timeout=_IMPORTS_TIMEOUT):
+            async with self._staging_directory() as directory:
+                yield Staging(
+                    directory,
+                    self._records,
+                    capabilities=self._capabilities,
+                    limits=self._limits,
+                    platform=self.platform,
+                    checkpoint=trio.from_thread.check_cancelled,
+                )
+
+    async def commit(
+        self, images: Sequence[StagedImage], staging: Staging | None = None, *, pulled: bool = False
+    ) -> None:
+        """Make images visible under their names, which other images lose; `pulled`: names that a registry gave.
+
+        Without `staging` they must be in the store already: then they get the names. Raises ImageGoneError.
+        """
+        async with self._changing_records():
+            await trio.to_thread.run_sync(
+                self._commit, staging, images, self._clock.now(), pulled, limiter=self._limiter
+            )
 
     async def remove(self, reference: str, *, users: ImageUsers = _nobody) -> StoredImage | None:
         """Remove an image with all its names, and the layers that no other image has. Returns it, None if not there.
@@ -188,6 +209,55 @@ class ImageStore:
                 log.warning("cannot delete", path=str(directory), error=str(error))
         return removed
 
+    @contextmanager
+    def watched(self) -> Iterator[Callable[[], Awaitable[object]]]:
+        """Yields what waits until images came, changed or went, by whatever process. Raises OSError."""
+        with Inotify() as inotify:
+            inotify.watch(self._records.images_dir, Mask.MOVED_TO | Mask.DELETE)
+            yield inotify.wait
+
+    async def tag(self, reference: str, name: Reference) -> StoredImage | None:
+        """Give an image one more name, which another image may lose. Returns it, None if there is none.
+
+        Raises ImageGoneError, and ImagePinnedError for the host image's name and for the host image.
+        """
+        from trikubelet.embedded.images.staging import StagedImage
+
+        image = self.resolve(reference)
+        if image is None:
+            return None
+        if image.is_host or name.repository == HOST_IMAGE_NAME:
+            raise ImagePinnedError(HOST_IMAGE_NAME)
+        await self.commit([StagedImage(image, (name,), ())])
+        return self.resolve(image.id)
+
+    async def save(self, images: Sequence[SavedName], out: IO[bytes]) -> None:
+        """Write images as an OCI archive (`save`). Raises OSError, ImagePinnedError for the host image."""
+        from trikubelet.embedded.images.save import write_archive
+
+        if any(saved.image.is_host for saved in images):
+            raise ImagePinnedError(HOST_IMAGE_NAME)
+        async with self.staging() as staging:  # keeps layers from being deleted
+            await trio.to_thread.run_sync(
+                write_archive, images, out, staging.directory, trio.from_thread.check_cancelled, limiter=self._limiter
+            )
+
+    async def untag(self, name: str) -> bool:
+        """Take one of several names from an image. False where it is not one of several: then `remove` is meant."""
+        async with self._changing_records():
+            image = self.resolve(name)
+            try:
+                full = str(Reference.parse(name))
+            except InvalidReferenceError:
+                return False
+            if image is None or image.is_host or full not in image.repo_tags or len(image.repo_tags) < 2:
+                return False
+            kept = tuple(tag for tag in image.repo_tags if tag != full)
+            pulled = tuple(tag for tag in image.pulled if tag != full)
+            self._records.write(attrs.evolve(image, repo_tags=kept, pulled=pulled))
+        log.info("image name removed", name=full, id=image.id)
+        return True
+
     def usage(self) -> StoreUsage:
         """What all layers take on disk, as measured when they were unpacked."""
         used_bytes = inodes = 0
@@ -223,24 +293,30 @@ class ImageStore:
             async with held_lock(self._root / "records.lock", shared=False, timeout=_RECORDS_TIMEOUT):
                 yield
 
-    def _commit(self, staging: Staging, staged: Sequence[StagedImage], now: datetime) -> None:
-        """Make staged images visible. Runs in a thread that cannot be cancelled, under the records' lock."""
-        staging.move_layers(staged)
+    def _commit(self, staging: Staging | None, staged: Sequence[StagedImage], now: datetime, pulled: bool) -> None:
+        """Runs in a thread that cannot be cancelled, under the records' lock."""
+        if staging is not None:
+            staging.move_layers(staged)
         for new in staged:
             images = self._records.load()
             tags = tuple(str(name) for name in new.names if name.tag)
             repositories = [name.repository for name in new.names]
             digests = [f"{repository}@{digest}" for repository in repositories for digest in new.digests]
             known = images.get(new.image.id)
+            if staging is None and known is None:
+                raise ImageGoneError(new.image.id)
             for other in images.values():
                 kept = tuple(tag for tag in other.repo_tags if tag not in tags)
                 if other.id != new.image.id and kept != other.repo_tags:
                     self._records.write(attrs.evolve(other, repo_tags=kept))
+            names = (*tags, *digests)
+            before = tuple(name for name in (known.pulled if known else ()) if name not in names)
             image = attrs.evolve(
                 new.image,
                 repo_tags=tuple(dict.fromkeys((*(known.repo_tags if known else ()), *tags))),
                 repo_digests=tuple(dict.fromkeys((*(known.repo_digests if known else ()), *digests))),
                 imported_at=now,
+                pulled=(*before, *names) if pulled else before,
             )
             self._records.write(image)
 

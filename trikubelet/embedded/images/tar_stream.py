@@ -21,6 +21,8 @@ CHUNK = 2**20
 MAX_HEADER_BYTES = 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_LARGEST_ZSTD_WINDOW = 23
+"""Power of two in bytes: what every decoder has to take (RFC 8878), and all levels up to 19 stay within."""
 _EXTENDED_HEADERS = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -51,7 +53,10 @@ class GuardedTarInfo(tarfile.TarInfo):
 
 
 class DigestReader:
-    """Passes a stream's bytes on, and knows their sha256 and count. Raises ArchiveError beyond `limit` bytes."""
+    """Passes a stream's bytes on, and knows their digest and count. Raises ArchiveError beyond `limit` bytes.
+
+    `algorithm` empty: the digest is not asked for, and not computed.
+    """
 
     def __init__(
         self, stream: Readable, *, limit: int, subject: str, checkpoint: Checkpoint, algorithm: str = "sha256"
@@ -61,7 +66,7 @@ class DigestReader:
         self._subject = subject
         self._checkpoint = checkpoint
         self._algorithm = algorithm
-        self._hash = hashlib.new(algorithm)
+        self._hash = hashlib.new(algorithm) if algorithm else None
         self.count = 0
 
     def read(self, size: int = -1, /) -> bytes:
@@ -71,7 +76,8 @@ class DigestReader:
         self.count += len(data)
         if self.count > self._limit:
             raise ArchiveError(f"{self._subject} has more than {self._limit} bytes")
-        self._hash.update(data)
+        if self._hash is not None:
+            self._hash.update(data)
         return data
 
     def drain(self) -> None:
@@ -81,7 +87,7 @@ class DigestReader:
 
     @property
     def digest(self) -> str:
-        return f"{self._algorithm}:{self._hash.hexdigest()}"
+        return f"{self._algorithm}:{self._hash.hexdigest()}" if self._hash is not None else ""
 
 
 class _Rewound:
@@ -120,16 +126,35 @@ def decompressed(stream: Readable, *, subject: str) -> Readable:
 def _zstd_reader(stream: Readable, subject: str) -> Readable:
     import importlib
 
-    for module, factory in (("compression.zstd", "ZstdFile"), ("zstandard", "open")):
+    for name in ("compression.zstd", "backports.zstd"):
         try:
-            opener = getattr(importlib.import_module(module), factory)
+            zstd = importlib.import_module(name)
         except ImportError:
             continue
-        return cast("Readable", opener(stream, "rb"))
+        options = {zstd.DecompressionParameter.window_log_max: _LARGEST_ZSTD_WINDOW}
+        return cast("Readable", _ZstdReader(zstd.ZstdFile(stream, "rb", options=options), zstd.ZstdError, subject))
     raise ArchiveError(
-        f"{subject} is compressed with zstd, which this Python cannot read: install the package 'zstandard', "
+        f"{subject} is compressed with zstd, which this Python cannot read: install the package 'backports.zstd', "
         "run Python 3.14 or later, or make the archive again with gzip"
     )
+
+
+class _ZstdReader:
+    """Raises ArchiveError for a damaged stream, and for one that needs more memory than a pull may take."""
+
+    def __init__(self, stream: Readable, error: type[Exception], subject: str) -> None:
+        self._stream = stream
+        self._error = error
+        self._subject = subject
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            return self._stream.read(size)
+        except self._error as error:
+            raise ArchiveError(
+                f"{self._subject} is damaged, or was compressed with a zstd window of more than "
+                f"{2**_LARGEST_ZSTD_WINDOW >> 20} MiB: {error}"
+            ) from error
 
 
 @contextmanager

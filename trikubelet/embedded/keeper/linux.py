@@ -47,6 +47,7 @@ MOUNT_ATTR_RDONLY = 0x1
 _MOUNT_ATTR_QUIET = 0xE
 _FSOPEN_CLOEXEC = _FSMOUNT_CLOEXEC = 1
 _FSCONFIG_CMD_CREATE = 6
+RESOLVE_IN_ROOT = 0x10
 RESOLVE_NO_MAGICLINKS = 0x02
 
 PR_SET_PDEATHSIG = 1
@@ -226,6 +227,19 @@ def open_without_magic(path: str, flags: int, mode: int = 0) -> int:
     result = _libc.syscall(
         ctypes.c_long(_SYS_OPENAT2),
         ctypes.c_int(AT_FDCWD),
+        _bytes(path),
+        ctypes.byref(how),
+        ctypes.c_size_t(ctypes.sizeof(how)),
+    )
+    return _checked(result, f"open {path}")
+
+
+def open_in_root(root: int, path: str, flags: int) -> int:
+    """Open a path below the folder `root`, which is "/" for every link on the way."""
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_OPENAT2),
+        ctypes.c_int(root),
         _bytes(path),
         ctypes.byref(how),
         ctypes.c_size_t(ctypes.sizeof(how)),

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import stat
 
-from trikubelet.embedded.keeper import linux
+from trikubelet.embedded.keeper import image_volumes, linux
 from trikubelet.embedded.keeper.protocol import read_bytes
 
 TYPE_CHECKING = False
@@ -100,7 +100,10 @@ class RootBuilder:
                 self._shared.append((mount, linux.open_tree(mount["source"])))
         linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
         for mount in mounts:
-            if mount["propagation"] == "private":
+            if mount["propagation"] == "image":
+                tree = image_volumes.take(mount["layers"], mount["sub_path"], f"{self._spec['directory']}/rootfs")
+                self._trees.append((_clean(mount["target"]), tree))
+            elif mount["propagation"] == "private":
                 tree = linux.open_tree(mount["source"])
                 linux.set_mount_attributes("", descriptor=tree, propagation=linux.MS_PRIVATE, recursive=True)
                 self._keep_volume(mount, tree)

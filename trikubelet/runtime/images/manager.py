@@ -23,6 +23,7 @@ import trio
 from grpclib.const import Status
 
 from trikubelet.api import Container, Pod
+from trikubelet.broadcast import Broadcast
 from trikubelet.container.messages import describe_duration, describe_error
 from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, with_default_tag
 from trikubelet.rpc.cri import v1
@@ -123,7 +124,7 @@ class _Wanted:
 
     @property
     def backoff_key(self) -> str:
-        return f"{self.pod.metadata.uid}_{self.image}"
+        return _backoff_key(self.pod, self.image)
 
 
 @attrs.frozen
@@ -176,6 +177,8 @@ class ImageManager:
         self._metrics = metrics or RuntimeMetrics()
         self._backoff = KeyedBackoff.for_images()
         self._messages: OrderedDict[str, str] = OrderedDict()
+        self.retry_wanted: Broadcast[str] = Broadcast()
+        """UIDs of pods whose images may be there now."""
 
     async def ensure(
         self,
@@ -207,6 +210,11 @@ class ImageManager:
             return await self._pull(wanted)
         finally:
             self._metrics.image_requests[request.policy.lower(), present, required] += 1
+
+    def try_again(self, pod: Pod, image: str) -> None:
+        """Forget that pulls of the pod's image failed, and have the pod synced: the image may be there now."""
+        self._backoff.reset(_backoff_key(pod, image))
+        self.retry_wanted.send(pod.metadata.uid)
 
     def _there_already(self, wanted: _Wanted, image: v1.Image) -> PresentImage:
         there = f'Container image "{wanted.image}" already present on machine and can be accessed by the pod'
@@ -343,6 +351,10 @@ class ImageManager:
     def _event(self, pod: Pod, request: ImageRequest, type_: EventType, reason: str, message: str) -> None:
         container = None if request.container is None else request.container.name
         self._recorder.pod_event(pod, type_, reason, message, container=container)
+
+
+def _backoff_key(pod: Pod, image: str) -> str:
+    return f"{pod.metadata.uid}_{image}"
 
 
 def _image_user(image: v1.Image) -> ImageUser:
