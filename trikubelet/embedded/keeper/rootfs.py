@@ -16,10 +16,28 @@ The order matters:
 `localhost/host` is an overlay too, with `/` as its layer: the container sees the machine's files and may change its own
 view of them; the machine's stay as they are. Other file systems mounted on the host appear read-only, and the folder of
 the runtime itself is hidden.
+
+What a container can change: its image's files, and volumes, also while it starts (another container of the pod runs).
+Each place where something of that is opened or mounted, and why it is safe:
+
+- Sources of volumes and layers: paths of the host, taken before the root changes; the agent has resolved a subPath.
+- `/dev/null` and the other devices of the host: opened before the root changes, without following a link, their numbers
+  checked (`_machine_device`). A mask is a copy of that mount, taken by descriptor.
+- The mount points `/proc`, `/sys`, `/sys/fs/cgroup` and `/dev`: no part of the path may be a link (ELOOP), so what is
+  masked or made read-only later is no other place than the kernel's file system. They come before all volumes.
+- Entries of `/dev`: made in an empty tmpfs that nobody else can see yet.
+- Mount points of volumes, masks, read-only paths, the working folder, `/etc/passwd`, `/dev/ptmx`: looked up within the
+  container's own root by openat2 without magic links, opened once, and mounted on or copied by that descriptor. A link
+  that is exchanged meanwhile leads to another place of the same container at most. Missing ones are made relative to
+  the descriptor of their parent.
+- A mask or read-only path that cannot be opened, for any other reason than that it is not there, fails the start.
+- Nothing is written to procfs, sysfs or a cgroup after the root has changed: sysctls are written by a process that
+  never leaves the host's files (`sandbox.py`), the cgroup and the OOM score come before (`child.py`).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -60,6 +78,9 @@ class RootBuilder:
         self._host_trees: list[tuple[str, int]] = []
         self._proc: int | None = None
         self._devices: dict[str, int] = {}
+        self._null: int | None = None
+        """A mount of the machine's null device, to mask files with: detached until the first one is masked."""
+        self._null_is_attached = False
 
     def build(self) -> None:
         """All of it. Raises OSError; the process is of no further use then."""
@@ -73,7 +94,9 @@ class RootBuilder:
         os.chdir("/")
         os.close(old_root)
         self._mount_kernel_files()
-        for target, tree in (*self._host_trees, *sorted(self._trees, key=lambda item: item[0].count("/"))):
+        for target, tree in self._host_trees:
+            attach(tree, target, follow=False)
+        for target, tree in sorted(self._trees, key=lambda item: item[0].count("/")):
             attach(tree, target)
         if self._waiting is not None:
             os.fchdir(self._waiting)
@@ -81,7 +104,7 @@ class RootBuilder:
             os.chdir("/")
             os.close(self._waiting)
         for path in self._spec["masked_paths"]:
-            _mask(path)
+            self._mask(path)
         for path in self._spec["readonly_paths"]:
             _make_read_only(path)
         if self._spec["rootfs"]["readonly"]:
@@ -105,11 +128,12 @@ class RootBuilder:
                 linux.set_mount_attributes("", descriptor=tree, propagation=linux.MS_PRIVATE, recursive=True)
                 self._keep_volume(mount, tree)
         if self._in_user_namespace:
-            for name in _PLAIN_DEVICES:
-                self._devices[name] = linux.open_tree(f"/dev/{name}", recursive=False)
+            self._devices = {name: _machine_device(name) for name in _PLAIN_DEVICES}
             if "/sys" not in self._targets:
                 # A new sysfs would need a network namespace of one's own; the host's, read-only, shows the same.
                 self._take_host("/sys")
+        if self._spec["masked_paths"]:
+            self._null = _machine_device("null")
         if self._spec["rootfs"]["host"] and not self._in_user_namespace:
             for path in _host_file_systems(self._spec["runtime_root"]):
                 self._take_host(path)
@@ -170,11 +194,11 @@ class RootBuilder:
 
     def _mount_kernel_files(self) -> None:
         if self._proc is not None:
-            attach(self._proc, "/proc")
+            attach(self._proc, "/proc", follow=False)
         if "/sys" not in self._targets and not self._in_user_namespace:
-            _mount_new("sysfs", "/sys", _QUIET | linux.MS_RDONLY)
+            _mount_new("sysfs", "/sys", _QUIET | linux.MS_RDONLY, follow=False)
         if self._spec["cgroup_namespace"] and "/sys/fs/cgroup" not in self._targets:
-            _mount_new("cgroup2", "/sys/fs/cgroup", _QUIET | linux.MS_RDONLY)
+            _mount_new("cgroup2", "/sys/fs/cgroup", _QUIET | linux.MS_RDONLY, follow=False)
         if "/dev" not in self._targets:
             self._mount_dev()
         if self._spec["rootfs"]["host"]:
@@ -185,7 +209,8 @@ class RootBuilder:
                 _mount_new("tmpfs", self._spec["runtime_root"], _QUIET | linux.MS_RDONLY, "mode=755,size=4k")
 
     def _mount_dev(self) -> None:
-        _mount_new("tmpfs", "/dev", linux.MS_NOSUID | linux.MS_STRICTATIME, "mode=755,size=65536k")
+        options = "mode=755,size=65536k"
+        _mount_new("tmpfs", "/dev", linux.MS_NOSUID | linux.MS_STRICTATIME, options, follow=False)
         for name in _PLAIN_DEVICES:
             path = f"/dev/{name}"
             if name in self._devices:
@@ -206,6 +231,28 @@ class RootBuilder:
         if "/dev/shm" not in self._targets:
             os.mkdir("/dev/shm", 0o1777)
             linux.mount("shm", "/dev/shm", "tmpfs", _QUIET, "mode=1777,size=65536k")
+
+    def _mask(self, path: str) -> None:
+        place = _open_if_there(path)
+        if place is None:
+            return
+        try:
+            if stat.S_ISDIR(os.fstat(place).st_mode):
+                os.fchdir(place)
+                linux.mount("tmpfs", ".", "tmpfs", linux.MS_RDONLY, "size=4k")
+            else:
+                assert self._null is not None
+                # Before Linux 6.15 only a mount that is attached can be copied; to drop a detached one costs 0.1 ms.
+                tree = (
+                    linux.open_tree("", descriptor=self._null, recursive=False)
+                    if self._null_is_attached
+                    else self._null
+                )
+                linux.move_mount(tree, place, path)
+                self._null_is_attached = True
+        finally:
+            os.chdir("/")
+            os.close(place)
 
 
 def mount_overlay(layers: list[str], directory: str, target: str, *, in_user_namespace: bool) -> None:
@@ -283,10 +330,10 @@ def make_device(device: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def attach(tree: int, target: str) -> None:
+def attach(tree: int, target: str, *, follow: bool = True) -> None:
     """Put a detached tree at `target` within the current root, making the mount point if it is missing."""
     is_folder = stat.S_ISDIR(os.fstat(tree).st_mode)
-    place = open_folder(target) if is_folder else _open_file(target)
+    place = open_folder(target, follow=follow) if is_folder else _open_file(target)
     try:
         linux.move_mount(tree, place, target)
     finally:
@@ -294,8 +341,11 @@ def attach(tree: int, target: str) -> None:
         os.close(tree)
 
 
-def open_folder(path: str) -> int:
-    """A descriptor (O_PATH) of a folder within the current root; missing ones are made."""
+def open_folder(path: str, *, follow: bool = True) -> int:
+    """A descriptor (O_PATH) of a folder within the current root; missing ones are made.
+
+    Links of the image are followed, unless `follow` says otherwise: then one anywhere in the path is an error.
+    """
     current = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     so_far = ""
     for part in path.split("/"):
@@ -303,10 +353,10 @@ def open_folder(path: str) -> int:
             continue
         so_far = f"{so_far}/{part}"
         try:
-            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY)
+            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY, follow=follow)
         except FileNotFoundError:
             _make_folder(part, current, so_far)
-            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY)
+            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY, follow=follow)
         os.close(current)
         current = following
     return current
@@ -331,8 +381,8 @@ def _open_file(path: str) -> int:
         return linux.open_without_magic(path, os.O_PATH)
 
 
-def _mount_new(kind: str, target: str, flags: int, data: str | None = None) -> None:
-    place = open_folder(target)
+def _mount_new(kind: str, target: str, flags: int, data: str | None = None, *, follow: bool = True) -> None:
+    place = open_folder(target, follow=follow)
     try:
         # The folder itself, whatever symlinks led there: the old root's procfs is out of reach by now.
         os.fchdir(place)
@@ -342,34 +392,36 @@ def _mount_new(kind: str, target: str, flags: int, data: str | None = None) -> N
         os.close(place)
 
 
-def _mask(path: str) -> None:
-    try:
-        place = linux.open_without_magic(path, os.O_PATH)
-    except OSError:
-        return
-    try:
-        if stat.S_ISDIR(os.fstat(place).st_mode):
-            os.fchdir(place)
-            linux.mount("tmpfs", ".", "tmpfs", linux.MS_RDONLY, "size=4k")
-        else:
-            linux.move_mount(linux.open_tree("/dev/null", recursive=False), place, path)
-    finally:
-        os.chdir("/")
-        os.close(place)
-
-
 def _make_read_only(path: str) -> None:
-    try:
-        place = linux.open_without_magic(path, os.O_PATH)
-    except OSError:
+    place = _open_if_there(path)
+    if place is None:
         return
     try:
-        tree = linux.open_tree(path)
+        tree = linux.open_tree("", descriptor=place)
         linux.set_mount_attributes("", descriptor=tree, read_only=True, recursive=True)
         linux.move_mount(tree, place, path)
         os.close(tree)
     finally:
         os.close(place)
+
+
+def _open_if_there(path: str) -> int | None:
+    try:
+        return linux.open_without_magic(path, os.O_PATH)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _machine_device(name: str) -> int:
+    """A detached copy of the mount of one of the machine's plain devices. Raises OSError if it is anything else."""
+    device = os.open(f"/dev/{name}", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(device)
+        if not stat.S_ISCHR(status.st_mode) or status.st_rdev != os.makedev(*_DEVICE_NUMBERS[name]):
+            raise OSError(errno.ENODEV, "the machine's own is another file than that device", f"/dev/{name}")
+        return linux.open_tree("", descriptor=device, recursive=False)
+    finally:
+        os.close(device)
 
 
 def _clean(path: str) -> str:
