@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 log = get_logger("embedded")
 
+_TIDY_EVERY: Final = 300.0
 # Documentation addresses: nothing is sent, the kernel only says which of its own it would use.
 _SOMEWHERE: Final = ("192.0.2.1", 9)
 
@@ -86,7 +87,7 @@ class EmbeddedRuntime:
             except KeeperStartError as error:
                 failure = error  # raised below: here the nursery would wrap it
             else:
-                nursery.start_soon(self._tidy)
+                nursery.start_soon(self._keep_tidy)
                 await nursery.start(self._streaming.run)
                 task_status.started()
         if failure is not None:
@@ -100,8 +101,14 @@ class EmbeddedRuntime:
             log.warning("the container keeper was not ended", error=str(error))
             return False
 
+    async def _keep_tidy(self) -> None:
+        """Once after the start, then from time to time."""
+        while True:
+            await self._tidy()
+            await trio.sleep(_TIDY_EVERY)
+
     async def _tidy(self) -> None:
-        """Once after the start. What cannot be tidied is left for the next start, and ends nothing."""
+        """What cannot be tidied is left for the next time, and ends nothing."""
         try:
             await self._lifecycle.tidy()
             await self.images.collect_garbage()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 from grpclib import GRPCError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.embedded.runtime_node import Node
 
 
@@ -22,3 +25,14 @@ async def start_fails(node: Node, container: str, text: str) -> None:
     with pytest.raises(GRPCError) as failure:
         await node.start(container)
     assert text in str(failure.value.message)
+
+
+def nest(top: Path, depth: int) -> None:
+    """Folders nested deeper than any path may be long, and than Python's stack."""
+    here = os.open(top, os.O_PATH)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_PATH, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)

@@ -21,8 +21,8 @@ from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLim
 from trikubelet.embedded.images.records import ImageRecords, LayerRecord, read_layer, write_layer
 from trikubelet.embedded.images.reference import Reference
 from trikubelet.embedded.images.tar_stream import Checkpoint, broken_input_is_an_archive_error, decompressed
-from trikubelet.embedded.images.trees import measure, remove_tree
 from trikubelet.embedded.images.unpack import LayerUnpacker, UnpackBudget
+from trikubelet.linux.trees import disk_usage, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,8 +183,8 @@ class Staging:
     def _complete(self, name: str, unpacker: LayerUnpacker, content_bytes: int) -> None:
         unpacker.finish()
         part = self._directory / f"{name}.part"
-        usage = measure(part / "fs")
-        write_layer(part, LayerRecord(content_bytes, usage.disk_bytes, usage.inodes))
+        disk_bytes, inodes = disk_usage(part / "fs")
+        write_layer(part, LayerRecord(content_bytes, disk_bytes, inodes))
         part.rename(self._directory / name)
 
     def _find(self, name: str) -> Path | None:

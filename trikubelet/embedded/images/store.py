@@ -31,7 +31,7 @@ from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLim
 from trikubelet.embedded.images.platform import Platform, host_platform
 from trikubelet.embedded.images.records import ImageRecords, read_layer
 from trikubelet.embedded.images.reference import Reference, id_prefix
-from trikubelet.embedded.images.trees import remove_tree
+from trikubelet.linux.trees import remove_tree
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -215,7 +215,10 @@ class ImageStore:
             yield directory
         finally:
             with trio.move_on_after(_CLEANUP_TIMEOUT, shield=True):
-                await trio.to_thread.run_sync(remove_tree, directory, abandon_on_cancel=True)
+                try:
+                    await trio.to_thread.run_sync(remove_tree, directory, abandon_on_cancel=True)
+                except OSError as error:  # the next collection tries again
+                    log.warning("cannot delete", path=str(directory), error=str(error))
 
     @asynccontextmanager
     async def _changing_records(self) -> AsyncIterator[None]:

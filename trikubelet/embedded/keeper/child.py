@@ -54,6 +54,7 @@ class ChildContext:
         "one_user_only",
         "reaper_keeps_orphans",
         "report",
+        "shared_memory",
         "stage",
         "status_channel",
         "stderr",
@@ -72,6 +73,7 @@ class ChildContext:
         cgroup: ContainerCgroup | None,
         born_in_cgroup: bool,
         namespaces: list[tuple[int, int]],
+        shared_memory: int | None,
         status_channel: int | None,
         reaper_keeps_orphans: bool,
         target: int | None,
@@ -90,6 +92,8 @@ class ChildContext:
         self.born_in_cgroup = born_in_cgroup
         self.namespaces = namespaces
         """(descriptor, CLONE flag) of the pod's namespaces to enter."""
+        self.shared_memory = shared_memory
+        """A mount namespace whose root is the pod's `/dev/shm`; None: the container has the machine's, or joins one."""
         self.status_channel = status_channel
         """Where a reaper tells the command's exit status; None: no reaper."""
         self.reaper_keeps_orphans = reaper_keeps_orphans
@@ -156,7 +160,9 @@ def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
         for descriptor, flag in context.namespaces:
             linux.setns(descriptor, flag)
         context.stage = "root filesystem"
-        rootfs.RootBuilder(spec, in_user_namespace=context.in_user_namespace).build()
+        rootfs.RootBuilder(
+            spec, in_user_namespace=context.in_user_namespace, shared_memory=context.shared_memory
+        ).build()
     _become_program(spec, context)
 
 

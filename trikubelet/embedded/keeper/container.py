@@ -82,7 +82,7 @@ class Container:
             on_gone=self._gone,
         )
 
-    def start(self, namespaces: list[tuple[int, int]], pid_namespace: int | None) -> None:
+    def start(self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None) -> None:
         """Fork it. Raises StartError with nothing left behind; later errors go to `on_started`."""
         try:
             self.log = LogFile(self.spec["log_path"], self._environment.stamp)
@@ -91,7 +91,7 @@ class Container:
             raise StartError(f"open log {self.spec['log_path']}: {error.strerror or error}") from None
         try:
             self._make_cgroup()
-            self._fork(namespaces, pid_namespace)
+            self._fork(namespaces, pid_namespace, shared_memory)
         except OSError as error:
             self._clean_up()
             raise StartError(str(error)) from None
@@ -108,7 +108,7 @@ class Container:
                 extra_devices=bool(self.spec["devices"]),
             )
 
-    def _fork(self, namespaces: list[tuple[int, int]], pid_namespace: int | None) -> None:
+    def _fork(self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None) -> None:
         stdin, stdout, stderr = self._open_streams()
 
         def run(report: int, status_channel: int | None) -> NoReturn:
@@ -120,6 +120,7 @@ class Container:
                 cgroup=self.cgroup,
                 born_in_cgroup=self._environment.forker.born_in_cgroup,
                 namespaces=namespaces,
+                shared_memory=shared_memory,
                 status_channel=status_channel,
                 reaper_keeps_orphans=True,
                 target=None,

@@ -99,6 +99,7 @@ class Execution:
                 cgroup=self._group or self._container.cgroup,
                 born_in_cgroup=self._environment.forker.born_in_cgroup,
                 namespaces=[],
+                shared_memory=None,
                 status_channel=status_channel,
                 # In a PID namespace of its own, the container's init inherits and takes along what stays behind.
                 reaper_keeps_orphans=self._container.with_reaper,

@@ -31,7 +31,7 @@ from trikubelet.embedded.keeper.event_loop import EventLoop
 from trikubelet.embedded.keeper.logfile import Stamp
 from trikubelet.embedded.keeper.probe import find_abilities
 from trikubelet.embedded.keeper.process import Forker
-from trikubelet.embedded.keeper.sandbox import SHARED_MEMORY, remove_tree
+from trikubelet.embedded.keeper.sandbox import remove_old_shared_memory
 from trikubelet.embedded.keeper.server import Server
 
 ALREADY_RUNNING = 3
@@ -99,9 +99,8 @@ def _serve(root: str, ready: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     name = "trikubelet-" + hashlib.sha256(root.encode()).hexdigest()[:8]
-    shared_memory = f"{SHARED_MEMORY}/{name}"
     _reap_ended(root)
-    remove_tree(shared_memory)
+    remove_old_shared_memory(name)
     abilities = find_abilities(root)
     cgroups = Cgroups(name)
     cgroups.leave_service()
@@ -116,7 +115,7 @@ def _serve(root: str, ready: int) -> None:
         limits=_raise_limits(),
     )
     listener = _listen(root)
-    server = Server(environment, listener, shared_memory)
+    server = Server(environment, listener)
     identity = {
         "pid": os.getpid(),
         "start_ticks": protocol.process_start_ticks(os.getpid()),

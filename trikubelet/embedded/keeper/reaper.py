@@ -50,7 +50,7 @@ def hold_pid_namespace(empty_folder: str) -> NoReturn:
     """Be the first process of a pod's shared PID namespace: reap orphans until killed. Never returns."""
     try:
         linux.unshare(linux.CLONE_NEWNS)
-        rootfs.enter_empty_root(empty_folder)
+        rootfs.enter_new_root(empty_folder, rootfs.QUIET | linux.MS_RDONLY, "size=4k")
         _keep_only(-1)
         linux.prctl(linux.PR_SET_DUMPABLE, 0)
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)

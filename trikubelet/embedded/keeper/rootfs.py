@@ -54,7 +54,7 @@ _PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"))
-_QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 # What a host-image container gets of its own instead of the host's mount at that place.
 _NOT_COPIED = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/run")
 _PSEUDO = frozenset(
@@ -66,8 +66,10 @@ _PSEUDO = frozenset(
 class RootBuilder:
     """Builds the root of one container in the calling process, which must be in a mount namespace of its own."""
 
-    def __init__(self, spec: Spec, *, in_user_namespace: bool) -> None:
+    def __init__(self, spec: Spec, *, in_user_namespace: bool, shared_memory: int | None = None) -> None:
+        """`shared_memory`: a mount namespace whose root is the pod's `/dev/shm`."""
         self._spec = spec
+        self._shared_memory = shared_memory
         self._in_user_namespace = in_user_namespace
         self._targets = {_clean(mount["target"]) for mount in spec["mounts"]}
         self._trees: list[tuple[str, int]] = []
@@ -115,6 +117,8 @@ class RootBuilder:
     def _take_host_trees(self) -> None:
         if "/proc" not in self._targets:
             self._proc = linux.new_mount("proc")
+        if self._shared_memory is not None and "/dev/shm" not in self._targets:
+            self._trees.append(("/dev/shm", _take_root_of(self._shared_memory)))
         mounts = self._spec["mounts"]
         for mount in mounts:
             if not os.path.exists(mount["source"]):
@@ -144,7 +148,7 @@ class RootBuilder:
         if not (self._shared or slaves):
             return
         root = f"{self._spec['directory']}/rootfs"
-        linux.mount("tmpfs", ".", "tmpfs", _QUIET, "mode=700,size=64k")
+        linux.mount("tmpfs", ".", "tmpfs", QUIET, "mode=700,size=64k")
         self._waiting = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         for number, (mount, tree) in enumerate((*self._shared, *slaves)):
             place = f"{root}/{number}"
@@ -196,9 +200,9 @@ class RootBuilder:
         if self._proc is not None:
             attach(self._proc, "/proc", follow=False)
         if "/sys" not in self._targets and not self._in_user_namespace:
-            _mount_new("sysfs", "/sys", _QUIET | linux.MS_RDONLY, follow=False)
+            _mount_new("sysfs", "/sys", QUIET | linux.MS_RDONLY, follow=False)
         if self._spec["cgroup_namespace"] and "/sys/fs/cgroup" not in self._targets:
-            _mount_new("cgroup2", "/sys/fs/cgroup", _QUIET | linux.MS_RDONLY, follow=False)
+            _mount_new("cgroup2", "/sys/fs/cgroup", QUIET | linux.MS_RDONLY, follow=False)
         if "/dev" not in self._targets:
             self._mount_dev()
         if self._spec["rootfs"]["host"]:
@@ -206,7 +210,7 @@ class RootBuilder:
                 if path not in self._targets:
                     _mount_new("tmpfs", path, linux.MS_NOSUID | linux.MS_NODEV, f"mode={mode}")
             if not _below(self._spec["runtime_root"], _NOT_COPIED):
-                _mount_new("tmpfs", self._spec["runtime_root"], _QUIET | linux.MS_RDONLY, "mode=755,size=4k")
+                _mount_new("tmpfs", self._spec["runtime_root"], QUIET | linux.MS_RDONLY, "mode=755,size=4k")
 
     def _mount_dev(self) -> None:
         options = "mode=755,size=65536k"
@@ -227,10 +231,7 @@ class RootBuilder:
         options = "newinstance,ptmxmode=0666,mode=0620" + ("" if self._in_user_namespace else ",gid=5")
         linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, options)
         os.mkdir("/dev/mqueue")
-        linux.mount("mqueue", "/dev/mqueue", "mqueue", _QUIET)
-        if "/dev/shm" not in self._targets:
-            os.mkdir("/dev/shm", 0o1777)
-            linux.mount("shm", "/dev/shm", "tmpfs", _QUIET, "mode=1777,size=65536k")
+        linux.mount("mqueue", "/dev/mqueue", "mqueue", QUIET)
 
     def _mask(self, path: str) -> None:
         place = _open_if_there(path)
@@ -253,6 +254,16 @@ class RootBuilder:
         finally:
             os.chdir("/")
             os.close(place)
+
+
+def _take_root_of(namespace: int) -> int:
+    """A detached copy of the root of another mount namespace. Leaves the caller at the root of its own."""
+    own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    linux.setns(namespace, linux.CLONE_NEWNS)
+    tree = linux.open_tree("/")
+    linux.setns(own, linux.CLONE_NEWNS)
+    os.close(own)
+    return tree
 
 
 def mount_overlay(layers: list[str], directory: str, target: str, *, in_user_namespace: bool) -> None:
@@ -305,10 +316,10 @@ def _overlay_piece(source: str, place: str, directory: str) -> bool:
     return True
 
 
-def enter_empty_root(folder: str) -> None:
-    """Leave every file behind: an empty read-only root, mounted over `folder` in the caller's own mount namespace."""
+def enter_new_root(folder: str, flags: int, options: str) -> None:
+    """Leave every file behind: a new tmpfs, mounted over `folder`, as the root of the caller's own mount namespace."""
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
-    linux.mount("tmpfs", folder, "tmpfs", _QUIET | linux.MS_RDONLY, "size=4k")
+    linux.mount("tmpfs", folder, "tmpfs", flags, options)
     os.chdir(folder)
     linux.pivot_root(".", ".")
     linux.unmount(".")

@@ -2,7 +2,8 @@
 
 Hostname (UTS) and IPC namespaces are made by a process that is forked for it and ends at once. Only a PID namespace
 that containers share needs somebody in it: a forked process that does nothing but reap (`reaper.py`).
-`/dev/shm` is shared through a folder on the host's own tmpfs.
+Its `/dev/shm` is the only mount of a mount namespace that no process is in: it has no name on the machine, and goes
+with the last container and with this process, however that ends.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
+import sys
 
-from trikubelet.embedded.keeper import linux, reaper
+from trikubelet.embedded.keeper import linux, reaper, rootfs
 from trikubelet.embedded.keeper.cgroups import write_file
+from trikubelet.linux.trees import remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,25 +25,27 @@ if TYPE_CHECKING:
     from trikubelet.embedded.keeper.environment import Environment
 
 SHARED_MEMORY = "/dev/shm"
+_SHARED_MEMORY_OPTIONS = "mode=1777,size=65536k"
 
 
 class Sandbox:
     """The namespaces of one pod: `namespaces` as (descriptor, CLONE flag) pairs for its containers to enter."""
 
-    def __init__(self, environment: Environment, spec: dict[str, Any], shared_memory: str) -> None:
+    def __init__(self, environment: Environment, spec: dict[str, Any]) -> None:
         """`spec`: sandbox (id), hostname, sysctls, host_ipc, host_uts, shared_pid. Raises OSError."""
         self._environment = environment
         self.id: str = spec["sandbox"]
         self.namespaces: list[tuple[int, int]] = []
         self.pid_namespace: int | None = None
-        self.shared_memory: str | None = None
+        self.host_ipc: bool = spec["host_ipc"]
+        self.shared_memory: int | None = None
+        """A mount namespace whose root is the pod's `/dev/shm`; None for one that shares the machine's."""
         if not environment.isolated:
             return
         try:
             self._make_namespaces(spec)
             if spec["shared_pid"]:
                 self._hold_pid_namespace()
-            self.shared_memory = SHARED_MEMORY if spec["host_ipc"] else _make_folder(f"{shared_memory}/{self.id}")
         except OSError:
             self.close()
             raise
@@ -47,19 +53,23 @@ class Sandbox:
     def _make_namespaces(self, spec: dict[str, Any]) -> None:
         """Let a forked process make them, and take hold of them through procfs before it ends."""
         wanted = [] if spec["host_uts"] else [("uts", linux.CLONE_NEWUTS)]
-        wanted += [] if spec["host_ipc"] else [("ipc", linux.CLONE_NEWIPC)]
+        wanted += [] if spec["host_ipc"] else [("ipc", linux.CLONE_NEWIPC), ("mnt", linux.CLONE_NEWNS)]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _be_namespaces(theirs.fileno(), sum(flag for _, flag in wanted), spec)
+            _be_namespaces(theirs.fileno(), sum(flag for _, flag in wanted), spec, self._environment.root)
         theirs.close()
         try:
             answer = ours.recv(4096).decode()
             if answer != "made":
                 raise OSError(0, answer or "the process that makes them ended without an answer")
             for name, flag in wanted:
-                self.namespaces.append((os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), flag))
+                descriptor = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+                if flag == linux.CLONE_NEWNS:
+                    self.shared_memory = descriptor
+                else:
+                    self.namespaces.append((descriptor, flag))
         finally:
             ours.close()
             os.waitpid(pid, 0)
@@ -85,19 +95,24 @@ class Sandbox:
         self.namespaces = []
         if self.pid_namespace is not None:
             signal.pidfd_send_signal(self.pid_namespace, signal.SIGKILL)
-        if self.shared_memory not in (None, SHARED_MEMORY):
-            remove_tree(str(self.shared_memory))
-        self.shared_memory = None
+        if self.shared_memory is not None:
+            os.close(self.shared_memory)
+            self.shared_memory = None
 
 
-def _be_namespaces(channel: int, flags: int, spec: dict[str, Any]) -> NoReturn:
-    """In the forked process: make namespaces, say so, and stay until the other end is closed."""
+def _be_namespaces(channel: int, flags: int, spec: dict[str, Any], folder: str) -> NoReturn:
+    """In the forked process: make namespaces, say so, and stay until the other end is closed.
+
+    The root of a mount namespace, mounted over `folder` on the way, becomes the pod's shared memory.
+    """
     try:
         linux.unshare(flags)
         if flags & linux.CLONE_NEWUTS:
             linux.set_hostname(spec["hostname"])
         for name, value in spec["sysctls"].items():
             write_file("/proc/sys/" + name.replace(".", "/"), value)
+        if flags & linux.CLONE_NEWNS:
+            rootfs.enter_new_root(folder, rootfs.QUIET, _SHARED_MEMORY_OPTIONS)
         os.write(channel, b"made")
         os.read(channel, 1)
     except OSError as error:
@@ -106,29 +121,22 @@ def _be_namespaces(channel: int, flags: int, spec: dict[str, Any]) -> NoReturn:
         os._exit(0)
 
 
-def _make_folder(path: str) -> str | None:
-    """A folder for a pod's shared memory; None where the machine has no place for it."""
-    if not os.path.ismount(SHARED_MEMORY):
-        return None
-    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-    os.makedirs(path, exist_ok=True)
-    os.chmod(path, 0o1777)
-    return path
+def remove_old_shared_memory(name: str) -> None:
+    """Delete the folder that a keeper of an earlier release made in the machine's `/dev/shm`.
 
-
-def remove_tree(path: str) -> None:
-    """Delete a folder as far as that is possible, following no link. (`shutil` would cost a megabyte.)"""
-    for folder, names, files in os.walk(path, topdown=False):
-        for name in (*names, *files):
-            target = f"{folder}/{name}"
-            try:
-                if name in names and not os.path.islink(target):
-                    os.rmdir(target)
-                else:
-                    os.unlink(target)
-            except OSError:
-                continue
+    Everybody may write there: only a folder of this user is touched, and no link is followed.
+    """
     try:
-        os.rmdir(path)
+        machine = os.open(SHARED_MEMORY, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
+        return
+    try:
+        status = os.stat(name, dir_fd=machine, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            remove_tree(f"{SHARED_MEMORY}/{name}", machine)
+    except FileNotFoundError:
         pass
+    except OSError as error:
+        print(f"cannot delete {SHARED_MEMORY}/{name}: {error}", file=sys.stderr, flush=True)
+    finally:
+        os.close(machine)
