@@ -97,7 +97,9 @@ class Node:
         self._count += 1
         security = security or v1.LinuxContainerSecurityContext()
         if not security.namespace_options.pid:
-            security.namespace_options = OWN_PID
+            record = self.cri._inventory.sandboxes.get(sandbox)
+            options = None if record is None else record.config.linux.security_context.namespace_options
+            security.namespace_options = OWN_PID if options is None else options
         linux = v1.LinuxContainerConfig(security_context=security)
         if resources is not None:
             linux.resources = resources

@@ -2,6 +2,9 @@
 
 It talks to the keeper through a SEQPACKET pair whose end closes on exec: first who it became, perhaps a terminal's
 descriptor, then either silence (the exec worked) or the exact error. It never returns into the keeper's loop.
+
+Until then it is a copy of the keeper, with its memory. It is born not dumpable, as the keeper is, and has of its
+descriptors those alone that it needs (`Forker.fork`).
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ class ChildContext:
         "namespaces",
         "one_user_only",
         "reaper_keeps_orphans",
+        "reaper_program",
         "report",
         "shared_memory",
         "stage",
@@ -75,6 +79,7 @@ class ChildContext:
         namespaces: list[tuple[int, int]],
         shared_memory: int | None,
         status_channel: int | None,
+        reaper_program: int | None,
         reaper_keeps_orphans: bool,
         target: int | None,
         isolated: bool,
@@ -96,6 +101,7 @@ class ChildContext:
         """A mount namespace whose root is the pod's `/dev/shm`; None: the container has the machine's, or joins one."""
         self.status_channel = status_channel
         """Where a reaper tells the command's exit status; None: no reaper."""
+        self.reaper_program = reaper_program
         self.reaper_keeps_orphans = reaper_keeps_orphans
         """Whether the reaper stays for what the command leaves behind, or hands that to the container's init."""
         self.target = target
@@ -152,13 +158,13 @@ def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
         context.cgroup.join(born_inside=context.born_in_cgroup)
         if not spec["privileged"]:
             context.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
-    _set_oom_score(spec["oom_score_adj"])
     os.setsid()
     if context.isolated:
         context.stage = "namespaces"
         linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
         for descriptor, flag in context.namespaces:
             linux.setns(descriptor, flag)
+            os.close(descriptor)
         context.stage = "root filesystem"
         rootfs.RootBuilder(
             spec, in_user_namespace=context.in_user_namespace, shared_memory=context.shared_memory
@@ -168,17 +174,15 @@ def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
 
 def _become_command(spec: dict[str, Any], context: ChildContext) -> None:
     _reset_signals()
-    # Nobody inside may look into this process before it has become the command.
-    linux.prctl(linux.PR_SET_DUMPABLE, 0)
     context.stage = "cgroup"
     if context.cgroup is not None:
         context.cgroup.join(born_inside=context.born_in_cgroup)
-    _set_oom_score(spec["oom_score_adj"])
     if context.isolated:
         assert context.target is not None
         context.stage = "namespaces"
         flags = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
         linux.setns(context.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
+        os.close(context.target)
         os.chdir("/")
     _become_program(spec, context)
 
@@ -189,7 +193,7 @@ def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
     user = identity.resolve(spec["user"])
     folder = _working_folder(spec["cwd"], context.isolated)
     if context.status_channel is not None:
-        reaper.split(context.status_channel, keeps_orphans=context.reaper_keeps_orphans)
+        reaper.split(context.reaper_program, context.status_channel, keeps_orphans=context.reaper_keeps_orphans)
     stdin, stdout, stderr = context.stdin, context.stdout, context.stderr
     if spec["tty"]:
         stdin = stdout = stderr = _open_terminal(context.report)
@@ -217,19 +221,6 @@ def _reset_signals() -> None:
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL_SIGNALS)
-
-
-def _set_oom_score(score: int | None) -> None:
-    """None, in what an older agent wrote: that of a process of no importance, never the keeper's."""
-    try:
-        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, str(score or 0).encode())
-        finally:
-            os.close(descriptor)
-    except OSError:
-        # Lowering it takes CAP_SYS_RESOURCE. A container that is killed a little earlier is better than none.
-        return
 
 
 def _restore_limits(limits: dict[int, tuple[int, int]]) -> None:

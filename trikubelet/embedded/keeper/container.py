@@ -122,6 +122,7 @@ class Container:
                 namespaces=namespaces,
                 shared_memory=shared_memory,
                 status_channel=status_channel,
+                reaper_program=self._environment.forker.program,
                 reaper_keeps_orphans=True,
                 target=None,
                 isolated=self._environment.isolated,
@@ -139,6 +140,12 @@ class Container:
                 fresh=self._environment.isolated and self.spec["pid_namespace"] == "container",
                 cgroup=self.cgroup,
                 with_reaper=self.with_reaper,
+                kept=[
+                    *(stdin, stdout, stderr),
+                    *(descriptor for descriptor, _ in namespaces),
+                    *([] if shared_memory is None else [shared_memory]),
+                ],
+                oom_score=self.spec["oom_score_adj"] or 0,
             )
         finally:
             for descriptor in (stdin, stdout, stderr):

@@ -74,14 +74,18 @@ class Execution:
         if self._container.cgroup is not None:
             self._group = self._container.cgroup.nested(f"exec-{name}")
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        streams = {**dict.fromkeys(("stdin", "stdout", "stderr"), null), **streams}
+        target = self._container.process.pidfd
         try:
             self.process.spawn(
                 self._environment.forker,
-                self._container.process.pidfd if self._environment.isolated else None,
-                self._child(spec, {**dict.fromkeys(("stdin", "stdout", "stderr"), null), **streams}),
+                target if self._environment.isolated else None,
+                self._child(spec, streams),
                 fresh=False,
                 cgroup=self._group or self._container.cgroup,
                 with_reaper=True,
+                kept=[*streams.values(), target],
+                oom_score=spec["oom_score_adj"] or 0,
             )
         except OSError:
             self._remove_group(_RETRY)
@@ -101,6 +105,7 @@ class Execution:
                 namespaces=[],
                 shared_memory=None,
                 status_channel=status_channel,
+                reaper_program=self._environment.forker.program,
                 # In a PID namespace of its own, the container's init inherits and takes along what stays behind.
                 reaper_keeps_orphans=self._container.with_reaper,
                 target=self._container.process.pidfd,

@@ -114,6 +114,8 @@ def _serve(root: str, ready: int) -> None:
         forker=Forker(),
         limits=_raise_limits(),
     )
+    # Nor are its children: nothing of this process is to be seen in procfs by a container that a child is to become.
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
     listener = _listen(root)
     server = Server(environment, listener)
     identity = {

@@ -9,6 +9,10 @@ from __future__ import annotations
 import ctypes
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
@@ -145,6 +149,17 @@ def fork(flags: int, cgroup: int | None = None) -> int:
         ctypes.c_long(_SYS_CLONE3), ctypes.byref(arguments), ctypes.c_size_t(ctypes.sizeof(arguments))
     )
     return _checked(int(result), "clone3")
+
+
+def close_all_but(kept: Iterable[int]) -> None:
+    """Close every descriptor that is not kept; what is at 0 (the keeper's: /dev/null) is at 1 and 2 too then."""
+    following = 3
+    for descriptor in sorted({*kept, os.sysconf("SC_OPEN_MAX")}):
+        if descriptor >= following:
+            os.closerange(following, descriptor)
+            following = descriptor + 1
+    os.dup2(0, 1)
+    os.dup2(0, 2)
 
 
 def setns(descriptor: int, flags: int) -> None:

@@ -257,12 +257,16 @@ class RootBuilder:
 
 
 def _take_root_of(namespace: int) -> int:
-    """A detached copy of the root of another mount namespace. Leaves the caller at the root of its own."""
+    """A detached copy of the root of another mount namespace, whose descriptor is closed.
+
+    Leaves the caller at the root of its own.
+    """
     own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     linux.setns(namespace, linux.CLONE_NEWNS)
     tree = linux.open_tree("/")
     linux.setns(own, linux.CLONE_NEWNS)
     os.close(own)
+    os.close(namespace)
     return tree
 
 

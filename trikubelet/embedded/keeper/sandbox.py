@@ -51,21 +51,20 @@ class Sandbox:
             raise
 
     def _make_namespaces(self, spec: dict[str, Any]) -> None:
-        """Let a forked process make them, and take hold of them through procfs before it ends."""
+        """Let a forked process make them, and hand them over."""
         wanted = [] if spec["host_uts"] else [("uts", linux.CLONE_NEWUTS)]
         wanted += [] if spec["host_ipc"] else [("ipc", linux.CLONE_NEWIPC), ("mnt", linux.CLONE_NEWNS)]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _be_namespaces(theirs.fileno(), sum(flag for _, flag in wanted), spec, self._environment.root)
+            _be_namespaces(theirs, wanted, spec, self._environment.root)
         theirs.close()
         try:
-            answer = ours.recv(4096).decode()
-            if answer != "made":
-                raise OSError(0, answer or "the process that makes them ended without an answer")
-            for name, flag in wanted:
-                descriptor = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            answer, descriptors, _, _ = socket.recv_fds(ours, 4096, len(wanted), socket.MSG_CMSG_CLOEXEC)
+            if answer != b"made":
+                raise OSError(0, answer.decode() or "the process that makes them ended without an answer")
+            for (_, flag), descriptor in zip(wanted, descriptors, strict=True):
                 if flag == linux.CLONE_NEWNS:
                     self.shared_memory = descriptor
                 else:
@@ -75,9 +74,18 @@ class Sandbox:
             os.waitpid(pid, 0)
 
     def _hold_pid_namespace(self) -> None:
-        pid = self._environment.forker.fork(None, fresh=True)
-        if pid == 0:
-            reaper.hold_pid_namespace(self._environment.root)
+        forker = self._environment.forker
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        try:
+            kept = [writer] if forker.program is None else [writer, forker.program]
+            pid = forker.fork(None, kept=kept, fresh=True)
+            if pid == 0:
+                reaper.hold_pid_namespace(forker.program, writer, self._environment.root)
+        finally:
+            os.close(writer)
+            # Until its end: then the process has no copy of this one's memory that a container could look into.
+            os.read(reader, 1)
+            os.close(reader)
         self.pid_namespace = os.pidfd_open(pid)
         self._holder = pid
         self._environment.loop.watch(self.pid_namespace, self._holder_ended)
@@ -100,23 +108,27 @@ class Sandbox:
             self.shared_memory = None
 
 
-def _be_namespaces(channel: int, flags: int, spec: dict[str, Any], folder: str) -> NoReturn:
-    """In the forked process: make namespaces, say so, and stay until the other end is closed.
+def _be_namespaces(
+    channel: socket.socket, wanted: list[tuple[str, int]], spec: dict[str, Any], folder: str
+) -> NoReturn:
+    """In the forked process: make namespaces, hand over descriptors of them, and end.
 
     The root of a mount namespace, mounted over `folder` on the way, becomes the pod's shared memory.
     """
     try:
+        linux.close_all_but([channel.fileno()])
+        flags = sum(flag for _, flag in wanted)
         linux.unshare(flags)
         if flags & linux.CLONE_NEWUTS:
             linux.set_hostname(spec["hostname"])
         for name, value in spec["sysctls"].items():
             write_file("/proc/sys/" + name.replace(".", "/"), value)
+        descriptors = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name, _ in wanted]
         if flags & linux.CLONE_NEWNS:
             rootfs.enter_new_root(folder, rootfs.QUIET, _SHARED_MEMORY_OPTIONS)
-        os.write(channel, b"made")
-        os.read(channel, 1)
+        socket.send_fds(channel, [b"made"], descriptors)
     except OSError as error:
-        os.write(channel, str(error).encode())
+        channel.send(str(error).encode())
     finally:
         os._exit(0)
 
