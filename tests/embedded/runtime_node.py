@@ -175,9 +175,9 @@ def parse_log(text: str) -> list[tuple[str, str, str]]:
 
 
 @asynccontextmanager
-async def running_node(root: Path, logs: Path) -> AsyncIterator[Node]:
+async def running_node(root: Path, logs: Path, **options: Any) -> AsyncIterator[Node]:
     """A node in `root`; its containers and its keeper live on when this ends."""
-    runtime = EmbeddedRuntime(root, clock=SystemClock())
+    runtime = EmbeddedRuntime(root, clock=SystemClock(), **options)
     async with trio.open_nursery() as nursery:
         await nursery.start(runtime.run)
         try:

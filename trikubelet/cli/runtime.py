@@ -46,7 +46,7 @@ async def _serve(socket: Path, root: Path) -> None:
     from trikubelet.embedded.runtime import EmbeddedRuntime
     from trikubelet.rpc.grpc import Server
 
-    embedded = EmbeddedRuntime(root, clock=SystemClock())
+    embedded = EmbeddedRuntime(root, clock=SystemClock(), hidden=[default_root_dir()])
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             await nursery.start(embedded.run)

@@ -4,6 +4,7 @@ Pure but for one thing: device nodes that are asked for are looked up on the hos
 JSON and lies in the container's record, so that it starts after a restart of the agent as it would have before.
 
     container, sandbox, directory, runtime_root, log_path
+    hidden: what a container of the host image does not see, besides runtime_root; earlier releases have none
     argv, env, cwd, tty, stdin
     rootfs: layers (lowest first), overlay, readonly, host
     mounts: source, target, readonly, recursive_readonly, propagation (private, rslave, rshared)
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +64,7 @@ class SpecContext:
     container_id: str
     directory: Path
     runtime_root: Path
+    hidden: Sequence[Path]
     sandbox_id: str
     sandbox_folder: Path
     sandbox: v1.PodSandboxConfig
@@ -80,6 +83,7 @@ def container_spec(context: SpecContext, config: v1.ContainerConfig, image: Stor
         "sandbox": context.sandbox_id,
         "directory": str(context.directory),
         "runtime_root": str(context.runtime_root),
+        "hidden": [str(path) for path in context.hidden],
         "log_path": _log_path(context.sandbox, config),
         "argv": _argv(config, image),
         "env": _environment(config, image, context.hostname),

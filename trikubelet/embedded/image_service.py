@@ -75,11 +75,17 @@ class EmbeddedImageService(v1.ImageServiceBase):
                 wanted = str(Reference.parse(wanted))
             except InvalidReferenceError as error:
                 raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from error
+        if wanted.partition(":")[0] == HOST_IMAGE_NAME:
+            raise GRPCError(
+                Status.NOT_FOUND,
+                f"image {wanted!r} is this machine's own root filesystem, which a node of a cluster shows to nobody "
+                "unless its agent runs with --host-image",
+            )
+        own = f", or use '{HOST_IMAGE_NAME}', this machine's own root filesystem" if self._store.host else ""
         raise GRPCError(
             Status.NOT_FOUND,
             f"image {wanted!r} is not on this machine, and the embedded runtime pulls from no registry: bring it in "
-            "with 'trikubelet images import FILE' (an OCI or docker archive, as 'docker save' writes it), "
-            f"or use '{HOST_IMAGE_NAME}', this machine's own root filesystem",
+            f"with 'trikubelet images import FILE' (an OCI or docker archive, as 'docker save' writes it){own}",
         )
 
     async def remove_image(self, remove_image_request: v1.RemoveImageRequest) -> v1.RemoveImageResponse:

@@ -45,19 +45,35 @@ _SOMEWHERE: Final = ("192.0.2.1", 9)
 class EmbeddedRuntime:
     """A CRI runtime on a folder. `images_root` is where images lie, `root/images` unless given.
 
-    The folder is made with mode 0700. Raises OSError where it cannot be.
+    `host_image`: whether containers may have the machine's own root filesystem as their image. `hidden`: files and
+    folders that these do not see, besides this runtime's own. Its folder is made with mode 0700. Raises
+    OSError where it cannot be.
     """
 
-    def __init__(self, root: Path, *, clock: WallClock, images_root: Path | None = None, node_ip: str = "") -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clock: WallClock,
+        images_root: Path | None = None,
+        node_ip: str = "",
+        host_image: bool = True,
+        hidden: Sequence[Path] = (),
+    ) -> None:
         self.root = root.absolute()
         self.root.mkdir(parents=True, exist_ok=True)
-        self.images = ImageStore(images_root or self.root / "images", clock=clock)
+        self.images = ImageStore(images_root or self.root / "images", clock=clock, host=host_image)
         self._node_ip = node_ip
         self._records = RecordStore(self.root)
         self._lifecycle = Lifecycle(self._records, clock=clock, address=self._address)
         self._streaming = StreamingServer(self._lifecycle)
         self.runtime_service = EmbeddedRuntimeService(
-            self._lifecycle, self._records, self.images.resolve, streaming=self._streaming, address=self._address
+            self._lifecycle,
+            self._records,
+            self.images.resolve,
+            streaming=self._streaming,
+            address=self._address,
+            hidden=[path.absolute() for path in hidden],
         )
         self.image_service = EmbeddedImageService(
             self.images,

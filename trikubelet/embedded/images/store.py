@@ -65,7 +65,7 @@ def _nobody(image_id: str) -> Sequence[str]:
 
 
 class ImageStore:
-    """The images of one folder, and the host image. Other processes may work on the same folder.
+    """The images of one folder, and the host image where it is wanted. Other processes may work on the same folder.
 
     The constructor makes the folder (mode 0700: images hold setuid programs of foreign origin, which no local user may
     reach). Raises OSError where it cannot.
@@ -79,7 +79,9 @@ class ImageStore:
         limits: UnpackLimits | None = None,
         layer_format: LayerFormat | None = None,
         platform: Platform | None = None,
+        host: bool = True,
     ) -> None:
+        """`host`: whether there is the host image."""
         self._root = root
         self._clock = clock
         self._limits = limits or UnpackLimits()
@@ -93,7 +95,7 @@ class ImageStore:
         if layer_format is not None:
             capabilities = attrs.evolve(capabilities, layer_format=layer_format)
         self._capabilities: Capabilities = capabilities
-        self._host = host_image()
+        self.host = host_image() if host else None
         self._limiter = trio.CapacityLimiter(_IMPORTS_AT_ONCE)
         self._changing = trio.Lock()
 
@@ -205,7 +207,8 @@ class ImageStore:
         return _newest_first(self._load())
 
     def _load(self) -> Mapping[str, StoredImage]:
-        return {HOST_IMAGE_ID: self._host, **self._records.load()}
+        images = self._records.load()
+        return images if self.host is None else {HOST_IMAGE_ID: self.host, **images}
 
     @asynccontextmanager
     async def _staging_directory(self) -> AsyncIterator[Path]:

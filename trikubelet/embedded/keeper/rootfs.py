@@ -14,8 +14,8 @@ The order matters:
    container; the magic links of procfs, which lead anywhere, are refused (`open_without_magic`).
 
 `localhost/host` is an overlay too, with `/` as its layer: the container sees the machine's files and may change its own
-view of them; the machine's stay as they are. Other file systems mounted on the host appear read-only, and the folder of
-the runtime itself is hidden.
+view of them; the machine's stay as they are. Other file systems mounted on the host appear read-only. The folders of
+the runtime and of the agent, with the node's keys and other pods' Secrets, are hidden wherever they can be seen.
 
 What a container can change: its image's files, and volumes, also while it starts (another container of the pod runs).
 Each place where something of that is opened or mounted, and why it is safe:
@@ -83,6 +83,8 @@ class RootBuilder:
         self._null: int | None = None
         """A mount of the machine's null device, to mask files with: detached until the first one is masked."""
         self._null_is_attached = False
+        self._hidden: list[str] = []
+        """Of the host's files."""
 
     def build(self) -> None:
         """All of it. Raises OSError; the process is of no further use then."""
@@ -98,6 +100,8 @@ class RootBuilder:
         self._mount_kernel_files()
         for target, tree in self._host_trees:
             attach(tree, target, follow=False)
+        for path in self._hidden:
+            self._hide(path)
         for target, tree in sorted(self._trees, key=lambda item: item[0].count("/")):
             attach(tree, target)
         if self._waiting is not None:
@@ -136,10 +140,12 @@ class RootBuilder:
             if "/sys" not in self._targets:
                 # A new sysfs would need a network namespace of one's own; the host's, read-only, shows the same.
                 self._take_host("/sys")
-        if self._spec["masked_paths"]:
+        if self._spec["rootfs"]["host"]:
+            self._hidden = _everywhere([self._spec["runtime_root"], *self._spec.get("hidden", ())])
+        if self._spec["masked_paths"] or self._hidden:
             self._null = _machine_device("null")
         if self._spec["rootfs"]["host"] and not self._in_user_namespace:
-            for path in _host_file_systems(self._spec["runtime_root"]):
+            for path in _host_file_systems(self._hidden):
                 self._take_host(path)
 
     def _take_listening_volumes(self) -> None:
@@ -209,8 +215,6 @@ class RootBuilder:
             for path, mode in (("/run", "755"), ("/tmp", "1777")):
                 if path not in self._targets:
                     _mount_new("tmpfs", path, linux.MS_NOSUID | linux.MS_NODEV, f"mode={mode}")
-            if not _below(self._spec["runtime_root"], _NOT_COPIED):
-                _mount_new("tmpfs", self._spec["runtime_root"], QUIET | linux.MS_RDONLY, "mode=755,size=4k")
 
     def _mount_dev(self) -> None:
         options = "mode=755,size=65536k"
@@ -232,6 +236,15 @@ class RootBuilder:
         linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, options)
         os.mkdir("/dev/mqueue")
         linux.mount("mqueue", "/dev/mqueue", "mqueue", QUIET)
+
+    def _hide(self, path: str) -> None:
+        """Mask a path of the host; what is not there yet, and could come, as a folder."""
+        if _open_if_there(path) is None:
+            try:
+                os.close(open_folder(path))
+            except OSError:
+                return  # its parent cannot be written either, and is shown as it is
+        self._mask(path)
 
     def _mask(self, path: str) -> None:
         place = _open_if_there(path)
@@ -443,19 +456,52 @@ def _clean(path: str) -> str:
     return os.path.normpath("/" + path.lstrip("/"))
 
 
-def _host_file_systems(runtime_root: str) -> list[str]:
+class _HostMount:
+    """A line of the mount table: device, folder of that file system, mount point, type."""
+
+    __slots__ = ("device", "kind", "path", "root")
+
+    def __init__(self, line: bytes) -> None:
+        left, _, right = line.partition(b" - ")
+        fields = left.split()
+        self.device, self.kind = fields[2], right.partition(b" ")[0].decode()
+        self.root, self.path = (_unescaped(os.fsdecode(field)) for field in fields[3:5])
+
+
+def _host_mounts() -> list[_HostMount]:
+    return [_HostMount(line) for line in read_bytes("/proc/self/mountinfo").splitlines()]
+
+
+def _unescaped(path: str) -> str:
+    for escaped, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        path = path.replace(escaped, character)
+    return path
+
+
+def _everywhere(paths: list[str]) -> list[str]:
+    """Paths of the host, and where else their files can be seen by way of bind mounts; not what is never copied."""
+    mounts = _host_mounts()
+    found: set[str] = set()
+    for path in map(os.path.realpath, paths):
+        found.add(path)
+        above = [mount for mount in mounts if _below(path, (mount.path.rstrip("/"),))]
+        home = max(reversed(above), key=lambda mount: len(mount.path))
+        place = home.root.rstrip("/") + path[len(home.path.rstrip("/")) :]
+        for mount in mounts:
+            if mount.device == home.device and _below(place, (mount.root.rstrip("/"),)):
+                found.add(mount.path.rstrip("/") + place[len(mount.root.rstrip("/")) :])
+            elif mount.device == home.device and _below(mount.root, (place,)):
+                found.add(mount.path)
+    return sorted(path for path in found if not _below(path, _NOT_COPIED))
+
+
+def _host_file_systems(hidden: list[str]) -> list[str]:
     """Mount points of the host, besides its root, that hold files rather than the kernel's data."""
     found: list[str] = []
-    for line in read_bytes("/proc/self/mountinfo").splitlines():
-        left, _, right = line.partition(b" - ")
-        kind, path = right.partition(b" ")[0].decode(), os.fsdecode(left.split(b" ", 5)[4])
-        if path == "/" or kind in _PSEUDO:
-            continue
-        for escaped, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-            path = path.replace(escaped, character)
+    for mount in _host_mounts():
         # A copy is taken with everything mounted beneath it.
-        if not _below(path, (*_NOT_COPIED, runtime_root, *found)):
-            found.append(path)
+        if mount.path != "/" and mount.kind not in _PSEUDO and not _below(mount.path, (*_NOT_COPIED, *hidden, *found)):
+            found.append(mount.path)
     return found
 
 
