@@ -239,10 +239,11 @@ def _working_folder(path: str, isolated: bool) -> int:
 
 def _open_terminal(report: int) -> int:
     """A terminal of the container's own devpts as controlling terminal; the other end goes to the keeper."""
-    leader = linux.open_without_magic("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
-    if os.fstat(leader).st_rdev != _PTMX:
-        # In a running container somebody may have put anything there.
-        raise SetupError("terminal: the container's /dev/ptmx is not the terminal multiplexer")
+    # In a running container somebody may have put anything there, which must not even be opened.
+    for flags in (os.O_PATH, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK):
+        leader = linux.open_without_magic("/dev/ptmx", flags)
+        if os.fstat(leader).st_rdev != _PTMX:
+            raise SetupError("terminal: the container's /dev/ptmx is not the terminal multiplexer")
     fcntl.ioctl(leader, _TIOCSPTLCK, b"\0\0\0\0")
     follower = fcntl.ioctl(leader, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
