@@ -16,7 +16,7 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import NoReturn
 
 MAX_OPEN = 64
@@ -90,6 +90,51 @@ def disk_usage(
     finally:
         walk.close()
     return walk.used, walk.inodes
+
+
+def bottom_up(path: str) -> Iterator[tuple[int, int, str]]:
+    """A folder and all folders in it, each after those inside: its descriptor, that of its parent, its name there.
+
+    For file systems whose folders are never moved elsewhere (cgroups), since `..` leads back up. A folder that is gone
+    is left out. Raises OSError.
+    """
+    parent, _, name = path.rpartition("/")
+    try:
+        here = os.open(parent, _FOLDER)
+    except FileNotFoundError:
+        return
+    way: list[str] = []
+    """Names of the folders that it is in, and for each level those that are still to be entered."""
+    pending = [[name]]
+    try:
+        while True:
+            if pending[-1]:
+                name = pending[-1].pop()
+                try:
+                    below = os.open(name, _FOLDER, dir_fd=here)
+                except FileNotFoundError:
+                    continue
+                os.close(here)
+                here = below
+                way.append(name)
+                pending.append(_folders_in(here))
+            elif way:
+                above = os.open("..", _FOLDER, dir_fd=here)
+                try:
+                    yield here, above, way.pop()
+                finally:
+                    os.close(here)
+                    here = above
+                pending.pop()
+            else:
+                return
+    finally:
+        os.close(here)
+
+
+def _folders_in(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 def open_folder(name: str, parent: int | None = None) -> int:

@@ -5,12 +5,15 @@
 | the runtime's own recursion: a keeper or agent that fails at every start | `test_a_container_with_deep_folders_…`, \
 `test_deep_folders_that_an_earlier_runtime_left…` |
 | CVE-2024-45310 and the like, a path exchanged while it is walked | every step is by descriptor, no link is followed |
+| groups that a container nests in a cgroup hierarchy that it may write | `test_groups_nested_by_the_thousand…` |
 | usage below PATH_MAX is hidden from eviction | `test_what_lies_deep_is_counted` |
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,12 +21,12 @@ import trio
 
 from tests.embedded.escapes.attack import needs_isolation, nest
 from tests.embedded.runtime_node import running_node, wait_until
+from trikubelet.embedded.keeper.cgroups import ContainerCgroup
 from trikubelet.linux.trees import remove_tree
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.embedded.runtime_node import Node
 
@@ -55,6 +58,24 @@ async def test_a_container_with_deep_folders_is_removed_like_any_other(node: Nod
     ended = await node.run(sandbox, ["python3", "-c", DEEP])
     assert (ended.out, ended.exit_code) == ("ready\n", 0)
     # The fixture looks whether anything stays.
+
+
+def test_groups_nested_by_the_thousand_are_removed(tmp_path: Path) -> None:
+    roots = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup/freezer")]
+    for root in (root for root in roots if (root / "cgroup.procs").exists()):
+        top = root / f"trikubelet-deep-{os.getpid()}"
+        try:
+            top.mkdir()
+        except OSError:
+            continue
+        nest(top, DEPTH)
+        (top / "d" / "beside").mkdir()
+        group = ContainerCgroup(None, {"freezer": str(top)})
+        assert group.processes() == []
+        assert group.remove()
+        assert not top.exists()
+        return
+    pytest.skip("no cgroup hierarchy can be written")
 
 
 async def test_what_lies_deep_is_counted(node: Node) -> None:
