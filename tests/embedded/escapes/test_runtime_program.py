@@ -14,6 +14,7 @@ nothing is imported, `test_nothing_of_the_container_is_loaded…` |
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +52,8 @@ async def test_the_interpreter_of_the_keeper_cannot_be_overwritten(node: Node, t
     # By exec as well, where the container can exchange any program at any time.
     container = await node.launch(sandbox, ["sleep", "1000"], mounts=mounts)
     assert b"writable" not in (await node.exec(container, ["/mnt/evil"])).stdout
+    # A program that runs cannot be written anyway. This one cannot when it has ended either.
+    assert os.statvfs(f"/proc/{node.keeper_pid()}/exe").f_flag & os.ST_RDONLY
 
 
 @pytest.mark.parametrize("program", ["/proc/self/exe", "/proc/self/fd/3", "/proc/self/root/bin/sh", "/proc/1/exe"])
