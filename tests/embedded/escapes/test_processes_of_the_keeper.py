@@ -129,6 +129,34 @@ print("\\n".join(sorted(seen)), flush=True)
     assert leaked == []
 
 
+async def test_a_command_on_its_way_in_has_no_more_rights_and_files_than_the_container(node: Node) -> None:
+    """A neighbour with SYS_PTRACE could take it over."""
+    needs_isolation(node)
+    watch = f"""
+import os, time
+rights, files = 0, False
+end = time.monotonic() + 3
+print("ready", flush=True)
+while time.monotonic() < end:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            files |= os.path.exists(f"/proc/{{pid}}/root{node.runtime.root}/keeper.sock")
+            status = open(f"/proc/{{pid}}/status").read()
+            rights |= int(status.split("CapPrm:")[1].split()[0], 16)
+        except OSError:
+            continue
+own = int(open("/proc/self/status").read().split("CapBnd:")[1].split()[0], 16)
+print(hex(rights & ~own), files)
+"""
+    security = v1.LinuxContainerSecurityContext(capabilities=v1.Capability(add_capabilities=["SYS_PTRACE"]))
+    watcher = await node.launch(await node.sandbox(), ["python3", "-c", watch], security=security)
+    await node.wait_for_output(watcher, "ready")
+    with trio.move_on_after(2.5):
+        while True:
+            await node.exec(watcher, ["true"])
+    assert (await node.ended(watcher)).out.splitlines()[1:] == ["0x0 False"]
+
+
 @pytest.mark.parametrize("folder", ["/proc/self/fd/3", "/proc/self/fd/7", "/proc/self/cwd", "/proc/thread-self/fd/5"])
 async def test_a_working_folder_behind_a_descriptor_is_refused(node: Node, folder: str) -> None:
     needs_isolation(node)

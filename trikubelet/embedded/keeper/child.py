@@ -50,6 +50,7 @@ class ChildContext:
     __slots__ = (
         "born_in_cgroup",
         "cgroup",
+        "folder",
         "in_user_namespace",
         "isolated",
         "limits",
@@ -65,6 +66,7 @@ class ChildContext:
         "stdin",
         "stdout",
         "target",
+        "user",
     )
 
     def __init__(
@@ -111,6 +113,9 @@ class ChildContext:
         self.one_user_only = one_user_only
         self.limits = limits
         """Resource limits to restore: the keeper's own are higher."""
+        self.user: identity.Identity | None = None
+        self.folder = -1
+        """Who it will be and where, once that is known."""
 
 
 def run_container(spec: dict[str, Any], context: ChildContext) -> NoReturn:
@@ -118,8 +123,21 @@ def run_container(spec: dict[str, Any], context: ChildContext) -> NoReturn:
     _run(context, lambda: _become_container(spec, context))
 
 
+def enter_container(spec: dict[str, Any], context: ChildContext) -> None:
+    """On the way to a command, outside of the container's PID namespace: all that needs the keeper's privileges.
+
+    What the calling process then forks has no more than the container, and what it takes to become its user. Raises
+    OSError with the stage in its text.
+    """
+    try:
+        _enter(spec, context)
+        identity.keep_only(spec["bounding"])
+    except (SetupError, OSError, identity.IdentityError) as error:
+        raise OSError(_text(error, context.stage)) from None
+
+
 def run_command(spec: dict[str, Any], context: ChildContext) -> NoReturn:
-    """Become a command inside a running container."""
+    """Become a command inside a running container, which `enter_container` may have entered already."""
     _run(context, lambda: _become_command(spec, context))
 
 
@@ -169,11 +187,18 @@ def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
         rootfs.RootBuilder(
             spec, in_user_namespace=context.in_user_namespace, shared_memory=context.shared_memory
         ).build()
+    _look_up(spec, context)
     _become_program(spec, context)
 
 
 def _become_command(spec: dict[str, Any], context: ChildContext) -> None:
     _reset_signals()
+    if context.user is None:
+        _enter(spec, context)
+    _become_program(spec, context)
+
+
+def _enter(spec: dict[str, Any], context: ChildContext) -> None:
     context.stage = "cgroup"
     if context.cgroup is not None:
         context.cgroup.join(born_inside=context.born_in_cgroup)
@@ -184,14 +209,20 @@ def _become_command(spec: dict[str, Any], context: ChildContext) -> None:
         linux.setns(context.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
         os.close(context.target)
         os.chdir("/")
-    _become_program(spec, context)
+    _look_up(spec, context)
+
+
+def _look_up(spec: dict[str, Any], context: ChildContext) -> None:
+    """Find user and working folder in the container's files."""
+    context.stage = "user"
+    context.user = identity.resolve(spec["user"])
+    context.folder = _working_folder(spec["cwd"], context.isolated)
 
 
 def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
     """From the right place to the right identity, and exec."""
-    context.stage = "user"
-    user = identity.resolve(spec["user"])
-    folder = _working_folder(spec["cwd"], context.isolated)
+    user, folder = context.user, context.folder
+    assert user is not None
     if context.status_channel is not None:
         reaper.split(context.reaper_program, context.status_channel, keeps_orphans=context.reaper_keeps_orphans)
     stdin, stdout, stderr = context.stdin, context.stdout, context.stderr

@@ -49,17 +49,19 @@ class Forker:
         fresh: bool = False,
         cgroup: ContainerCgroup | None = None,
         oom_score: int | None = None,
+        enter: Callable[[], None] | None = None,
     ) -> int:
         """`os.fork` into a fresh PID namespace, that of the process behind pidfd `namespace`, or this one's.
 
         The child is born in the v2 group of `cgroup`, if it has one, with the OOM score, if one is given, and has of
-        this process's descriptors only those that are `kept`. Raises OSError.
+        this process's descriptors only those that are `kept`. With a `namespace`, `enter` is called before the child
+        is in there, and what it changes the child has. Raises OSError, what `enter` raises among them.
         """
         own = None if oom_score is None else os.pread(self._oom_score, 16, 0)
         if own is not None:
             self._write_oom_score(str(oom_score).encode())
         try:
-            return self._fork_into_cgroup(namespace, kept, fresh=fresh, cgroup=cgroup)
+            return self._fork_into_cgroup(namespace, kept, fresh=fresh, cgroup=cgroup, enter=enter)
         finally:
             if own is not None:
                 self._write_oom_score(own)
@@ -72,21 +74,35 @@ class Forker:
             return
 
     def _fork_into_cgroup(
-        self, namespace: int | None, kept: Collection[int], *, fresh: bool, cgroup: ContainerCgroup | None
+        self,
+        namespace: int | None,
+        kept: Collection[int],
+        *,
+        fresh: bool,
+        cgroup: ContainerCgroup | None,
+        enter: Callable[[], None] | None,
     ) -> int:
         unified = None if cgroup is None else cgroup.unified
         self.born_in_cgroup = unified is not None
         if unified is None:
-            return self._fork(namespace, kept, fresh=fresh, folder=None)
+            return self._fork(namespace, kept, fresh=fresh, folder=None, enter=enter)
         folder = os.open(unified, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return self._fork(namespace, {*kept, folder}, fresh=fresh, folder=folder)
+            return self._fork(namespace, {*kept, folder}, fresh=fresh, folder=folder, enter=enter)
         finally:
             os.close(folder)
 
-    def _fork(self, namespace: int | None, kept: Collection[int], *, fresh: bool, folder: int | None) -> int:
+    def _fork(
+        self,
+        namespace: int | None,
+        kept: Collection[int],
+        *,
+        fresh: bool,
+        folder: int | None,
+        enter: Callable[[], None] | None,
+    ) -> int:
         if namespace is not None:
-            return _fork_elsewhere(namespace, kept, folder)
+            return _fork_elsewhere(namespace, kept, folder, enter)
         pid = self._fork_here(fresh=fresh, folder=folder)
         if pid == 0:
             linux.close_all_but(kept)
@@ -105,12 +121,13 @@ class Forker:
             return os.fork()
 
 
-def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None) -> int:
+def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, enter: Callable[[], None] | None) -> int:
     """Fork into another process's PID namespace.
 
     A process that enters one may not be allowed back (in a user namespace, to the host's). So a process in
     between enters it, and makes the child not its own but a sibling: a child of this process. Descriptors are closed
-    there, where nobody in that namespace can see them.
+    and privileges given up there, where nobody in that namespace can see it: a process with SYS_PTRACE could take the
+    child over.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     between = os.fork()
@@ -118,6 +135,8 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None) -
         try:
             linux.close_all_but({*kept, namespace, writer})
             linux.setns(namespace, linux.CLONE_NEWPID)
+            if enter is not None:
+                enter()
             pid = linux.fork(linux.CLONE_PARENT, folder)
             if pid == 0:
                 os.close(writer)
@@ -126,7 +145,9 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None) -
                 return 0
             answer = f"{pid} "
         except OSError as error:
-            answer = f"0 {error.errno} {error.strerror}"
+            answer = f"0 {error.errno or 0} {error.strerror or error}"
+        except Exception as error:  # noqa: BLE001 - nothing may travel up into the keeper's loop
+            answer = f"0 0 {error}"
         os.write(writer, answer.encode())
         os._exit(0)
     os.close(writer)
@@ -136,7 +157,9 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None) -
     pid_text, _, failure = answer.partition(" ")
     if not answer or pid_text == "0":
         number, _, text = failure.partition(" ")
-        raise OSError(int(number or 0), text or "the process in between ended without an answer")
+        if not text:
+            raise OSError("the process in between ended without an answer")
+        raise OSError(int(number), text) if int(number) else OSError(text)
     return int(pid_text)
 
 
@@ -185,6 +208,7 @@ class Process:
         with_reaper: bool,
         kept: Collection[int],
         oom_score: int,
+        enter: Callable[[], None] | None = None,
     ) -> None:
         """Fork; `run(report, status_channel)` is called in the child and must not return.
 
@@ -201,7 +225,9 @@ class Process:
             needed = {*kept, their_report.fileno()}
             if their_status is not None:
                 needed |= {their_status.fileno(), *([] if forker.program is None else [forker.program])}
-            self.child = forker.fork(namespace, kept=needed, fresh=fresh, cgroup=cgroup, oom_score=oom_score)
+            self.child = forker.fork(
+                namespace, kept=needed, fresh=fresh, cgroup=cgroup, oom_score=oom_score, enter=enter
+            )
         except OSError:
             self._close_channels()
             their_report.close()
