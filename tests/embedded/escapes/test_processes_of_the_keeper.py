@@ -19,6 +19,7 @@ import pytest
 import trio
 
 from tests.embedded.escapes.attack import needs_isolation, start_fails
+from tests.embedded.runtime_node import OWN_PID
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ print("\\n".join(sorted(seen)), flush=True)
     assert leaked == []
 
 
-async def test_a_command_on_its_way_in_has_no_more_rights_and_files_than_the_container(node: Node) -> None:
+@pytest.mark.parametrize("what", ["command", "container"])
+async def test_what_is_on_its_way_in_has_no_more_rights_and_files_than_a_container(node: Node, what: str) -> None:
     """A neighbour with SYS_PTRACE could take it over."""
     needs_isolation(node)
     watch = f"""
@@ -149,11 +151,15 @@ own = int(open("/proc/self/status").read().split("CapBnd:")[1].split()[0], 16)
 print(hex(rights & ~own), files)
 """
     security = v1.LinuxContainerSecurityContext(capabilities=v1.Capability(add_capabilities=["SYS_PTRACE"]))
-    watcher = await node.launch(await node.sandbox(), ["python3", "-c", watch], security=security)
+    sandbox = await node.sandbox(options=SHARED_PID if what == "container" else OWN_PID)
+    watcher = await node.launch(sandbox, ["python3", "-c", watch], security=security)
     await node.wait_for_output(watcher, "ready")
     with trio.move_on_after(2.5):
         while True:
-            await node.exec(watcher, ["true"])
+            if what == "command":
+                await node.exec(watcher, ["true"])
+            else:
+                await node.run(sandbox, ["true"])
     assert (await node.ended(watcher)).out.splitlines()[1:] == ["0x0 False"]
 
 
@@ -183,3 +189,17 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
     assert ended.out
     # It still does what it is to do.
     assert (await node.run(sandbox, ["sh", "-c", "exit 3"], security=spying())).exit_code == 3
+
+
+async def test_a_container_that_cannot_join_the_others_says_why(node: Node) -> None:
+    needs_isolation(node)
+    sandbox = await node.sandbox(options=SHARED_PID)
+    security = v1.LinuxContainerSecurityContext(run_as_username="nobody-here")
+    container = await node.create(sandbox, ["true"], security=security)
+    await start_fails(node, container, "unable to find user nobody-here: no matching entries")
+    status = await node.status(container)
+    assert (status.state, status.exit_code, status.reason) == (v1.ContainerState.CONTAINER_EXITED, 128, "StartError")
+    assert status.message.startswith("unable to start container process: unable to find user nobody-here") or (
+        status.message.startswith("unable to find user nobody-here")
+    )
+    assert (await node.run(sandbox, ["sh", "-c", "echo $$; cat /proc/1/comm"])).exit_code == 0

@@ -56,6 +56,7 @@ class ChildContext:
         "limits",
         "namespaces",
         "one_user_only",
+        "proc",
         "reaper_keeps_orphans",
         "reaper_program",
         "report",
@@ -80,6 +81,7 @@ class ChildContext:
         born_in_cgroup: bool,
         namespaces: list[tuple[int, int]],
         shared_memory: int | None,
+        proc: int | None,
         status_channel: int | None,
         reaper_program: int | None,
         reaper_keeps_orphans: bool,
@@ -99,6 +101,8 @@ class ChildContext:
         self.born_in_cgroup = born_in_cgroup
         self.namespaces = namespaces
         """(descriptor, CLONE flag) of the pod's namespaces to enter."""
+        self.proc = proc
+        """The same with procfs, for a container in a shared PID namespace."""
         self.shared_memory = shared_memory
         """A mount namespace whose root is the pod's `/dev/shm`; None: the container has the machine's, or joins one."""
         self.status_channel = status_channel
@@ -124,13 +128,16 @@ def run_container(spec: dict[str, Any], context: ChildContext) -> NoReturn:
 
 
 def enter_container(spec: dict[str, Any], context: ChildContext) -> None:
-    """On the way to a command, outside of the container's PID namespace: all that needs the keeper's privileges.
+    """On the way to a container or command, outside of its PID namespace: all that needs the keeper's privileges.
 
     What the calling process then forks has no more than the container, and what it takes to become its user. Raises
     OSError with the stage in its text.
     """
     try:
-        _enter(spec, context)
+        if context.target is None:
+            _make(spec, context)
+        else:
+            _enter(spec, context)
         identity.keep_only(spec["bounding"])
     except (SetupError, OSError, identity.IdentityError) as error:
         raise OSError(_text(error, context.stage)) from None
@@ -171,12 +178,18 @@ def _report(descriptor: int, message: dict[str, Any], descriptors: tuple[int, ..
 
 def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
     _reset_signals()
+    if context.user is None:
+        _make(spec, context)
+    os.setsid()
+    _become_program(spec, context)
+
+
+def _make(spec: dict[str, Any], context: ChildContext) -> None:
     context.stage = "cgroup"
     if context.cgroup is not None:
         context.cgroup.join(born_inside=context.born_in_cgroup)
         if not spec["privileged"]:
             context.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
-    os.setsid()
     if context.isolated:
         context.stage = "namespaces"
         linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
@@ -185,10 +198,12 @@ def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
             os.close(descriptor)
         context.stage = "root filesystem"
         rootfs.RootBuilder(
-            spec, in_user_namespace=context.in_user_namespace, shared_memory=context.shared_memory
+            spec,
+            in_user_namespace=context.in_user_namespace,
+            shared_memory=context.shared_memory,
+            proc=context.proc,
         ).build()
     _look_up(spec, context)
-    _become_program(spec, context)
 
 
 def _become_command(spec: dict[str, Any], context: ChildContext) -> None:

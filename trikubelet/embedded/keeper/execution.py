@@ -108,6 +108,7 @@ class Execution:
             born_in_cgroup=False,
             namespaces=[],
             shared_memory=None,
+            proc=None,
             status_channel=None,
             reaper_program=self._environment.forker.program,
             # In a PID namespace of its own, the container's init inherits and takes along what stays behind.

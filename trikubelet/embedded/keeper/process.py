@@ -130,14 +130,14 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, e
     child over.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    between = os.fork()
+    between = os.fork() if folder is None else linux.fork(0, folder)
     if between == 0:
         try:
             linux.close_all_but({*kept, namespace, writer})
             linux.setns(namespace, linux.CLONE_NEWPID)
             if enter is not None:
                 enter()
-            pid = linux.fork(linux.CLONE_PARENT, folder)
+            pid = linux.fork(linux.CLONE_PARENT)
             if pid == 0:
                 os.close(writer)
                 if namespace not in kept:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import struct
 
 from trikubelet.embedded.keeper import identity, linux, rootfs
@@ -52,20 +53,28 @@ def split(program: int | None, status_channel: int, *, keeps_orphans: bool) -> N
         os._exit(0)
 
 
-def hold_pid_namespace(program: int | None, ready: int, empty_folder: str) -> NoReturn:
+def hold_pid_namespace(program: int | None, channel: socket.socket, empty_folder: str) -> NoReturn:
     """Be the first process of a pod's shared PID namespace: reap orphans until killed. Never returns.
 
-    `ready` is closed when this process has nothing of the keeper any more.
+    A mount namespace whose root is procfs goes through `channel`: containers get theirs from there, since one that
+    mounts it has to be in the PID namespace, where others could take it over. It is closed when this process has
+    nothing of the keeper any more.
     """
     try:
         linux.unshare(linux.CLONE_NEWNS)
-        rootfs.enter_new_root(empty_folder, rootfs.QUIET | linux.MS_RDONLY, "size=4k")
+        proc = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        rootfs.enter_new_root(empty_folder, "proc", rootfs.QUIET)
+        socket.send_fds(channel, [b"made"], [proc])
+        linux.unshare(linux.CLONE_NEWNS)
+        rootfs.enter_new_root("/sys", "tmpfs", rootfs.QUIET | linux.MS_RDONLY, "size=4k")
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        _give_everything_up(program, ready)
+        _give_everything_up(program, channel.fileno())
         _execute(program, ["trikube-holder"])
-        os.close(ready)
+        channel.close()
         while True:
             signal.pause()
+    except OSError as error:
+        channel.send(str(error).encode())
     finally:
         os._exit(1)
 

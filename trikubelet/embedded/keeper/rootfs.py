@@ -66,8 +66,10 @@ _PSEUDO = frozenset(
 class RootBuilder:
     """Builds the root of one container in the calling process, which must be in a mount namespace of its own."""
 
-    def __init__(self, spec: Spec, *, in_user_namespace: bool, shared_memory: int | None = None) -> None:
-        """`shared_memory`: a mount namespace whose root is the pod's `/dev/shm`."""
+    def __init__(
+        self, spec: Spec, *, in_user_namespace: bool, shared_memory: int | None = None, proc: int | None = None
+    ) -> None:
+        """`shared_memory`, `proc`: mount namespaces whose root is the pod's `/dev/shm`, or its procfs."""
         self._spec = spec
         self._shared_memory = shared_memory
         self._in_user_namespace = in_user_namespace
@@ -78,6 +80,7 @@ class RootBuilder:
         self._waiting: int | None = None
         """The root of the file system on which volumes wait."""
         self._host_trees: list[tuple[str, int]] = []
+        self._pods_proc = proc
         self._proc: int | None = None
         self._devices: dict[str, int] = {}
         self._null: int | None = None
@@ -120,7 +123,7 @@ class RootBuilder:
 
     def _take_host_trees(self) -> None:
         if "/proc" not in self._targets:
-            self._proc = linux.new_mount("proc")
+            self._proc = linux.new_mount("proc") if self._pods_proc is None else _take_root_of(self._pods_proc)
         if self._shared_memory is not None and "/dev/shm" not in self._targets:
             self._trees.append(("/dev/shm", _take_root_of(self._shared_memory)))
         mounts = self._spec["mounts"]
@@ -333,10 +336,10 @@ def _overlay_piece(source: str, place: str, directory: str) -> bool:
     return True
 
 
-def enter_new_root(folder: str, flags: int, options: str) -> None:
-    """Leave every file behind: a new tmpfs, mounted over `folder`, as the root of the caller's own mount namespace."""
+def enter_new_root(folder: str, kind: str, flags: int, options: str | None = None) -> None:
+    """Leave every file behind: a new file system, mounted over `folder`, becomes the root of this mount namespace."""
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
-    linux.mount("tmpfs", folder, "tmpfs", flags, options)
+    linux.mount(kind, folder, kind, flags, options)
     os.chdir(folder)
     linux.pivot_root(".", ".")
     linux.unmount(".")

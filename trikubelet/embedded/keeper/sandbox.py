@@ -34,6 +34,8 @@ class Sandbox:
     def __init__(self, environment: Environment, spec: dict[str, Any]) -> None:
         """`spec`: sandbox (id), hostname, sysctls, host_ipc, host_uts, shared_pid. Raises OSError."""
         self._environment = environment
+        self.proc: int | None = None
+        """A mount namespace whose root is procfs for a shared PID namespace."""
         self.id: str = spec["sandbox"]
         self.namespaces: list[tuple[int, int]] = []
         self.pid_namespace: int | None = None
@@ -75,17 +77,23 @@ class Sandbox:
 
     def _hold_pid_namespace(self) -> None:
         forker = self._environment.forker
-        reader, writer = os.pipe2(os.O_CLOEXEC)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            kept = [writer] if forker.program is None else [writer, forker.program]
+            kept = {theirs.fileno(), *([] if forker.program is None else [forker.program])}
             pid = forker.fork(None, kept=kept, fresh=True)
             if pid == 0:
-                reaper.hold_pid_namespace(forker.program, writer, self._environment.root)
-        finally:
-            os.close(writer)
+                reaper.hold_pid_namespace(forker.program, theirs, self._environment.root)
+            theirs.close()
+            answer, descriptors, _, _ = socket.recv_fds(ours, 4096, 1, socket.MSG_CMSG_CLOEXEC)
+            if not descriptors:
+                os.waitpid(pid, 0)
+                raise OSError(answer.decode() or "the first process of the PID namespace ended without an answer")
+            self.proc = descriptors[0]
             # Until its end: then the process has no copy of this one's memory that a container could look into.
-            os.read(reader, 1)
-            os.close(reader)
+            ours.recv(1)
+        finally:
+            ours.close()
+            theirs.close()
         self.pid_namespace = os.pidfd_open(pid)
         self._holder = pid
         self._environment.loop.watch(self.pid_namespace, self._holder_ended)
@@ -103,9 +111,10 @@ class Sandbox:
         self.namespaces = []
         if self.pid_namespace is not None:
             signal.pidfd_send_signal(self.pid_namespace, signal.SIGKILL)
-        if self.shared_memory is not None:
-            os.close(self.shared_memory)
-            self.shared_memory = None
+        for mounts in (self.shared_memory, self.proc):
+            if mounts is not None:
+                os.close(mounts)
+        self.shared_memory = self.proc = None
 
 
 def _be_namespaces(
@@ -125,7 +134,7 @@ def _be_namespaces(
             write_file("/proc/sys/" + name.replace(".", "/"), value)
         descriptors = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name, _ in wanted]
         if flags & linux.CLONE_NEWNS:
-            rootfs.enter_new_root(folder, rootfs.QUIET, _SHARED_MEMORY_OPTIONS)
+            rootfs.enter_new_root(folder, "tmpfs", rootfs.QUIET, _SHARED_MEMORY_OPTIONS)
         socket.send_fds(channel, [b"made"], descriptors)
     except OSError as error:
         channel.send(str(error).encode())

@@ -187,7 +187,8 @@ class Server:
         )
         pid_namespace = self._pid_namespace(spec, sandbox)
         try:
-            container.start(sandbox.namespaces, pid_namespace, sandbox.shared_memory)
+            proc = sandbox.proc if spec["pid_namespace"] == "pod" else None
+            container.start(sandbox.namespaces, pid_namespace, sandbox.shared_memory, proc)
         except StartError as error:
             raise RequestError("start", str(error)) from None
         self._containers[container.id] = container
