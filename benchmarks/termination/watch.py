@@ -11,7 +11,7 @@ reply); otherwise the reply does.
                  that StopPodSandbox does, and ListPodSandbox does not show it ready. The lists are asked 2 ms after
                  an event, then every 2 ms; with more than five pods that is 100 ms.
     embedded     inside the agent's process nobody can be asked. A container is gone when the keeper has recorded its
-                 end, a sandbox when the keeper has let go of its namespaces and removed its shared memory.
+                 end, a sandbox when the keeper, asked every 2 ms, holds its namespaces no more.
 
 A worker has finished when the agent has removed the pod's folder, the last thing that a worker does. Only of our agent:
 a kubelet leaves that to its housekeeping.
@@ -19,9 +19,9 @@ a kubelet leaves that to its housekeeping.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -34,7 +34,9 @@ import trio
 
 from benchmarks.termination.phases import Phase, PodTimes
 from benchmarks.termination.pods import SIGNALLED, PodPlan, find_processes, read_sign
+from trikubelet.embedded.keeper import protocol
 from trikubelet.linux.inotify import Inotify, Mask
+from trikubelet.linux.socket_address import socket_address
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
@@ -338,13 +340,24 @@ class EmbeddedEyes:
     root: Path
     """The runtime's folder."""
 
-    @property
-    def shared_memory(self) -> Path:
-        """The folder in which every sandbox has one."""
-        return Path("/dev/shm") / f"trikubelet-{hashlib.sha256(str(self.root).encode()).hexdigest()[:8]}"
+    async def sandboxes(self) -> frozenset[str]:
+        """Those whose namespaces the keeper holds."""
+        with trio.socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
+            try:
+                with socket_address(str(self.root / protocol.SOCKET_NAME)) as address:
+                    await channel.connect(address)
+                await channel.send(protocol.encode({"id": 0, "op": "list"})[0])
+                answer: dict[str, Any] = {}
+                while "ok" not in answer:  # events come too
+                    message, control, _, _ = await channel.recvmsg(protocol.LARGEST_DATAGRAM, protocol.CONTROL_SPACE)
+                    if not message:
+                        return frozenset()
+                    answer = protocol.decode(message, protocol.passed_descriptors(control))
+            except OSError:
+                return frozenset()  # it has ended
+        return frozenset(answer["ok"]["sandboxes"])
 
     async def find(self, plan: PodPlan, pids: Mapping[str, int]) -> WatchedPod:
-        await trio.lowlevel.checkpoint()
         containers: set[str] = set()
         sandbox = ""
         for folder in (self.root / "containers").iterdir():
@@ -352,30 +365,36 @@ class EmbeddedEyes:
             if run.exists() and json.loads(run.read_text())["pid"] in pids.values():
                 containers.add(folder.name)
                 sandbox = json.loads((folder / "container.json").read_text())["sandbox"]
-        trace = self.shared_memory / sandbox
-        if not sandbox or not trace.is_dir():
-            raise RuntimeError(f"expected the records of {plan.name} in {self.root}, and its shared memory as {trace}")
-        return WatchedPod(plan, pids, containers, sandbox, trace)
+        if sandbox not in await self.sandboxes():
+            raise RuntimeError(f"expected the records of {plan.name} in {self.root}, and its sandbox with the keeper")
+        return WatchedPod(plan, pids, containers, sandbox, self.root / "sandboxes" / sandbox)
 
     async def watch(
         self, pods: Sequence[WatchedPod], *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        by_sandbox = {pod.sandbox: pod for pod in pods}
         with Inotify() as inotify:
-            inotify.watch(self.shared_memory, Mask.DELETE)
             containers = {
                 inotify.watch(self.root / "containers" / container, Mask.MOVED_TO): (pod, container)
                 for pod in pods
                 for container in pod.containers
             }
-            task_status.started()
-            while True:
-                for event in await inotify.wait():
-                    if event.watch in containers and event.name == "exit.json":
-                        pod, container = containers[event.watch]
-                        pod.container_gone(container)
-                    elif event.name in by_sandbox and event.mask & Mask.DELETE:
-                        by_sandbox[event.name].note(Phase.SANDBOX_GONE)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_sandboxes, pods)
+                task_status.started()
+                while True:
+                    for event in await inotify.wait():
+                        if event.watch in containers and event.name == "exit.json":
+                            pod, container = containers[event.watch]
+                            pod.container_gone(container)
+
+    async def _watch_sandboxes(self, pods: Sequence[WatchedPod]) -> None:
+        waiting = list(pods)
+        while waiting:
+            held = await self.sandboxes()
+            for pod in [pod for pod in waiting if pod.sandbox not in held]:
+                pod.note(Phase.SANDBOX_GONE)
+                waiting.remove(pod)
+            await trio.sleep(PERIOD_OF_FEW)
 
     async def is_empty(self) -> bool:
         await trio.lowlevel.checkpoint()

@@ -349,10 +349,9 @@ class RealNode:
                 self._ctr(*arguments)
 
     def _named_by_keeper(self) -> Iterable[Path]:
-        """Cgroups and the folder for shared memory, which the keeper names after its root."""
+        """Cgroups, which the keeper names after its root."""
         name = "trikubelet-" + hashlib.sha256(str(self.root / "runtime").encode()).hexdigest()[:8]
-        for folder in ("/sys/fs/cgroup", "/dev/shm"):
-            yield from (Path(path) / name for path, below, _ in os.walk(folder) if name in below)
+        yield from (Path(path) / name for path, below, _ in os.walk("/sys/fs/cgroup") if name in below)
 
     def _ctr(self, *arguments: str) -> str:
         if self.containerd is None:

@@ -37,6 +37,7 @@ def test_without_flags_the_defaults_are_taken(started: list[AgentOptions], monke
     assert options.root_dir == default_root_dir()
     assert options.manifests is None
     assert options.drain_on_exit is None
+    assert options.has_host_image
     assert options.warnings == ()
 
 
@@ -53,6 +54,24 @@ def test_flags_say_what_to_run(started: list[AgentOptions], tmp_path: Path, monk
     assert (options.node_name, options.log_format, options.verbosity) == ("node-1", "json", 4)
     assert options.drain_on_exit is True
     assert options.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], True),
+        (["--no-host-image"], False),
+        (["--kubeconfig=none"], False),
+        (["--kubeconfig=none", "--host-image"], True),
+    ],
+)
+def test_a_node_of_a_cluster_shows_its_files_only_if_it_is_told_to(
+    started: list[AgentOptions], tmp_path: Path, flags: list[str], expected: bool
+) -> None:
+    run_command("run", "--root-dir", tmp_path, "--cert-dir=/etc/keys", *flags)
+    assert started[0].has_host_image is expected
+    joins = "--kubeconfig=none" in flags
+    assert started[0].secret_paths == ((tmp_path, Path("/etc/keys"), Path("none")) if joins else (tmp_path,))
 
 
 @pytest.mark.parametrize("flag", [("-v=4",), ("-v4",), ("-v", "4"), ("--v=4",)])

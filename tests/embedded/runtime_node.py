@@ -97,7 +97,9 @@ class Node:
         self._count += 1
         security = v1.LinuxContainerSecurityContext() if security is None else security
         if not security.namespace_options.pid:
-            security.namespace_options = OWN_PID
+            record = self.cri._inventory.sandboxes.get(sandbox)
+            options = None if record is None else record.config.linux.security_context.namespace_options
+            security.namespace_options = OWN_PID if options is None else options
         linux = v1.LinuxContainerConfig(security_context=security)
         if resources is not None:
             linux.resources = resources
@@ -173,9 +175,9 @@ def parse_log(text: str) -> list[tuple[str, str, str]]:
 
 
 @asynccontextmanager
-async def running_node(root: Path, logs: Path) -> AsyncIterator[Node]:
+async def running_node(root: Path, logs: Path, **options: Any) -> AsyncIterator[Node]:
     """A node in `root`; its containers and its keeper live on when this ends."""
-    runtime = EmbeddedRuntime(root, clock=SystemClock())
+    runtime = EmbeddedRuntime(root, clock=SystemClock(), **options)
     async with trio.open_nursery() as nursery:
         await nursery.start(runtime.run)
         try:

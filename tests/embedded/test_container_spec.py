@@ -49,6 +49,7 @@ def around(abilities: KeeperAbilities = ROOT) -> SpecContext:
         container_id="c",
         directory=Path("/run/c"),
         runtime_root=Path("/run"),
+        hidden=[],
         sandbox_id="s",
         sandbox_folder=Path("/nowhere"),
         sandbox=v1.PodSandboxConfig(log_directory="/logs/pod"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from grpclib import GRPCError
 
 from tests.embedded.remote import OUTPUT, PLAIN, TTY, executing
 from tests.embedded.runtime_node import (
@@ -309,3 +310,12 @@ def children_of(pid: int) -> list[int]:
 
 def zombies_of(pid: int) -> list[int]:
     return [child for child in children_of(pid) if not is_alive(child)]
+
+
+async def test_what_hinders_a_command_on_its_way_into_the_container_is_told(node: Node) -> None:
+    script = "cd /; rmdir /made; touch /made; echo ready; sleep 1000"
+    container = await node.launch(await node.sandbox(), ["sh", "-c", script], working_dir="/made")
+    await node.wait_for_output(container, "ready")
+    with pytest.raises(GRPCError) as failure:
+        await node.exec(container, ["true"])
+    assert failure.value.message == 'working directory "/made": not a directory'

@@ -13,7 +13,8 @@ import pytest
 from tests.volumes.fake_mounter import FakeMounter
 from trikubelet.linux.mount_table import MountTable
 from trikubelet.linux.mounter import Mounter
-from trikubelet.volumes.removal import StillMountedError, remove_folder, remove_pod_folder
+from trikubelet.linux.trees import StillMountedError
+from trikubelet.volumes.removal import remove_folder, remove_pod_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,12 +18,14 @@ import trio
 from tests.volumes.test_removal import nest
 from trikubelet.broadcast import follow
 from trikubelet.clock import SystemClock, TrioClock
+from trikubelet.linux import trees
 from trikubelet.linux.mounter import Mounter
+from trikubelet.linux.trees import MAX_OPEN, disk_usage
 from trikubelet.volumes import stats
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import MountedVolume, VolumeSpec, VolumeUsage
 from trikubelet.volumes.removal import remove_folder
-from trikubelet.volumes.stats import MAX_OPEN, UsageRecords, VolumeMeter, disk_usage
+from trikubelet.volumes.stats import UsageRecords, VolumeMeter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +75,7 @@ def test_folders_may_be_nested_deeper_than_a_path_can_say(tmp_path: Path, depth:
         most = max(most, descriptors())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stats, "ENTRIES_BETWEEN_CHECKS", 1)
+        patch.setattr(trees, "ENTRIES_BETWEEN_CHECKS", 1)
         found = disk_usage(volume, look)
     expected = du(volume)
     remove_folder(volume, lambda: None)  # it is too deep for pytest
@@ -127,7 +129,7 @@ def test_a_folder_that_is_moved_far_down_is_noticed(tmp_path: Path) -> None:
             (volume / "d/d").rename(outside / "d")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stats, "ENTRIES_BETWEEN_CHECKS", 1)
+        patch.setattr(trees, "ENTRIES_BETWEEN_CHECKS", 1)
         with pytest.raises(OSError, match="moved while it was measured"):
             disk_usage(volume, move)
     assert entries == MAX_OPEN + 21
@@ -204,7 +206,7 @@ async def test_a_share_that_is_away_is_asked_once_and_holds_nobody_up(
 
 
 async def test_a_walk_that_nobody_waits_for_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "ENTRIES_BETWEEN_CHECKS", 1)
+    monkeypatch.setattr(trees, "ENTRIES_BETWEEN_CHECKS", 1)
     for number in range(3):
         (tmp_path / str(number)).mkdir()
     ended, scope = threading.Event(), trio.CancelScope()

@@ -19,8 +19,8 @@ from tests.volumes.fake_mounter import FakeMounter
 from trikubelet.linux import safe_path
 from trikubelet.linux.mount_table import MountTable
 from trikubelet.linux.mounter import Mounter
+from trikubelet.linux.trees import StillMountedError
 from trikubelet.volumes import layout
-from trikubelet.volumes.removal import StillMountedError
 from trikubelet.volumes.subpath import bind_subpath, clean_subpaths
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
+
+from trikubelet.agent.options import IN_CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from trikubelet.kube_client.certificates.rotation import CertificateManager  # noqa: TC004 - attrs evaluates no annotation
     from trikubelet.kube_client.types import ApiClient  # noqa: TC004 - attrs evaluates no annotation
 
-IN_CLUSTER: Final = Path("in-cluster")
 """As `--kubeconfig`: the service account of the pod in which this agent runs."""
 
 

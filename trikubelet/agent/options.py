@@ -22,6 +22,8 @@ from trikubelet.runtime.options import IDRange, RuntimeOptions
 from trikubelet.runtime.sandboxes.name_resolution import cluster_servers
 
 EMBEDDED: Final = "embedded"
+IN_CLUSTER: Final = Path("in-cluster")
+"""In the place of a kubeconfig."""
 LOG_SYMLINKS: Final = Path("/var/log/containers")
 """Where log collectors look for containers' logs."""
 STARTS_AT_ONCE_PER_CPU: Final = 4
@@ -82,6 +84,9 @@ class AgentOptions:
     drain_on_exit: bool | None = None
     """None: only with the embedded runtime, whose containers belong to this agent, and without a cluster, whose pods
     shall live on."""
+    host_image: bool | None = None
+    """Whether the embedded runtime shows the machine's root filesystem as an image; None: only without a cluster,
+    where whoever may create pods is no user of the machine."""
     warnings: tuple[str, ...] = ()
     flags: Mapping[str, str] = attrs.field(factory=dict)
     """The command line's, by name without dashes, with those that have their defaults."""
@@ -103,6 +108,18 @@ class AgentOptions:
         if self.drain_on_exit is not None:
             return self.drain_on_exit
         return self.runtime_endpoint == EMBEDDED and self.cluster is None
+
+    @property
+    def has_host_image(self) -> bool:
+        return self.cluster is None if self.host_image is None else self.host_image
+
+    @property
+    def secret_paths(self) -> tuple[Path, ...]:
+        """Where this node's credentials and its pods' files are."""
+        if self.cluster is None:
+            return (self.root_dir,)
+        files = (self.cluster.cert_dir, self.cluster.kubeconfig, self.cluster.bootstrap_kubeconfig)
+        return (self.root_dir, *(path for path in files if path is not None and path != IN_CLUSTER))
 
     @property
     def socket(self) -> Path:

@@ -273,7 +273,13 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
 
     given = next((str(ip) for ip in options.node.ips if not ip.is_unspecified), None)
     node_ip = given or primary_address()
-    runtime = EmbeddedRuntime(options.root_dir / "runtime", clock=SystemClock(), node_ip=node_ip)
+    runtime = EmbeddedRuntime(
+        options.root_dir / "runtime",
+        clock=SystemClock(),
+        node_ip=node_ip,
+        host_image=options.has_host_image,
+        hidden=options.secret_paths,
+    )
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(runtime.run)

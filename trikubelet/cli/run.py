@@ -97,6 +97,11 @@ def _option(flag: ConfigFlag) -> Callable[[Callable[..., Any]], Callable[..., An
     default=None,
     help="End every pod gracefully when the agent ends.  [default: with the embedded runtime, outside of clusters]",
 )
+@click.option(
+    "--host-image/--no-host-image",
+    default=None,
+    help="Offer pods the machine's own root filesystem, as localhost/host.  [default: outside of clusters]",
+)
 @_deprecated_flags
 def run(**arguments: Any) -> int:
     """Run the agent until it is interrupted. A second signal ends it at once.
@@ -137,6 +142,7 @@ def build_options(
     log_format: Literal["text", "json"],
     verbosity: int,
     drain_on_exit: bool | None,
+    host_image: bool | None,
     kubeconfig: Path | None,
     bootstrap_kubeconfig: Path | None,
     cert_dir: Path | None,
@@ -184,6 +190,7 @@ def build_options(
             min_age=container_ttl, max_per_pod_container=dead_per_container, max_containers=dead_containers
         ),
         drain_on_exit=drain_on_exit,
+        host_image=host_image,
         warnings=(*loaded.warnings, *node_warnings),
         log_format=log_format,
         verbosity=verbosity,

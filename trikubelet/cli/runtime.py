@@ -54,7 +54,12 @@ async def _serve(socket: Path, root: Path, hosts_dirs: tuple[Path, ...]) -> None
     from trikubelet.embedded.runtime import EmbeddedRuntime
     from trikubelet.rpc.grpc import Server
 
-    embedded = EmbeddedRuntime(root, clock=SystemClock(), registry_hosts_dirs=hosts_dirs or DEFAULT_HOSTS_DIRS)
+    embedded = EmbeddedRuntime(
+        root,
+        clock=SystemClock(),
+        hidden=[default_root_dir()],
+        registry_hosts_dirs=hosts_dirs or DEFAULT_HOSTS_DIRS,
+    )
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             await nursery.start(embedded.run)

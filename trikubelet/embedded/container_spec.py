@@ -5,6 +5,7 @@ Pure but for what is looked up on the host: device nodes that are asked for (`ho
 agent as it would have before.
 
     container, sandbox, directory, runtime_root, log_path
+    hidden: what a container of the host image does not see, besides runtime_root; earlier releases have none
     argv, env, cwd, tty, stdin
     rootfs: layers (lowest first), overlay, readonly, host
     mounts: source, target, readonly, recursive_readonly, propagation (private, rslave, rshared, or image: then also
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,6 +72,7 @@ class SpecContext:
     container_id: str
     directory: Path
     runtime_root: Path
+    hidden: Sequence[Path]
     sandbox_id: str
     sandbox_folder: Path
     sandbox: v1.PodSandboxConfig
@@ -93,6 +96,7 @@ def container_spec(
         "sandbox": context.sandbox_id,
         "directory": str(context.directory),
         "runtime_root": str(context.runtime_root),
+        "hidden": [str(path) for path in context.hidden],
         "log_path": _log_path(context.sandbox, config),
         "argv": _argv(config, image),
         "env": _environment(config, image, context.hostname),

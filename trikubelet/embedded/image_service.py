@@ -38,8 +38,9 @@ _STATUS_OF_FAILURE: Final = {
 }
 _WITHOUT_REGISTRY: Final = (
     "without a registry, bring it in with 'trikubelet images import FILE' (an OCI or docker archive, as 'docker save' "
-    f"writes it), or use '{HOST_IMAGE_NAME}', this machine's own root filesystem"
+    "writes it)"
 )
+_OR_HOST_IMAGE: Final = f", or use '{HOST_IMAGE_NAME}', this machine's own root filesystem"
 
 
 def _nobody(image_id: str) -> Sequence[str]:
@@ -101,6 +102,12 @@ class EmbeddedImageService(v1.ImageServiceBase):
             raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from error
         if image is not None and str(name) not in image.pulled:
             return v1.PullImageResponse(image_ref=image.id)
+        if name.repository == HOST_IMAGE_NAME:
+            raise GRPCError(
+                Status.NOT_FOUND,
+                f"image {wanted!r} is this machine's own root filesystem, which a node of a cluster does not offer "
+                "unless its agent runs with --host-image",
+            )
         auth = pull_image_request.auth
         try:
             credentials = read_credentials(
@@ -116,7 +123,9 @@ class EmbeddedImageService(v1.ImageServiceBase):
         except CredentialsFormatError as error:
             raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: {error}") from error
         except PullError as error:
-            hint = f"; {_WITHOUT_REGISTRY}" if error.failure in (PullFailure.NOT_FOUND, PullFailure.UNREACHABLE) else ""
+            hint = ""
+            if error.failure in (PullFailure.NOT_FOUND, PullFailure.UNREACHABLE):
+                hint = f"; {_WITHOUT_REGISTRY}{_OR_HOST_IMAGE if self._store.host else ''}"
             raise GRPCError(_STATUS_OF_FAILURE[error.failure], f"failed to pull image {error}{hint}") from error
         except (ImageError, OSError) as error:
             raise GRPCError(Status.UNKNOWN, f"failed to pull image {name}: {error}") from error

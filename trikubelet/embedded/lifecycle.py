@@ -132,11 +132,9 @@ class Lifecycle:
             self._emit(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
 
     async def tidy(self) -> None:
-        """Once after the start: end what no record knows, delete what earlier removals left.
-
-        Raises OSError where it cannot even be listed.
-        """
-        for operation, fields in self._unwanted:
+        """End what no record knows, delete what earlier removals left. Raises OSError where that cannot be listed."""
+        unwanted, self._unwanted = self._unwanted, []
+        for operation, fields in unwanted:
             log.warning("the keeper holds something without a record", operation=operation, **fields)
             try:
                 await self.keeper.request(operation, **fields)

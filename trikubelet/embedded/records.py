@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import trio
 
-from trikubelet.embedded.images.trees import remove_tree
+from trikubelet.linux.trees import remove_tree
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
 

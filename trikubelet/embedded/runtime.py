@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 log = get_logger("embedded")
 
+_TIDY_EVERY: Final = 300.0
 # Documentation addresses: nothing is sent, the kernel only says which of its own it would use.
 _SOMEWHERE: Final = ("192.0.2.1", 9)
 
@@ -47,7 +48,9 @@ _SOMEWHERE: Final = ("192.0.2.1", 9)
 class EmbeddedRuntime:
     """A CRI runtime on a folder. `images_root` is where images lie, `root/images` unless given.
 
-    The folder is made with mode 0700. Raises OSError where it cannot be.
+    `host_image`: whether containers may have the machine's own root filesystem as their image. `hidden`: files and
+    folders that these do not see, besides this runtime's own. Its folder is made with mode 0700. Raises
+    OSError where it cannot be.
     """
 
     def __init__(
@@ -58,16 +61,23 @@ class EmbeddedRuntime:
         images_root: Path | None = None,
         node_ip: str = "",
         registry_hosts_dirs: Sequence[Path] = DEFAULT_HOSTS_DIRS,
+        host_image: bool = True,
+        hidden: Sequence[Path] = (),
     ) -> None:
         self.root = root.absolute()
         self.root.mkdir(parents=True, exist_ok=True)
-        self.images = ImageStore(images_root or self.root / "images", clock=clock)
+        self.images = ImageStore(images_root or self.root / "images", clock=clock, host=host_image)
         self._node_ip = node_ip
         self._records = RecordStore(self.root)
         self._lifecycle = Lifecycle(self._records, clock=clock, address=self._address)
         self._streaming = StreamingServer(self._lifecycle)
         self.runtime_service = EmbeddedRuntimeService(
-            self._lifecycle, self._records, self.images.resolve, streaming=self._streaming, address=self._address
+            self._lifecycle,
+            self._records,
+            self.images.resolve,
+            streaming=self._streaming,
+            address=self._address,
+            hidden=[path.absolute() for path in hidden],
         )
         self.puller = Puller(self.images, clock=clock, hosts_dirs=registry_hosts_dirs)
         self._preload = Preload(self.root / "preload", self.root / "preloaded.json", self.images, self.puller)
@@ -100,8 +110,8 @@ class EmbeddedRuntime:
             except KeeperStartError as error:
                 failure = error  # raised below: here the nursery would wrap it
             else:
-                nursery.start_soon(self._tidy)
                 nursery.start_soon(self._preload.run)
+                nursery.start_soon(self._keep_tidy)
                 await nursery.start(self._streaming.run)
                 task_status.started()
         if failure is not None:
@@ -115,8 +125,14 @@ class EmbeddedRuntime:
             log.warning("the container keeper was not ended", error=str(error))
             return False
 
+    async def _keep_tidy(self) -> None:
+        """Once after the start, then from time to time."""
+        while True:
+            await self._tidy()
+            await trio.sleep(_TIDY_EVERY)
+
     async def _tidy(self) -> None:
-        """Once after the start. What cannot be tidied is left for the next start, and ends nothing."""
+        """What cannot be tidied is left for the next time, and ends nothing."""
         try:
             await self._lifecycle.tidy()
             await self.images.collect_garbage()

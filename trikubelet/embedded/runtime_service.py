@@ -37,6 +37,7 @@ from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from pathlib import Path
 
     from trikubelet.embedded.images.model import StoredImage
 
@@ -59,12 +60,15 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         *,
         streaming: StreamingServer,
         address: Callable[[], str],
+        hidden: Sequence[Path] = (),
     ) -> None:
+        """`hidden`: what containers of the host image do not see."""
         self._lifecycle = lifecycle
         self._inventory = lifecycle.inventory
         self._store = store
         self._resolve_image = resolve_image
         self._address = address
+        self._hidden = hidden
         self._usage = UsageMessages(lifecycle, store)
         self._streams = StreamCalls(lifecycle, streaming)
 
@@ -250,6 +254,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             container_id=container_id,
             directory=self._store.container_folder(container_id),
             runtime_root=self._store.root,
+            hidden=self._hidden,
             sandbox_id=sandbox.id,
             sandbox_folder=self._store.sandbox_folder(sandbox.id),
             sandbox=sandbox.config,

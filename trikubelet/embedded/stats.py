@@ -49,24 +49,6 @@ def read_usage(pid: int, cgroup: Mapping[str, Any] | None) -> Usage:
     return measured if cpu is None else attrs.evolve(measured, cpu_nanoseconds=cpu)
 
 
-def disk_usage(folder: Path) -> tuple[int, int]:
-    """Bytes on disk and inodes below a folder. Blocking, and as slow as the folder is large."""
-    used = inodes = 0
-    waiting = [folder]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    status = entry.stat(follow_symlinks=False)
-                    used += status.st_blocks * 512
-                    inodes += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(Path(entry.path))
-        except OSError:
-            continue  # deleted while we looked
-    return used, inodes
-
-
 def _cpu(cpuacct: str | None, unified: str | None) -> int | None:
     if cpuacct:
         return _number(Path(cpuacct) / "cpuacct.usage")

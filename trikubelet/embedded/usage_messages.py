@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -9,11 +10,15 @@ import trio
 from trikubelet.embedded import messages
 from trikubelet.embedded.inventory import has_labels
 from trikubelet.embedded.records import ContainerRecord, Phase, RecordStore, SandboxRecord
-from trikubelet.embedded.stats import Usage, disk_usage, read_usage
+from trikubelet.embedded.stats import Usage, read_usage
+from trikubelet.linux.trees import disk_usage
 from trikubelet.rpc.cri import v1
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from trikubelet.embedded.lifecycle import Lifecycle
+
+log = get_logger("embedded")
 
 _DISK_USAGE_FRESH_FOR: Final = 60.0
 
@@ -105,8 +110,21 @@ class UsageMessages:
         known = self._disk.get(record.id)
         if known is not None and trio.current_time() - known[0] < _DISK_USAGE_FRESH_FOR:
             return known[1]
-        folder = self._store.container_folder(record.id) / "upper"
-        measured = await trio.to_thread.run_sync(disk_usage, folder, limiter=self._measuring, abandon_on_cancel=True)
+        # In pieces: the machine's folders in a user namespace. Neither is there before the first start.
+        folders = [self._store.container_folder(record.id) / name for name in ("upper", "pieces")]
+        problems: list[OSError] = []
+
+        def measure() -> tuple[int, int]:
+            used = inodes = 0
+            for folder in folders:
+                with suppress(FileNotFoundError):
+                    found = disk_usage(folder, trio.from_thread.check_cancelled, problems.append)
+                    used, inodes = used + found[0], inodes + found[1]
+            return used, inodes
+
+        measured = await trio.to_thread.run_sync(measure, limiter=self._measuring, abandon_on_cancel=True)
+        if problems:
+            log.warning("not all files of a container were counted", container=record.id, error=str(problems[0]))
         self._disk[record.id] = (trio.current_time(), measured)
         return measured
 

@@ -2,6 +2,7 @@
 
 inotify.py socket_address.py                file system events, sockets with long paths
 durable_files.py checkpoint.py              files that survive a crash, and those with a checksum, as the kubelet's
+trees.py                                    deleting and measuring what others left in a folder
 safe_path.py                                paths that a pod has a hand in: openat2, and no link on the way out
 mount_calls.py mount_table.py               mounts: the system calls, what is mounted,
 mounter.py mounter.py                 and both behind one interface

@@ -8,7 +8,6 @@ which never wait.
 
 from __future__ import annotations
 
-import errno
 import os
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -16,6 +15,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.linux.trees import disk_usage
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import VolumeUsage
@@ -36,11 +36,6 @@ DEADLINE: Final = 120.0
 """Seconds for one volume."""
 MAX_WALKS: Final = 2
 MAX_QUESTIONS: Final = 4
-MAX_OPEN: Final = 64
-"""Folders that a walk holds open, of those on the way from the top to where it is."""
-ENTRIES_BETWEEN_CHECKS: Final = 1000
-BLOCK: Final = 512
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class VolumeMeter:
@@ -153,115 +148,6 @@ class UsageRecords:
             self._records[uid] = found
             self._due[uid] = trio.current_time() + self._period * (1 + self._rng.random())
             self.measured.send(uid)
-
-
-def disk_usage(folder: Path, checkpoint: Callable[[], None]) -> tuple[int, int]:
-    """The bytes on disk and the inodes of a folder and all in it: each file once, however many names it has, and
-    nothing of other file systems (kubelet: `fs.DiskUsage`).
-
-    Blocks for long. What comes and goes meanwhile may be counted or not. `checkpoint` is called often, and may raise to
-    end it. Raises OSError.
-    """
-    walk = _Walk(os.open(folder, _FOLDER), checkpoint)
-    try:
-        walk.run()
-    finally:
-        walk.close()
-    return walk.used, walk.inodes
-
-
-@attrs.define
-class _Level:
-    """A folder on the way to where a walk is."""
-
-    descriptor: int
-    """-1 when it was closed, since it is far up."""
-    identity: tuple[int, int]
-    pending: list[str]
-    """Names of folders in it that are still to be walked."""
-
-
-class _Walk:
-    """By descriptors, so that no path is too long and no link is followed. Pods may nest folders by the thousand."""
-
-    def __init__(self, top: int, checkpoint: Callable[[], None]) -> None:
-        info = os.fstat(top)
-        self.used = info.st_blocks * BLOCK
-        self.inodes = 1
-        self._checkpoint = checkpoint
-        self._seen = 0
-        self._device = info.st_dev
-        self._counted: set[int] = set()
-        """Inodes that have more names."""
-        self._way = [_Level(top, (info.st_dev, info.st_ino), [])]
-
-    def run(self) -> None:
-        self._way[0].pending = self._count(self._way[0].descriptor)
-        while True:
-            level = self._way[-1]
-            if level.pending:
-                self._descend(level, level.pending.pop())
-            elif len(self._way) > 1:
-                self._ascend()
-            else:
-                return
-
-    def close(self) -> None:
-        for level in self._way:
-            if level.descriptor >= 0:
-                os.close(level.descriptor)
-        self._way.clear()
-
-    def _descend(self, level: _Level, name: str) -> None:
-        try:
-            descriptor = os.open(name, _FOLDER, dir_fd=level.descriptor)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                return  # it is gone, or something else is there: it was counted as it was
-            raise
-        info = os.fstat(descriptor)
-        self._way.append(_Level(descriptor, (info.st_dev, info.st_ino), []))
-        if info.st_dev == self._device:
-            self._way[-1].pending = self._count(descriptor)
-        if len(self._way) > MAX_OPEN:
-            far = self._way[-MAX_OPEN - 1]
-            if far.descriptor >= 0:
-                os.close(far.descriptor)
-                far.descriptor = -1
-
-    def _ascend(self) -> None:
-        left, parent = self._way[-1], self._way[-2]
-        if parent.descriptor < 0:
-            parent.descriptor = os.open("..", _FOLDER, dir_fd=left.descriptor)
-            info = os.fstat(parent.descriptor)
-            if (info.st_dev, info.st_ino) != parent.identity:
-                raise OSError(errno.EAGAIN, "a folder was moved while it was measured")
-        self._way.pop()
-        os.close(left.descriptor)
-
-    def _count(self, folder: int) -> list[str]:
-        """Add what is in a folder; returns the folders in it."""
-        folders = []
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                self._seen += 1
-                if self._seen % ENTRIES_BETWEEN_CHECKS == 0:
-                    self._checkpoint()
-                try:
-                    info = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                if info.st_dev != self._device:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.name)
-                elif info.st_nlink > 1:
-                    if info.st_ino in self._counted:
-                        continue
-                    self._counted.add(info.st_ino)
-                self.used += info.st_blocks * BLOCK
-                self.inodes += 1
-        return folders
 
 
 def device_size(device: Path) -> int:

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.linux.safe_path import open_in_volume
+from trikubelet.linux.trees import StillMountedError
 from trikubelet.volumes.layout import DIRECTORY_MODE
-from trikubelet.volumes.removal import StillMountedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

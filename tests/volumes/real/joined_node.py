@@ -255,7 +255,7 @@ def joined_node(node: RealNode, cluster: ServedCluster) -> Iterator[JoinedNode]:
     kubeconfig.touch(mode=0o600)
     kubeconfig.write_text(cluster.kubeconfig(NODE_NAME))
     try:
-        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit")
+        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit", "--host-image")
         joined.until(lambda: cluster.find("nodes", NODE_NAME), "the node is registered")
         cluster.create("CSIDriver", DRIVER, spec=DRIVER_SPEC)
         joined.run_driver()

@@ -10,7 +10,7 @@ import attrs
 
 from trikubelet.embedded.images.lower import OPAQUE_XATTR
 from trikubelet.embedded.images.model import LayerFormat
-from trikubelet.embedded.images.trees import remove_tree
+from trikubelet.linux.trees import remove_tree
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,8 +29,8 @@ from trikubelet.embedded.images.tar_stream import (
     broken_input_is_an_archive_error,
     decompressed,
 )
-from trikubelet.embedded.images.trees import measure, remove_tree
 from trikubelet.embedded.images.unpack import LayerUnpacker, UnpackBudget
+from trikubelet.linux.trees import disk_usage, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -227,8 +227,8 @@ class Staging:
     def _complete(self, name: str, unpacker: LayerUnpacker, content_bytes: int) -> None:
         unpacker.finish()
         part = self.directory / f"{name}.part"
-        usage = measure(part / "fs")
-        write_layer(part, LayerRecord(content_bytes, usage.disk_bytes, usage.inodes))
+        disk_bytes, inodes = disk_usage(part / "fs")
+        write_layer(part, LayerRecord(content_bytes, disk_bytes, inodes))
         part.rename(self.directory / name)
 
     def _find(self, name: str) -> Path | None:

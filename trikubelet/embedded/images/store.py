@@ -36,8 +36,8 @@ from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLim
 from trikubelet.embedded.images.platform import Platform, host_platform
 from trikubelet.embedded.images.records import ImageRecords, read_layer
 from trikubelet.embedded.images.reference import Reference, id_prefix
-from trikubelet.embedded.images.trees import remove_tree
 from trikubelet.linux.inotify import Inotify, Mask
+from trikubelet.linux.trees import remove_tree
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _nobody(image_id: str) -> Sequence[str]:
 
 
 class ImageStore:
-    """The images of one folder, and the host image. Other processes may work on the same folder.
+    """The images of one folder, and the host image where it is wanted. Other processes may work on the same folder.
 
     The constructor makes the folder (mode 0700: images hold setuid programs of foreign origin, which no local user may
     reach). Raises OSError where it cannot.
@@ -86,7 +86,9 @@ class ImageStore:
         limits: UnpackLimits | None = None,
         layer_format: LayerFormat | None = None,
         platform: Platform | None = None,
+        host: bool = True,
     ) -> None:
+        """`host`: whether there is the host image."""
         self._root = root
         self._clock = clock
         self._limits = limits or UnpackLimits()
@@ -100,7 +102,7 @@ class ImageStore:
         if layer_format is not None:
             capabilities = attrs.evolve(capabilities, layer_format=layer_format)
         self._capabilities: Capabilities = capabilities
-        self._host = host_image()
+        self.host = host_image() if host else None
         self._limiter = trio.CapacityLimiter(_IMPORTS_AT_ONCE)
         self._changing = trio.Lock()
 
@@ -275,7 +277,8 @@ class ImageStore:
         return _newest_first(self._load())
 
     def _load(self) -> Mapping[str, StoredImage]:
-        return {HOST_IMAGE_ID: self._host, **self._records.load()}
+        images = self._records.load()
+        return images if self.host is None else {HOST_IMAGE_ID: self.host, **images}
 
     @asynccontextmanager
     async def _staging_directory(self) -> AsyncIterator[Path]:
@@ -285,7 +288,10 @@ class ImageStore:
             yield directory
         finally:
             with trio.move_on_after(_CLEANUP_TIMEOUT, shield=True):
-                await trio.to_thread.run_sync(remove_tree, directory, abandon_on_cancel=True)
+                try:
+                    await trio.to_thread.run_sync(remove_tree, directory, abandon_on_cancel=True)
+                except OSError as error:  # the next collection tries again
+                    log.warning("cannot delete", path=str(directory), error=str(error))
 
     @asynccontextmanager
     async def _changing_records(self) -> AsyncIterator[None]:

@@ -36,7 +36,7 @@ from trikubelet.embedded.images.tar_stream import (
     broken_input_is_an_archive_error,
     entries,
 )
-from trikubelet.embedded.images.trees import remove_tree
+from trikubelet.linux.trees import remove_tree
 
 if TYPE_CHECKING:
     import tarfile

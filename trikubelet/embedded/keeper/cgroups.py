@@ -18,6 +18,8 @@ import os
 import signal
 import time
 
+from trikubelet.linux.trees import bottom_up
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -41,6 +43,12 @@ def write_file(path: str, text: str) -> None:
 
 def _read(path: str) -> str:
     with open(path, encoding="ascii", errors="replace") as file:
+        return file.read()
+
+
+def _read_in(folder: int, name: str) -> str:
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    with open(descriptor, encoding="ascii", errors="replace") as file:
         return file.read()
 
 
@@ -96,9 +104,9 @@ class ContainerCgroup:
         folders = [self.unified] if self.unified else list(set(self.controllers.values()))[:1]
         found: list[int] = []
         for folder in folders:
-            for path, _, _ in os.walk(folder):
+            for group, _, _ in bottom_up(folder):
                 try:
-                    found += [int(line) for line in _read(f"{path}/cgroup.procs").split()]
+                    found += [int(line) for line in _read_in(group, "cgroup.procs").split()]
                 except OSError:
                     continue
         return found
@@ -196,9 +204,9 @@ class ContainerCgroup:
         """Delete the groups. False while a dying process still keeps one."""
         gone = True
         for folder in {*self.controllers.values(), *([self.unified] if self.unified else [])}:
-            for path, _, _ in os.walk(folder, topdown=False):
+            for _, parent, name in bottom_up(folder):
                 try:
-                    os.rmdir(path)
+                    os.rmdir(name, dir_fd=parent)
                 except FileNotFoundError:
                     continue
                 except OSError:

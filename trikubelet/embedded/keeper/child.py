@@ -2,6 +2,9 @@
 
 It talks to the keeper through a SEQPACKET pair whose end closes on exec: first the user it became, perhaps a terminal's
 descriptor, then either silence (the exec worked) or the exact error. It never returns into the keeper's loop.
+
+Until then it is a copy of the keeper, with its memory. It is born not dumpable, as the keeper is, and has of its
+descriptors those alone that it needs (`Forker.fork`).
 """
 
 from __future__ import annotations
@@ -48,20 +51,25 @@ class ChildContext:
     __slots__ = (
         "born_in_cgroup",
         "cgroup",
+        "folder",
         "in_user_namespace",
         "isolated",
         "limits",
         "namespaces",
         "one_user_only",
+        "proc",
         "processes",
         "reaper_keeps_orphans",
+        "reaper_program",
         "report",
+        "shared_memory",
         "stage",
         "status_channel",
         "stderr",
         "stdin",
         "stdout",
         "target",
+        "user",
     )
 
     def __init__(
@@ -74,7 +82,10 @@ class ChildContext:
         cgroup: ContainerCgroup | None,
         born_in_cgroup: bool,
         namespaces: list[tuple[int, int]],
+        shared_memory: int | None,
+        proc: int | None,
         status_channel: int | None,
+        reaper_program: int | None,
         reaper_keeps_orphans: bool,
         target: int | None,
         isolated: bool,
@@ -94,8 +105,13 @@ class ChildContext:
         self.born_in_cgroup = born_in_cgroup
         self.namespaces = namespaces
         """(descriptor, CLONE flag) of the pod's namespaces to enter."""
+        self.proc = proc
+        """The same with procfs, for a container in a shared PID namespace."""
+        self.shared_memory = shared_memory
+        """A mount namespace whose root is the pod's `/dev/shm`; None: the container has the machine's, or joins one."""
         self.status_channel = status_channel
         """Where a reaper tells the command's exit status; None: no reaper."""
+        self.reaper_program = reaper_program
         self.reaper_keeps_orphans = reaper_keeps_orphans
         """Whether the reaper stays for what the command leaves behind, or hands that to the container's init."""
         self.target = target
@@ -105,6 +121,9 @@ class ChildContext:
         self.one_user_only = one_user_only
         self.limits = limits
         """Resource limits to restore: the keeper's own are higher."""
+        self.user: identity.Identity | None = None
+        self.folder = -1
+        """Who it will be and where, once that is known."""
 
 
 def run_container(spec: dict[str, Any], context: ChildContext) -> NoReturn:
@@ -112,8 +131,24 @@ def run_container(spec: dict[str, Any], context: ChildContext) -> NoReturn:
     _run(context, lambda: _become_container(spec, context))
 
 
+def enter_container(spec: dict[str, Any], context: ChildContext) -> None:
+    """On the way to a container or command, outside of its PID namespace: all that needs the keeper's privileges.
+
+    What the calling process then forks has no more than the container, and what it takes to become its user. Raises
+    OSError with the stage in its text.
+    """
+    try:
+        if context.target is None:
+            _make(spec, context)
+        else:
+            _enter(spec, context)
+        identity.keep_only(spec["bounding"] | _kept_until_exec(spec))
+    except (SetupError, OSError, identity.IdentityError) as error:
+        raise OSError(_text(error, context.stage)) from None
+
+
 def run_command(spec: dict[str, Any], context: ChildContext) -> NoReturn:
-    """Become a command inside a running container."""
+    """Become a command inside a running container, which `enter_container` may have entered already."""
     _run(context, lambda: _become_command(spec, context))
 
 
@@ -147,49 +182,70 @@ def _report(descriptor: int, message: dict[str, Any], descriptors: tuple[int, ..
 
 def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
     _reset_signals()
+    if context.user is None:
+        _make(spec, context)
+    os.setsid()
+    _become_program(spec, context)
+
+
+def _make(spec: dict[str, Any], context: ChildContext) -> None:
     _open_processes(spec, context)
     context.stage = "cgroup"
     if context.cgroup is not None:
         context.cgroup.join(born_inside=context.born_in_cgroup)
         if not spec["privileged"]:
             context.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
-    _set_oom_score(spec["oom_score_adj"])
-    os.setsid()
     if context.isolated:
         context.stage = "namespaces"
         linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
         for descriptor, flag in context.namespaces:
             linux.setns(descriptor, flag)
+            os.close(descriptor)
         context.stage = "root filesystem"
-        rootfs.RootBuilder(spec, in_user_namespace=context.in_user_namespace).build()
-    _become_program(spec, context)
+        rootfs.RootBuilder(
+            spec,
+            in_user_namespace=context.in_user_namespace,
+            shared_memory=context.shared_memory,
+            proc=context.proc,
+        ).build()
+    _look_up(spec, context)
 
 
 def _become_command(spec: dict[str, Any], context: ChildContext) -> None:
     _reset_signals()
-    # Nobody inside may look into this process before it has become the command.
-    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    if context.user is None:
+        _enter(spec, context)
+    _become_program(spec, context)
+
+
+def _enter(spec: dict[str, Any], context: ChildContext) -> None:
     _open_processes(spec, context)
     context.stage = "cgroup"
     if context.cgroup is not None:
         context.cgroup.join(born_inside=context.born_in_cgroup)
-    _set_oom_score(spec["oom_score_adj"])
     if context.isolated:
         assert context.target is not None
         context.stage = "namespaces"
         flags = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
         linux.setns(context.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
+        os.close(context.target)
         os.chdir("/")
-    _become_program(spec, context)
+    _look_up(spec, context)
+
+
+def _look_up(spec: dict[str, Any], context: ChildContext) -> None:
+    """Find user and working folder in the container's files."""
+    context.stage = "user"
+    context.user = identity.resolve(spec["user"])
+    context.folder = _working_folder(spec["cwd"], context.isolated)
 
 
 def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
     """From the right place to the right identity, and exec."""
-    context.stage = "user"
-    user = identity.resolve(spec["user"])
-    folder = _working_folder(spec["cwd"], context.isolated)
+    user, folder = context.user, context.folder
+    assert user is not None
     if context.status_channel is not None:
-        reaper.split(context.status_channel, keeps_orphans=context.reaper_keeps_orphans)
+        reaper.split(context.reaper_program, context.status_channel, keeps_orphans=context.reaper_keeps_orphans)
     stdin, stdout, stderr = context.stdin, context.stdout, context.stderr
     if spec["tty"]:
         stdin = stdout = stderr = _open_terminal(context.report)
@@ -200,16 +256,10 @@ def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
     _report(context.report, {"uid": user.uid, "gid": user.gid, "groups": user.groups})
     # These are absent in what an older agent wrote.
     call_filter, writable = spec.get("seccomp"), spec.get("write_only_below")
-    # The kernel takes either only from a process that has CAP_SYS_ADMIN, or can gain no privileges.
-    may_confine = bool(linux.permitted_capabilities() & linux.CAP_SYS_ADMIN)
-    identity.assume(
-        user,
-        spec["bounding"],
-        spec["ambient"],
-        until_exec=linux.CAP_SYS_ADMIN if call_filter or writable is not None else 0,
-        one_user_only=context.one_user_only,
-    )
-    if spec["no_new_privs"] or (not may_confine and (call_filter or writable is not None)):
+    until_exec = _kept_until_exec(spec)
+    may_confine = linux.permitted_capabilities() & until_exec == until_exec
+    identity.assume(user, spec["bounding"], spec["ambient"], until_exec=until_exec, one_user_only=context.one_user_only)
+    if spec["no_new_privs"] or not may_confine:
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
@@ -226,6 +276,13 @@ def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
         # At the very end: the profile is about the program, and need not allow what happens here.
         linux.filter_system_calls(binascii.a2b_base64(call_filter["program"]), call_filter["flags"])
     _execute(executable, spec["argv"], environment)
+
+
+def _kept_until_exec(spec: dict[str, Any]) -> int:
+    """Capabilities that it takes to be confined: the kernel takes a filter only from a process that has CAP_SYS_ADMIN,
+    or can gain no privileges."""
+    confined = spec.get("seccomp") or spec.get("write_only_below") is not None
+    return linux.CAP_SYS_ADMIN if confined and not spec["no_new_privs"] else 0
 
 
 def _open_processes(spec: dict[str, Any], context: ChildContext) -> None:
@@ -252,19 +309,6 @@ def _reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL_SIGNALS)
 
 
-def _set_oom_score(score: int | None) -> None:
-    """None, in what an older agent wrote: that of a process of no importance, never the keeper's."""
-    try:
-        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, str(score or 0).encode())
-        finally:
-            os.close(descriptor)
-    except OSError:
-        # Lowering it takes CAP_SYS_RESOURCE. A container that is killed a little earlier is better than none.
-        return
-
-
 def _restore_limits(limits: dict[int, tuple[int, int]]) -> None:
     for number, pair in limits.items():
         resource.setrlimit(number, pair)
@@ -281,10 +325,11 @@ def _working_folder(path: str, isolated: bool) -> int:
 
 def _open_terminal(report: int) -> int:
     """A terminal of the container's own devpts as controlling terminal; the other end goes to the keeper."""
-    leader = linux.open_without_magic("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
-    if os.fstat(leader).st_rdev != _PTMX:
-        # In a running container somebody may have put anything there.
-        raise SetupError("terminal: the container's /dev/ptmx is not the terminal multiplexer")
+    # In a running container somebody may have put anything there, which must not even be opened.
+    for flags in (os.O_PATH, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK):
+        leader = linux.open_without_magic("/dev/ptmx", flags)
+        if os.fstat(leader).st_rdev != _PTMX:
+            raise SetupError("terminal: the container's /dev/ptmx is not the terminal multiplexer")
     fcntl.ioctl(leader, _TIOCSPTLCK, b"\0\0\0\0")
     follower = fcntl.ioctl(leader, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     fcntl.ioctl(follower, termios.TIOCSCTTY, 0)

@@ -85,7 +85,9 @@ class Container:
             on_gone=self._gone,
         )
 
-    def start(self, namespaces: list[tuple[int, int]], pid_namespace: int | None) -> None:
+    def start(
+        self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None, proc: int | None
+    ) -> None:
         """Fork it. Raises StartError with nothing left behind; later errors go to `on_started`."""
         try:
             self.log = LogFile(self.spec["log_path"], self._environment.stamp)
@@ -94,9 +96,11 @@ class Container:
             raise StartError(f"open log {self.spec['log_path']}: {error.strerror or error}") from None
         try:
             self._make_cgroup()
-            self._fork(namespaces, pid_namespace)
+            self._fork(namespaces, pid_namespace, shared_memory, proc)
         except OSError as error:
             self._clean_up()
+            self._error, self._finished_at = str(error), time.time_ns()
+            self._write("exit.json", self._exit_record())
             raise StartError(str(error)) from None
         self._write("run.json", self._run_record())
 
@@ -111,28 +115,40 @@ class Container:
                 extra_devices=bool(self.spec["devices"]),
             )
 
-    def _fork(self, namespaces: list[tuple[int, int]], pid_namespace: int | None) -> None:
+    def _fork(
+        self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None, proc: int | None
+    ) -> None:
         stdin, stdout, stderr = self._open_streams()
+        context = child.ChildContext(
+            report=-1,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cgroup=self.cgroup,
+            born_in_cgroup=False,
+            namespaces=namespaces,
+            shared_memory=shared_memory,
+            proc=proc,
+            status_channel=None,
+            reaper_program=self._environment.forker.program,
+            reaper_keeps_orphans=True,
+            target=None,
+            isolated=self._environment.isolated,
+            in_user_namespace=self._environment.in_user_namespace,
+            one_user_only=self._environment.abilities.one_user_only,
+            limits=self._environment.limits,
+        )
+
+        def enter() -> None:
+            context.born_in_cgroup = self._environment.forker.born_in_cgroup
+            child.enter_container(spec, context)
 
         def run(report: int, status_channel: int | None) -> NoReturn:
-            context = child.ChildContext(
-                report=report,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                cgroup=self.cgroup,
-                born_in_cgroup=self._environment.forker.born_in_cgroup,
-                namespaces=namespaces,
-                status_channel=status_channel,
-                reaper_keeps_orphans=True,
-                target=None,
-                isolated=self._environment.isolated,
-                in_user_namespace=self._environment.in_user_namespace,
-                one_user_only=self._environment.abilities.one_user_only,
-                limits=self._environment.limits,
-            )
-            child.run_container(self.spec, context)
+            context.report, context.status_channel = report, status_channel
+            context.born_in_cgroup = self._environment.forker.born_in_cgroup
+            child.run_container(spec, context)
 
+        spec = self.spec
         try:
             self.process.spawn(
                 self._environment.forker,
@@ -141,6 +157,13 @@ class Container:
                 fresh=self._environment.isolated and self.spec["pid_namespace"] == "container",
                 cgroup=self.cgroup,
                 with_reaper=self.with_reaper,
+                kept=[
+                    *(stdin, stdout, stderr),
+                    *(descriptor for descriptor, _ in namespaces),
+                    *(descriptor for descriptor in (shared_memory, proc) if descriptor is not None),
+                ],
+                enter=None if proc is None else enter,
+                oom_score=self.spec["oom_score_adj"] or 0,
             )
         finally:
             for descriptor in (stdin, stdout, stderr):

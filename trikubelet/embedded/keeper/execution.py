@@ -74,14 +74,20 @@ class Execution:
         if self._container.cgroup is not None:
             self._group = self._container.cgroup.nested(f"exec-{name}")
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        streams = {**dict.fromkeys(("stdin", "stdout", "stderr"), null), **streams}
+        target = self._container.process.pidfd
+        enter, run = self._child(spec, streams)
         try:
             self.process.spawn(
                 self._environment.forker,
-                self._container.process.pidfd if self._environment.isolated else None,
-                self._child(spec, {**dict.fromkeys(("stdin", "stdout", "stderr"), null), **streams}),
+                target if self._environment.isolated else None,
+                run,
                 fresh=False,
                 cgroup=self._group or self._container.cgroup,
                 with_reaper=True,
+                kept=[*streams.values(), target],
+                oom_score=spec["oom_score_adj"] or 0,
+                enter=enter,
             )
         except OSError:
             self._remove_group(_RETRY)
@@ -89,28 +95,41 @@ class Execution:
         finally:
             os.close(null)
 
-    def _child(self, spec: dict[str, Any], streams: dict[str, int]) -> Callable[[int, int | None], NoReturn]:
+    def _child(
+        self, spec: dict[str, Any], streams: dict[str, int]
+    ) -> tuple[Callable[[], None], Callable[[int, int | None], NoReturn]]:
+        """What is done before the child is in the container's PID namespace, and in the child."""
+        context = child.ChildContext(
+            report=-1,
+            stdin=streams["stdin"],
+            stdout=streams["stdout"],
+            stderr=streams["stderr"],
+            cgroup=self._group or self._container.cgroup,
+            born_in_cgroup=False,
+            namespaces=[],
+            shared_memory=None,
+            proc=None,
+            status_channel=None,
+            reaper_program=self._environment.forker.program,
+            # In a PID namespace of its own, the container's init inherits and takes along what stays behind.
+            reaper_keeps_orphans=self._container.with_reaper,
+            target=self._container.process.pidfd,
+            isolated=self._environment.isolated,
+            in_user_namespace=self._environment.in_user_namespace,
+            one_user_only=self._environment.abilities.one_user_only,
+            limits=self._environment.limits,
+        )
+
+        def enter() -> None:
+            context.born_in_cgroup = self._environment.forker.born_in_cgroup
+            child.enter_container(spec, context)
+
         def run(report: int, status_channel: int | None) -> NoReturn:
-            context = child.ChildContext(
-                report=report,
-                stdin=streams["stdin"],
-                stdout=streams["stdout"],
-                stderr=streams["stderr"],
-                cgroup=self._group or self._container.cgroup,
-                born_in_cgroup=self._environment.forker.born_in_cgroup,
-                namespaces=[],
-                status_channel=status_channel,
-                # In a PID namespace of its own, the container's init inherits and takes along what stays behind.
-                reaper_keeps_orphans=self._container.with_reaper,
-                target=self._container.process.pidfd,
-                isolated=self._environment.isolated,
-                in_user_namespace=self._environment.in_user_namespace,
-                one_user_only=self._environment.abilities.one_user_only,
-                limits=self._environment.limits,
-            )
+            context.report, context.status_channel = report, status_channel
+            context.born_in_cgroup = self._environment.forker.born_in_cgroup
             child.run_command(spec, context)
 
-        return run
+        return enter, run
 
     def copy_of_terminal(self) -> int | None:
         """The terminal's descriptor, to be closed by the caller; None without one.

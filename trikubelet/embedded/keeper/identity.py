@@ -120,13 +120,7 @@ def assume(identity: Identity, bounding: int, ambient: int, *, until_exec: int, 
             f"containers are user {os.getuid()}, group {os.getgid()}; run the agent as root or change runAsUser"
         )
     held = linux.permitted_capabilities()
-    for number in range(len(capabilities.NAMES)):
-        if held and not bounding >> number & 1:
-            try:
-                linux.prctl(linux.PR_CAPBSET_DROP, number)
-            except OSError:
-                # The kernel is older than the capability, or this root may not.
-                continue
+    _drop_from_bounding_set(bounding, held)
     if one_user_only:
         identity.groups = os.getgroups()
     else:
@@ -140,6 +134,24 @@ def assume(identity: Identity, bounding: int, ambient: int, *, until_exec: int, 
     for number in range(len(capabilities.NAMES)):
         if ambient & permitted & (1 << number):
             linux.prctl(linux.PR_CAP_AMBIENT, linux.PR_CAP_AMBIENT_RAISE, number)
+
+
+def keep_only(bounding: int) -> None:
+    """Give up all capabilities but those in the set and those that `assume` needs."""
+    held = linux.permitted_capabilities()
+    _drop_from_bounding_set(bounding, held)
+    needed = sum(capabilities.BITS[name] for name in ("SETUID", "SETGID", "CHOWN"))
+    linux.set_capabilities((bounding | needed) & held, (bounding | needed) & held, 0)
+
+
+def _drop_from_bounding_set(bounding: int, held: int) -> None:
+    for number in range(len(capabilities.NAMES)):
+        if held and not bounding >> number & 1:
+            try:
+                linux.prctl(linux.PR_CAPBSET_DROP, number)
+            except OSError:
+                # The kernel is older than the capability, or this root may not, or it is done already.
+                continue
 
 
 def drop_everything() -> None:

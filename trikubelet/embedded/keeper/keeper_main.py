@@ -29,9 +29,9 @@ from trikubelet.embedded.keeper.container import reap, write_json
 from trikubelet.embedded.keeper.environment import Environment
 from trikubelet.embedded.keeper.event_loop import EventLoop
 from trikubelet.embedded.keeper.logfile import Stamp
-from trikubelet.embedded.keeper.probe import find_abilities
+from trikubelet.embedded.keeper.probe import enter_user_namespace, find_abilities
 from trikubelet.embedded.keeper.process import Forker
-from trikubelet.embedded.keeper.sandbox import SHARED_MEMORY, remove_tree
+from trikubelet.embedded.keeper.sandbox import remove_old_shared_memory
 from trikubelet.embedded.keeper.server import Server
 
 ALREADY_RUNNING = 3
@@ -59,12 +59,40 @@ def main() -> None:
 def _execute_sealed() -> None:
     """Execute this interpreter again, through a detached read-only copy of its mount."""
     try:
-        tree = linux.open_tree(os.path.realpath(sys.executable), recursive=False)
-        linux.set_mount_attributes("", descriptor=tree, read_only=True)
+        tree = _read_only_interpreter()
     except OSError:
-        return  # without the privilege for this there is none to overwrite the interpreter either
+        try:
+            tree = _read_only_interpreter_of_a_user_namespace()
+        except OSError:
+            return  # no namespaces at all: containers are plain processes of this user, who may do as they like
     arguments = [sys.executable, "-I", "-S", *sys.argv, "--sealed"]
     os.execve(f"/proc/self/fd/{tree}", arguments, dict(os.environ))
+
+
+def _read_only_interpreter() -> int:
+    tree = linux.open_tree(os.path.realpath(sys.executable), recursive=False)
+    linux.set_mount_attributes("", descriptor=tree, read_only=True)
+    return tree
+
+
+def _read_only_interpreter_of_a_user_namespace() -> int:
+    """The same from a forked process that has the privilege in namespaces of its own."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            enter_user_namespace()
+            linux.unshare(linux.CLONE_NEWNS)
+            socket.send_fds(theirs, [b"made"], [_read_only_interpreter()])
+        finally:
+            os._exit(0)
+    theirs.close()
+    _, descriptors, _, _ = socket.recv_fds(ours, 16, 1, socket.MSG_CMSG_CLOEXEC)
+    ours.close()
+    os.waitpid(pid, 0)
+    if not descriptors:
+        raise PermissionError("this user may make no namespaces")
+    return descriptors[0]
 
 
 def _detach(root: str) -> None:
@@ -99,9 +127,8 @@ def _serve(root: str, ready: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     name = "trikubelet-" + hashlib.sha256(root.encode()).hexdigest()[:8]
-    shared_memory = f"{SHARED_MEMORY}/{name}"
     _reap_ended(root)
-    remove_tree(shared_memory)
+    remove_old_shared_memory(name)
     abilities = find_abilities(root)
     cgroups = Cgroups(name)
     cgroups.leave_service()
@@ -115,8 +142,10 @@ def _serve(root: str, ready: int) -> None:
         forker=Forker(),
         limits=_raise_limits(),
     )
+    # Nor are its children: nothing of this process is to be seen in procfs by a container that a child is to become.
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
     listener = _listen(root)
-    server = Server(environment, listener, shared_memory)
+    server = Server(environment, listener)
     identity = {
         "pid": os.getpid(),
         "start_ticks": protocol.process_start_ticks(os.getpid()),

@@ -9,6 +9,10 @@ from __future__ import annotations
 import ctypes
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
@@ -49,6 +53,7 @@ _FSOPEN_CLOEXEC = _FSMOUNT_CLOEXEC = 1
 _FSCONFIG_CMD_CREATE = 6
 RESOLVE_IN_ROOT = 0x10
 RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -156,6 +161,17 @@ def fork(flags: int, cgroup: int | None = None) -> int:
     return _checked(int(result), "clone3")
 
 
+def close_all_but(kept: Iterable[int]) -> None:
+    """Close every descriptor that is not kept; what is at 0 (the keeper's: /dev/null) is at 1 and 2 too then."""
+    following = 3
+    for descriptor in sorted({*kept, os.sysconf("SC_OPEN_MAX")}):
+        if descriptor >= following:
+            os.closerange(following, descriptor)
+            following = descriptor + 1
+    os.dup2(0, 1)
+    os.dup2(0, 2)
+
+
 def setns(descriptor: int, flags: int) -> None:
     """Enter the namespaces of a namespace file, or those in `flags` of the process behind a pidfd."""
     _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(flags)), f"enter namespaces {flags:#x}")
@@ -174,11 +190,14 @@ def pivot_root(new_root: str, put_old: str) -> None:
     _checked(_libc.syscall(ctypes.c_long(_SYS_PIVOT_ROOT), _bytes(new_root), _bytes(put_old)), "pivot_root")
 
 
-def open_tree(path: str, *, recursive: bool = True) -> int:
-    """A detached copy of the mount tree at `path`, as a descriptor for `move_mount`."""
-    flags = OPEN_TREE_CLONE | os.O_CLOEXEC | (AT_RECURSIVE if recursive else 0)
-    result = _libc.syscall(ctypes.c_long(_SYS_OPEN_TREE), ctypes.c_int(AT_FDCWD), _bytes(path), ctypes.c_uint(flags))
-    return _checked(result, f"take the mount at {path}")
+def open_tree(path: str, *, descriptor: int = AT_FDCWD, recursive: bool = True) -> int:
+    """A detached copy of the mount tree at `path`, or at what `descriptor` is of when the path is empty.
+
+    As a descriptor for `move_mount`.
+    """
+    flags = OPEN_TREE_CLONE | os.O_CLOEXEC | (AT_RECURSIVE if recursive else 0) | (0 if path else AT_EMPTY_PATH)
+    result = _libc.syscall(ctypes.c_long(_SYS_OPEN_TREE), ctypes.c_int(descriptor), _bytes(path), ctypes.c_uint(flags))
+    return _checked(result, f"take the mount at {path or 'a descriptor'}")
 
 
 def new_mount(kind: str) -> int:
@@ -221,9 +240,12 @@ def set_mount_attributes(
     _checked(result, f"set mount attributes of {path or 'a mount'}")
 
 
-def open_without_magic(path: str, flags: int, mode: int = 0) -> int:
-    """Open a path that a container may have written: links of procfs that lead out of any root are refused (ELOOP)."""
-    how = _OpenHow(flags | os.O_CLOEXEC, mode, RESOLVE_NO_MAGICLINKS)
+def open_without_magic(path: str, flags: int, mode: int = 0, *, follow: bool = True) -> int:
+    """Open a path that a container may have written: links of procfs that lead out of any root are refused (ELOOP).
+
+    Without `follow` all links are, in every part of the path.
+    """
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, RESOLVE_NO_MAGICLINKS if follow else RESOLVE_NO_SYMLINKS)
     result = _libc.syscall(
         ctypes.c_long(_SYS_OPENAT2),
         ctypes.c_int(AT_FDCWD),

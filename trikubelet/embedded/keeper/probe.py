@@ -7,7 +7,7 @@ import os
 
 from trikubelet.embedded.keeper import linux, rootfs
 from trikubelet.embedded.keeper.protocol import read_bytes
-from trikubelet.embedded.keeper.sandbox import remove_tree
+from trikubelet.linux.trees import remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,10 +11,12 @@ import socket
 import struct
 
 from trikubelet.embedded.keeper import linux
+from trikubelet.embedded.keeper.reaper import STATUS
+from trikubelet.embedded.keeper.reaper_program import open_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from typing import Any, NoReturn
 
     from trikubelet.embedded.keeper.cgroups import ContainerCgroup
@@ -26,30 +28,87 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 class Forker:
-    """Forks into PID namespaces and cgroups. This process itself never leaves its own namespaces."""
+    """Forks into PID namespaces and cgroups. This process itself never leaves its own namespaces.
+
+    To be made before this process gives up to be dumpable: its own files in procfs are closed to it then, unless it is
+    the machine's root. So would a child's be, which is why this process takes the child's OOM score for the fork.
+    """
 
     def __init__(self) -> None:
         self.born_in_cgroup = False
         """For the child: whether it is in the v2 group already, or has to join."""
+        self.program = open_program()
+        """What a process executes that only reaps."""
+        self._oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
 
-    def fork(self, namespace: int | None, *, fresh: bool = False, cgroup: ContainerCgroup | None = None) -> int:
+    def fork(
+        self,
+        namespace: int | None,
+        *,
+        kept: Collection[int],
+        fresh: bool = False,
+        cgroup: ContainerCgroup | None = None,
+        oom_score: int | None = None,
+        enter: Callable[[], None] | None = None,
+    ) -> int:
         """`os.fork` into a fresh PID namespace, that of the process behind pidfd `namespace`, or this one's.
 
-        The child is born in the v2 group of `cgroup`, if it has one. Raises OSError.
+        The child is born in the v2 group of `cgroup`, if it has one, with the OOM score, if one is given, and has of
+        this process's descriptors only those that are `kept`. With a `namespace`, `enter` is called before the child
+        is in there, and what it changes the child has. Raises OSError, what `enter` raises among them.
         """
+        own = None if oom_score is None else os.pread(self._oom_score, 16, 0)
+        if own is not None:
+            self._write_oom_score(str(oom_score).encode())
+        try:
+            return self._fork_into_cgroup(namespace, kept, fresh=fresh, cgroup=cgroup, enter=enter)
+        finally:
+            if own is not None:
+                self._write_oom_score(own)
+
+    def _write_oom_score(self, score: bytes) -> None:
+        try:
+            os.pwrite(self._oom_score, score, 0)
+        except OSError:
+            # Lowering it takes CAP_SYS_RESOURCE. A container that is killed a little earlier is better than none.
+            return
+
+    def _fork_into_cgroup(
+        self,
+        namespace: int | None,
+        kept: Collection[int],
+        *,
+        fresh: bool,
+        cgroup: ContainerCgroup | None,
+        enter: Callable[[], None] | None,
+    ) -> int:
         unified = None if cgroup is None else cgroup.unified
         self.born_in_cgroup = unified is not None
         if unified is None:
-            return self._fork(namespace, fresh=fresh, folder=None)
+            return self._fork(namespace, kept, fresh=fresh, folder=None, enter=enter)
         folder = os.open(unified, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return self._fork(namespace, fresh=fresh, folder=folder)
+            return self._fork(namespace, {*kept, folder}, fresh=fresh, folder=folder, enter=enter)
         finally:
             os.close(folder)
 
-    def _fork(self, namespace: int | None, *, fresh: bool, folder: int | None) -> int:
+    def _fork(
+        self,
+        namespace: int | None,
+        kept: Collection[int],
+        *,
+        fresh: bool,
+        folder: int | None,
+        enter: Callable[[], None] | None,
+    ) -> int:
         if namespace is not None:
-            return _fork_elsewhere(namespace, folder)
+            return _fork_elsewhere(namespace, kept, folder, enter)
+        pid = self._fork_here(fresh=fresh, folder=folder)
+        if pid == 0:
+            linux.close_all_but(kept)
+        return pid
+
+    def _fork_here(self, *, fresh: bool, folder: int | None) -> int:
         if folder is None and not fresh:
             return os.fork()
         try:
@@ -62,25 +121,33 @@ class Forker:
             return os.fork()
 
 
-def _fork_elsewhere(namespace: int, folder: int | None) -> int:
+def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, enter: Callable[[], None] | None) -> int:
     """Fork into another process's PID namespace.
 
     A process that enters one may not be allowed back (in a user namespace, to the host's). So a process in
-    between enters it, and makes the child not its own but a sibling: a child of this process.
+    between enters it, and makes the child not its own but a sibling: a child of this process. Descriptors are closed
+    and privileges given up there, where nobody in that namespace can see it: a process with SYS_PTRACE could take the
+    child over.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    between = os.fork()
+    between = os.fork() if folder is None else linux.fork(0, folder)
     if between == 0:
         try:
+            linux.close_all_but({*kept, namespace, writer})
             linux.setns(namespace, linux.CLONE_NEWPID)
-            pid = linux.fork(linux.CLONE_PARENT, folder)
+            if enter is not None:
+                enter()
+            pid = linux.fork(linux.CLONE_PARENT)
             if pid == 0:
-                os.close(reader)
                 os.close(writer)
+                if namespace not in kept:
+                    os.close(namespace)
                 return 0
             answer = f"{pid} "
         except OSError as error:
-            answer = f"0 {error.errno} {error.strerror}"
+            answer = f"0 {error.errno or 0} {error.strerror or error}"
+        except Exception as error:  # noqa: BLE001 - nothing may travel up into the keeper's loop
+            answer = f"0 0 {error}"
         os.write(writer, answer.encode())
         os._exit(0)
     os.close(writer)
@@ -90,7 +157,9 @@ def _fork_elsewhere(namespace: int, folder: int | None) -> int:
     pid_text, _, failure = answer.partition(" ")
     if not answer or pid_text == "0":
         number, _, text = failure.partition(" ")
-        raise OSError(int(number or 0), text or "the process in between ended without an answer")
+        if not text:
+            raise OSError("the process in between ended without an answer")
+        raise OSError(int(number), text) if int(number) else OSError(text)
     return int(pid_text)
 
 
@@ -137,8 +206,14 @@ class Process:
         fresh: bool,
         cgroup: ContainerCgroup | None,
         with_reaper: bool,
+        kept: Collection[int],
+        oom_score: int,
+        enter: Callable[[], None] | None = None,
     ) -> None:
-        """Fork; `run(report, status_channel)` is called in the child and must not return. Raises OSError."""
+        """Fork; `run(report, status_channel)` is called in the child and must not return.
+
+        The child has the descriptors that are `kept`, these two and the reaper's program. Raises OSError.
+        """
         self._report, their_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._report.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._report.setblocking(False)
@@ -147,7 +222,12 @@ class Process:
             self._status, their_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._status.setblocking(False)
         try:
-            self.child = forker.fork(namespace, fresh=fresh, cgroup=cgroup)
+            needed = {*kept, their_report.fileno()}
+            if their_status is not None:
+                needed |= {their_status.fileno(), *([] if forker.program is None else [forker.program])}
+            self.child = forker.fork(
+                namespace, kept=needed, fresh=fresh, cgroup=cgroup, oom_score=oom_score, enter=enter
+            )
         except OSError:
             self._close_channels()
             their_report.close()
@@ -237,13 +317,13 @@ class Process:
     def _status_ready(self, _events: int) -> None:
         assert self._status is not None
         try:
-            data = self._status.recv(64)
+            data = self._status.recv(STATUS.size)
         except BlockingIOError:
             return
         except ConnectionError:
             data = b""
         if data:
-            self._end(int(data))
+            self._end(STATUS.unpack(data)[0])
         self._loop.forget(self._status.fileno())
 
     def _child_ended(self, _events: int) -> None:

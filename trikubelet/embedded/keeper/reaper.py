@@ -5,13 +5,16 @@ executed in a container, a container in a shared PID namespace, a plain process 
 reaper: a child subreaper that owns exactly one command. Whatever forks and calls setsid to escape becomes its child at
 last. It reaps until it has none left; the killing is done by the keeper, which sees the tree in procfs.
 
-It lives inside the container's namespaces without any capability, so it is no way out for the container either.
+It lives inside the container's namespaces without any capability, so it is no way out for the container either. It has
+no descriptor but the one it reports to, and no copy of the keeper's memory: it executes `reaper_program.py`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 
 from trikubelet.embedded.keeper import identity, linux, rootfs
 
@@ -19,13 +22,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+STATUS = struct.Struct("i")
+"""A wait status, as a reaper reports it."""
 
-def split(status_channel: int, *, keeps_orphans: bool) -> None:
+
+def split(program: int | None, status_channel: int, *, keeps_orphans: bool) -> None:
     """Fork. Returns in the child, which goes on to become the command; the parent reaps and never returns.
 
-    The exit status of the command goes through `status_channel` as decimal text, as `os.waitpid` gives it. With
-    `keeps_orphans` the reaper stays until nothing is left of what the command started; without, it ends with the
-    command, and what was left in the background belongs to the container's first process, as after any exec.
+    The wait status of the command goes through `status_channel`. With `keeps_orphans` the reaper stays until nothing is
+    left of what the command started; without, it ends with the command, and what was left in the background belongs to
+    the container's first process, as after any exec. `program`: from `reaper_program.open_program`.
     """
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     reaper = os.getpid()
@@ -37,47 +43,66 @@ def split(status_channel: int, *, keeps_orphans: bool) -> None:
             os._exit(137)
         return
     try:
-        _keep_only(status_channel)
-        linux.prctl(linux.PR_SET_DUMPABLE, 0)
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        identity.drop_everything()
-        _reap(command, status_channel, keeps_orphans)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        os.dup2(status_channel, 0)
+        _give_everything_up(program)
+        _execute(program, ["trikube-reaper", str(command), *(["stay"] if keeps_orphans else [])])
+        _reap(command, keeps_orphans)
     finally:
         os._exit(0)
 
 
-def hold_pid_namespace(empty_folder: str) -> NoReturn:
-    """Be the first process of a pod's shared PID namespace: reap orphans until killed. Never returns."""
+def hold_pid_namespace(program: int | None, channel: socket.socket, empty_folder: str) -> NoReturn:
+    """Be the first process of a pod's shared PID namespace: reap orphans until killed. Never returns.
+
+    A mount namespace whose root is procfs goes through `channel`: containers get theirs from there, since one that
+    mounts it has to be in the PID namespace, where others could take it over. It is closed when this process has
+    nothing of the keeper any more.
+    """
     try:
         linux.unshare(linux.CLONE_NEWNS)
-        rootfs.enter_empty_root(empty_folder)
-        _keep_only(-1)
-        linux.prctl(linux.PR_SET_DUMPABLE, 0)
-        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        identity.drop_everything()
+        proc = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        rootfs.enter_new_root(empty_folder, "proc", rootfs.QUIET)
+        socket.send_fds(channel, [b"made"], [proc])
+        linux.unshare(linux.CLONE_NEWNS)
+        rootfs.enter_new_root("/sys", "tmpfs", rootfs.QUIET | linux.MS_RDONLY, "size=4k")
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        _give_everything_up(program, channel.fileno())
+        _execute(program, ["trikube-holder"])
+        channel.close()
         while True:
             signal.pause()
+    except OSError as error:
+        channel.send(str(error).encode())
     finally:
         os._exit(1)
 
 
-def _keep_only(descriptor: int) -> None:
-    """Close everything else, or pipes would never report their end."""
-    highest = os.sysconf("SC_OPEN_MAX")
-    os.closerange(0, max(0, descriptor))
-    os.closerange(descriptor + 1, highest)
+def _give_everything_up(*kept: int | None) -> None:
+    linux.close_all_but(descriptor for descriptor in kept if descriptor is not None)
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    identity.drop_everything()
+    # A program that root executes would get capabilities back.
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
 
 
-def _reap(command: int, status_channel: int, keeps_orphans: bool) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)
+def _execute(program: int | None, argv: list[str]) -> None:
+    """Returns where that is not possible."""
+    if program is not None:
+        try:
+            os.execve(program, argv, {})
+        except OSError:
+            return
+
+
+def _reap(command: int, keeps_orphans: bool) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, 0)
         except ChildProcessError:
             return
         if pid == command:
-            os.write(status_channel, str(status).encode())
+            os.write(0, STATUS.pack(status))
             if not keeps_orphans:
                 return

@@ -14,12 +14,30 @@ The order matters:
    container; the magic links of procfs, which lead anywhere, are refused (`open_without_magic`).
 
 `localhost/host` is an overlay too, with `/` as its layer: the container sees the machine's files and may change its own
-view of them; the machine's stay as they are. Other file systems mounted on the host appear read-only, and the folder of
-the runtime itself is hidden.
+view of them; the machine's stay as they are. Other file systems mounted on the host appear read-only. The folders of
+the runtime and of the agent, with the node's keys and other pods' Secrets, are hidden wherever they can be seen.
+
+What a container can change: its image's files, and volumes, also while it starts (another container of the pod runs).
+Each place where something of that is opened or mounted, and why it is safe:
+
+- Sources of volumes and layers: paths of the host, taken before the root changes; the agent has resolved a subPath.
+- `/dev/null` and the other devices of the host: opened before the root changes, without following a link, their numbers
+  checked (`_machine_device`). A mask is a copy of that mount, taken by descriptor.
+- The mount points `/proc`, `/sys`, `/sys/fs/cgroup` and `/dev`: no part of the path may be a link (ELOOP), so what is
+  masked or made read-only later is no other place than the kernel's file system. They come before all volumes.
+- Entries of `/dev`: made in an empty tmpfs that nobody else can see yet.
+- Mount points of volumes, masks, read-only paths, the working folder, `/etc/passwd`, `/dev/ptmx`: looked up within the
+  container's own root by openat2 without magic links, opened once, and mounted on or copied by that descriptor. A link
+  that is exchanged meanwhile leads to another place of the same container at most. Missing ones are made relative to
+  the descriptor of their parent.
+- A mask or read-only path that cannot be opened, for any other reason than that it is not there, fails the start.
+- Nothing is written to procfs, sysfs or a cgroup after the root has changed: sysctls are written by a process that
+  never leaves the host's files (`sandbox.py`), the cgroup and the OOM score come before (`child.py`).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -36,7 +54,7 @@ _PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"))
-_QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 # What a host-image container gets of its own instead of the host's mount at that place.
 _NOT_COPIED = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/run")
 _PSEUDO = frozenset(
@@ -48,8 +66,12 @@ _PSEUDO = frozenset(
 class RootBuilder:
     """Builds the root of one container in the calling process, which must be in a mount namespace of its own."""
 
-    def __init__(self, spec: Spec, *, in_user_namespace: bool) -> None:
+    def __init__(
+        self, spec: Spec, *, in_user_namespace: bool, shared_memory: int | None = None, proc: int | None = None
+    ) -> None:
+        """`shared_memory`, `proc`: mount namespaces whose root is the pod's `/dev/shm`, or its procfs."""
         self._spec = spec
+        self._shared_memory = shared_memory
         self._in_user_namespace = in_user_namespace
         self._targets = {_clean(mount["target"]) for mount in spec["mounts"]}
         self._trees: list[tuple[str, int]] = []
@@ -58,8 +80,14 @@ class RootBuilder:
         self._waiting: int | None = None
         """The root of the file system on which volumes wait."""
         self._host_trees: list[tuple[str, int]] = []
+        self._pods_proc = proc
         self._proc: int | None = None
         self._devices: dict[str, int] = {}
+        self._null: int | None = None
+        """A mount of the machine's null device, to mask files with: detached until the first one is masked."""
+        self._null_is_attached = False
+        self._hidden: list[str] = []
+        """Of the host's files."""
 
     def build(self) -> None:
         """All of it. Raises OSError; the process is of no further use then."""
@@ -73,7 +101,11 @@ class RootBuilder:
         os.chdir("/")
         os.close(old_root)
         self._mount_kernel_files()
-        for target, tree in (*self._host_trees, *sorted(self._trees, key=lambda item: item[0].count("/"))):
+        for target, tree in self._host_trees:
+            attach(tree, target, follow=False)
+        for path in self._hidden:
+            self._hide(path)
+        for target, tree in sorted(self._trees, key=lambda item: item[0].count("/")):
             attach(tree, target)
         if self._waiting is not None:
             os.fchdir(self._waiting)
@@ -81,7 +113,7 @@ class RootBuilder:
             os.chdir("/")
             os.close(self._waiting)
         for path in self._spec["masked_paths"]:
-            _mask(path)
+            self._mask(path)
         for path in self._spec["readonly_paths"]:
             _make_read_only(path)
         if self._spec["rootfs"]["readonly"]:
@@ -91,7 +123,9 @@ class RootBuilder:
 
     def _take_host_trees(self) -> None:
         if "/proc" not in self._targets:
-            self._proc = linux.new_mount("proc")
+            self._proc = linux.new_mount("proc") if self._pods_proc is None else _take_root_of(self._pods_proc)
+        if self._shared_memory is not None and "/dev/shm" not in self._targets:
+            self._trees.append(("/dev/shm", _take_root_of(self._shared_memory)))
         mounts = self._spec["mounts"]
         for mount in mounts:
             if not os.path.exists(mount["source"]):
@@ -108,13 +142,16 @@ class RootBuilder:
                 linux.set_mount_attributes("", descriptor=tree, propagation=linux.MS_PRIVATE, recursive=True)
                 self._keep_volume(mount, tree)
         if self._in_user_namespace:
-            for name in _PLAIN_DEVICES:
-                self._devices[name] = linux.open_tree(f"/dev/{name}", recursive=False)
+            self._devices = {name: _machine_device(name) for name in _PLAIN_DEVICES}
             if "/sys" not in self._targets:
                 # A new sysfs would need a network namespace of one's own; the host's, read-only, shows the same.
                 self._take_host("/sys")
+        if self._spec["rootfs"]["host"]:
+            self._hidden = _everywhere([self._spec["runtime_root"], *self._spec.get("hidden", ())])
+        if self._spec["masked_paths"] or self._hidden:
+            self._null = _machine_device("null")
         if self._spec["rootfs"]["host"] and not self._in_user_namespace:
-            for path in _host_file_systems(self._spec["runtime_root"]):
+            for path in _host_file_systems(self._hidden):
                 self._take_host(path)
 
     def _take_listening_volumes(self) -> None:
@@ -123,7 +160,7 @@ class RootBuilder:
         if not (self._shared or slaves):
             return
         root = f"{self._spec['directory']}/rootfs"
-        linux.mount("tmpfs", ".", "tmpfs", _QUIET, "mode=700,size=64k")
+        linux.mount("tmpfs", ".", "tmpfs", QUIET, "mode=700,size=64k")
         self._waiting = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         for number, (mount, tree) in enumerate((*self._shared, *slaves)):
             place = f"{root}/{number}"
@@ -173,22 +210,22 @@ class RootBuilder:
 
     def _mount_kernel_files(self) -> None:
         if self._proc is not None:
-            attach(self._proc, "/proc")
+            attach(self._proc, "/proc", follow=False)
         if "/sys" not in self._targets and not self._in_user_namespace:
-            _mount_new("sysfs", "/sys", _QUIET | (0 if self._spec["privileged"] else linux.MS_RDONLY))
+            flags = QUIET | (0 if self._spec["privileged"] else linux.MS_RDONLY)
+            _mount_new("sysfs", "/sys", flags, follow=False)
         if self._spec["cgroup_namespace"] and "/sys/fs/cgroup" not in self._targets:
-            _mount_new("cgroup2", "/sys/fs/cgroup", _QUIET | linux.MS_RDONLY)
+            _mount_new("cgroup2", "/sys/fs/cgroup", QUIET | linux.MS_RDONLY, follow=False)
         if "/dev" not in self._targets:
             self._mount_dev()
         if self._spec["rootfs"]["host"]:
             for path, mode in (("/run", "755"), ("/tmp", "1777")):
                 if path not in self._targets:
                     _mount_new("tmpfs", path, linux.MS_NOSUID | linux.MS_NODEV, f"mode={mode}")
-            if not _below(self._spec["runtime_root"], _NOT_COPIED):
-                _mount_new("tmpfs", self._spec["runtime_root"], _QUIET | linux.MS_RDONLY, "mode=755,size=4k")
 
     def _mount_dev(self) -> None:
-        _mount_new("tmpfs", "/dev", linux.MS_NOSUID | linux.MS_STRICTATIME, "mode=755,size=65536k")
+        options = "mode=755,size=65536k"
+        _mount_new("tmpfs", "/dev", linux.MS_NOSUID | linux.MS_STRICTATIME, options, follow=False)
         for name in _PLAIN_DEVICES:
             path = f"/dev/{name}"
             if name in self._devices:
@@ -205,10 +242,52 @@ class RootBuilder:
         options = "newinstance,ptmxmode=0666,mode=0620" + ("" if self._in_user_namespace else ",gid=5")
         linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, options)
         os.mkdir("/dev/mqueue")
-        linux.mount("mqueue", "/dev/mqueue", "mqueue", _QUIET)
-        if "/dev/shm" not in self._targets:
-            os.mkdir("/dev/shm", 0o1777)
-            linux.mount("shm", "/dev/shm", "tmpfs", _QUIET, "mode=1777,size=65536k")
+        linux.mount("mqueue", "/dev/mqueue", "mqueue", QUIET)
+
+    def _hide(self, path: str) -> None:
+        """Mask a path of the host; what is not there yet, and could come, as a folder."""
+        if _open_if_there(path) is None:
+            try:
+                os.close(open_folder(path))
+            except OSError:
+                return  # its parent cannot be written either, and is shown as it is
+        self._mask(path)
+
+    def _mask(self, path: str) -> None:
+        place = _open_if_there(path)
+        if place is None:
+            return
+        try:
+            if stat.S_ISDIR(os.fstat(place).st_mode):
+                os.fchdir(place)
+                linux.mount("tmpfs", ".", "tmpfs", linux.MS_RDONLY, "size=4k")
+            else:
+                assert self._null is not None
+                # Before Linux 6.15 only a mount that is attached can be copied; to drop a detached one costs 0.1 ms.
+                tree = (
+                    linux.open_tree("", descriptor=self._null, recursive=False)
+                    if self._null_is_attached
+                    else self._null
+                )
+                linux.move_mount(tree, place, path)
+                self._null_is_attached = True
+        finally:
+            os.chdir("/")
+            os.close(place)
+
+
+def _take_root_of(namespace: int) -> int:
+    """A detached copy of the root of another mount namespace, whose descriptor is closed.
+
+    Leaves the caller at the root of its own.
+    """
+    own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    linux.setns(namespace, linux.CLONE_NEWNS)
+    tree = linux.open_tree("/")
+    linux.setns(own, linux.CLONE_NEWNS)
+    os.close(own)
+    os.close(namespace)
+    return tree
 
 
 def mount_overlay(layers: list[str], directory: str, target: str, *, in_user_namespace: bool) -> None:
@@ -261,10 +340,10 @@ def _overlay_piece(source: str, place: str, directory: str) -> bool:
     return True
 
 
-def enter_empty_root(folder: str) -> None:
-    """Leave every file behind: an empty read-only root, mounted over `folder` in the caller's own mount namespace."""
+def enter_new_root(folder: str, kind: str, flags: int, options: str | None = None) -> None:
+    """Leave every file behind: a new file system, mounted over `folder`, becomes the root of this mount namespace."""
     linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
-    linux.mount("tmpfs", folder, "tmpfs", _QUIET | linux.MS_RDONLY, "size=4k")
+    linux.mount(kind, folder, kind, flags, options)
     os.chdir(folder)
     linux.pivot_root(".", ".")
     linux.unmount(".")
@@ -286,10 +365,10 @@ def make_device(device: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def attach(tree: int, target: str) -> None:
+def attach(tree: int, target: str, *, follow: bool = True) -> None:
     """Put a detached tree at `target` within the current root, making the mount point if it is missing."""
     is_folder = stat.S_ISDIR(os.fstat(tree).st_mode)
-    place = open_folder(target) if is_folder else _open_file(target)
+    place = open_folder(target, follow=follow) if is_folder else _open_file(target)
     try:
         linux.move_mount(tree, place, target)
     finally:
@@ -297,8 +376,11 @@ def attach(tree: int, target: str) -> None:
         os.close(tree)
 
 
-def open_folder(path: str) -> int:
-    """A descriptor (O_PATH) of a folder within the current root; missing ones are made."""
+def open_folder(path: str, *, follow: bool = True) -> int:
+    """A descriptor (O_PATH) of a folder within the current root; missing ones are made.
+
+    Links of the image are followed, unless `follow` says otherwise: then one anywhere in the path is an error.
+    """
     current = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     so_far = ""
     for part in path.split("/"):
@@ -306,10 +388,10 @@ def open_folder(path: str) -> int:
             continue
         so_far = f"{so_far}/{part}"
         try:
-            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY)
+            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY, follow=follow)
         except FileNotFoundError:
             _make_folder(part, current, so_far)
-            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY)
+            following = linux.open_without_magic(so_far, os.O_PATH | os.O_DIRECTORY, follow=follow)
         os.close(current)
         current = following
     return current
@@ -334,8 +416,8 @@ def _open_file(path: str) -> int:
         return linux.open_without_magic(path, os.O_PATH)
 
 
-def _mount_new(kind: str, target: str, flags: int, data: str | None = None) -> None:
-    place = open_folder(target)
+def _mount_new(kind: str, target: str, flags: int, data: str | None = None, *, follow: bool = True) -> None:
+    place = open_folder(target, follow=follow)
     try:
         # The folder itself, whatever symlinks led there: the old root's procfs is out of reach by now.
         os.fchdir(place)
@@ -345,29 +427,12 @@ def _mount_new(kind: str, target: str, flags: int, data: str | None = None) -> N
         os.close(place)
 
 
-def _mask(path: str) -> None:
-    try:
-        place = linux.open_without_magic(path, os.O_PATH)
-    except OSError:
-        return
-    try:
-        if stat.S_ISDIR(os.fstat(place).st_mode):
-            os.fchdir(place)
-            linux.mount("tmpfs", ".", "tmpfs", linux.MS_RDONLY, "size=4k")
-        else:
-            linux.move_mount(linux.open_tree("/dev/null", recursive=False), place, path)
-    finally:
-        os.chdir("/")
-        os.close(place)
-
-
 def _make_read_only(path: str) -> None:
-    try:
-        place = linux.open_without_magic(path, os.O_PATH)
-    except OSError:
+    place = _open_if_there(path)
+    if place is None:
         return
     try:
-        tree = linux.open_tree(path)
+        tree = linux.open_tree("", descriptor=place)
         linux.set_mount_attributes("", descriptor=tree, read_only=True, recursive=True)
         linux.move_mount(tree, place, path)
         os.close(tree)
@@ -375,23 +440,75 @@ def _make_read_only(path: str) -> None:
         os.close(place)
 
 
+def _open_if_there(path: str) -> int | None:
+    try:
+        return linux.open_without_magic(path, os.O_PATH)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _machine_device(name: str) -> int:
+    """A detached copy of the mount of one of the machine's plain devices. Raises OSError if it is anything else."""
+    device = os.open(f"/dev/{name}", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(device)
+        if not stat.S_ISCHR(status.st_mode) or status.st_rdev != os.makedev(*_DEVICE_NUMBERS[name]):
+            raise OSError(errno.ENODEV, "the machine's own is another file than that device", f"/dev/{name}")
+        return linux.open_tree("", descriptor=device, recursive=False)
+    finally:
+        os.close(device)
+
+
 def _clean(path: str) -> str:
     return os.path.normpath("/" + path.lstrip("/"))
 
 
-def _host_file_systems(runtime_root: str) -> list[str]:
+class _HostMount:
+    """A line of the mount table: device, folder of that file system, mount point, type."""
+
+    __slots__ = ("device", "kind", "path", "root")
+
+    def __init__(self, line: bytes) -> None:
+        left, _, right = line.partition(b" - ")
+        fields = left.split()
+        self.device, self.kind = fields[2], right.partition(b" ")[0].decode()
+        self.root, self.path = (_unescaped(os.fsdecode(field)) for field in fields[3:5])
+
+
+def _host_mounts() -> list[_HostMount]:
+    return [_HostMount(line) for line in read_bytes("/proc/self/mountinfo").splitlines()]
+
+
+def _unescaped(path: str) -> str:
+    for escaped, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        path = path.replace(escaped, character)
+    return path
+
+
+def _everywhere(paths: list[str]) -> list[str]:
+    """Paths of the host, and where else their files can be seen by way of bind mounts; not what is never copied."""
+    mounts = _host_mounts()
+    found: set[str] = set()
+    for path in map(os.path.realpath, paths):
+        found.add(path)
+        above = [mount for mount in mounts if _below(path, (mount.path.rstrip("/"),))]
+        home = max(reversed(above), key=lambda mount: len(mount.path))
+        place = home.root.rstrip("/") + path[len(home.path.rstrip("/")) :]
+        for mount in mounts:
+            if mount.device == home.device and _below(place, (mount.root.rstrip("/"),)):
+                found.add(mount.path.rstrip("/") + place[len(mount.root.rstrip("/")) :])
+            elif mount.device == home.device and _below(mount.root, (place,)):
+                found.add(mount.path)
+    return sorted(path for path in found if not _below(path, _NOT_COPIED))
+
+
+def _host_file_systems(hidden: list[str]) -> list[str]:
     """Mount points of the host, besides its root, that hold files rather than the kernel's data."""
     found: list[str] = []
-    for line in read_bytes("/proc/self/mountinfo").splitlines():
-        left, _, right = line.partition(b" - ")
-        kind, path = right.partition(b" ")[0].decode(), os.fsdecode(left.split(b" ", 5)[4])
-        if path == "/" or kind in _PSEUDO:
-            continue
-        for escaped, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-            path = path.replace(escaped, character)
+    for mount in _host_mounts():
         # A copy is taken with everything mounted beneath it.
-        if not _below(path, (*_NOT_COPIED, runtime_root, *found)):
-            found.append(path)
+        if mount.path != "/" and mount.kind not in _PSEUDO and not _below(mount.path, (*_NOT_COPIED, *hidden, *found)):
+            found.append(mount.path)
     return found
 
 

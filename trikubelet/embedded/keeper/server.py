@@ -31,7 +31,7 @@ from trikubelet.embedded.keeper import landlock, linux, protocol
 from trikubelet.embedded.keeper.connection import Connection
 from trikubelet.embedded.keeper.container import EXITED, STARTING, Container, StartError
 from trikubelet.embedded.keeper.execution import Execution
-from trikubelet.embedded.keeper.sandbox import Sandbox, remove_tree
+from trikubelet.embedded.keeper.sandbox import SHARED_MEMORY, Sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,11 +55,10 @@ class RequestError(Exception):
 class Server:
     """Everything that this keeper keeps."""
 
-    def __init__(self, environment: Environment, listener: socket.socket, shared_memory: str) -> None:
+    def __init__(self, environment: Environment, listener: socket.socket) -> None:
         self._environment = environment
         self._loop = environment.loop
         self._listener = listener
-        self._shared_memory = shared_memory
         self._root_descriptor = os.open(environment.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._containers: dict[str, Container] = {}
         self._sandboxes: dict[str, Sandbox] = {}
@@ -159,7 +158,7 @@ class Server:
     def _sandbox_start(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
         if message["sandbox"] not in self._sandboxes:
             try:
-                self._sandboxes[message["sandbox"]] = Sandbox(self._environment, message, self._shared_memory)
+                self._sandboxes[message["sandbox"]] = Sandbox(self._environment, message)
             except OSError as error:
                 raise RequestError("start", f"namespaces of the pod: {error}") from None
         return {}
@@ -177,7 +176,8 @@ class Server:
         sandbox = self._sandboxes.get(spec["sandbox"])
         if sandbox is None:
             raise RequestError("unknown", f"no pod sandbox {spec['sandbox']}")
-        self._add_shared_memory(spec, sandbox)
+        if sandbox.host_ipc and self._environment.isolated:
+            _share_memory_of_machine(spec)
 
         def started(error: str | None) -> None:
             if error is None:
@@ -190,23 +190,12 @@ class Server:
         )
         pid_namespace = self._pid_namespace(spec, sandbox)
         try:
-            container.start(sandbox.namespaces, pid_namespace)
+            proc = sandbox.proc if spec["pid_namespace"] == "pod" else None
+            container.start(sandbox.namespaces, pid_namespace, sandbox.shared_memory, proc)
         except StartError as error:
             raise RequestError("start", str(error)) from None
         self._containers[container.id] = container
         return None
-
-    def _add_shared_memory(self, spec: Message, sandbox: Sandbox) -> None:
-        if sandbox.shared_memory and all(mount["target"].rstrip("/") != "/dev/shm" for mount in spec["mounts"]):
-            spec["mounts"].append(
-                {
-                    "source": sandbox.shared_memory,
-                    "target": "/dev/shm",
-                    "readonly": False,
-                    "recursive_readonly": False,
-                    "propagation": "private",
-                }
-            )
 
     def _pid_namespace(self, spec: Message, sandbox: Sandbox) -> int | None:
         """The pidfd whose PID namespace the container enters; None for a fresh one or the host's."""
@@ -362,7 +351,6 @@ class Server:
         """After the loop: give back what outlives a process."""
         for sandbox in self._sandboxes.values():
             sandbox.close()
-        remove_tree(self._shared_memory)
         self._environment.cgroups.remove()
 
 
@@ -370,3 +358,16 @@ def _by_stream(names: list[str], descriptors: list[int]) -> dict[str, int]:
     if len(names) != len(descriptors):
         raise RequestError("invalid", f"expected a descriptor for each of {names}, got {len(descriptors)}")
     return dict(zip(names, descriptors, strict=True))
+
+
+def _share_memory_of_machine(spec: Message) -> None:
+    if all(mount["target"].rstrip("/") != SHARED_MEMORY for mount in spec["mounts"]):
+        spec["mounts"].append(
+            {
+                "source": SHARED_MEMORY,
+                "target": SHARED_MEMORY,
+                "readonly": False,
+                "recursive_readonly": False,
+                "propagation": "private",
+            }
+        )

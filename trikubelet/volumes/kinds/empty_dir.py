@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.api import EmptyDirVolumeSource, Quantity, QuantityError, Volume
+from trikubelet.linux.trees import StillMountedError
 from trikubelet.volumes import layout
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error, is_there
 from trikubelet.volumes.kinds.wrapped_folder import WrappedFolder
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
-from trikubelet.volumes.removal import StillMountedError, remove_folder
+from trikubelet.volumes.removal import remove_folder
 from trikubelet.volumes.sources import EMPTY_DIR
 from trikubelet.volumes.tmpfs_size import tmpfs_size
 

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from trikubelet.api import LocalVolumeSource, ObjectMeta, PersistentVolume, PersistentVolumeSpec
+from trikubelet.linux.trees import StillMountedError
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
@@ -28,7 +29,6 @@ from trikubelet.volumes.kinds.block import DeviceMap, DeviceMapper
 from trikubelet.volumes.kinds.file_systems import DEFAULT, format_and_mount, grow
 from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error, is_there
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
-from trikubelet.volumes.removal import StillMountedError
 from trikubelet.volumes.sources import LOCAL
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.api import NFSVolumeSource, Volume
+from trikubelet.linux.trees import StillMountedError
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
@@ -20,7 +21,6 @@ from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error
 from trikubelet.volumes.kinds.programs import run_program
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
-from trikubelet.volumes.removal import StillMountedError
 from trikubelet.volumes.sources import NFS
 
 if TYPE_CHECKING:

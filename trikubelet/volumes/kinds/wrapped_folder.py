@@ -15,9 +15,10 @@ from typing import Final
 import attrs
 
 from trikubelet.linux.mounter import Mounter
+from trikubelet.linux.trees import StillMountedError
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
-from trikubelet.volumes.removal import StillMountedError, remove_folder
+from trikubelet.volumes.removal import remove_folder
 from trikubelet.volumes.sources import EMPTY_DIR
 
 log = get_logger("volumes")

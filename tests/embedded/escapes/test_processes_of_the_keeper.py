@@ -1,0 +1,205 @@
+"""What a container sees of the keeper's processes in its PID namespace: nothing that is not its own.
+
+| hole | here |
+|---|---|
+| CVE-2016-9962, CVE-2022-2989 (runc, podman): a process on its way into a container is looked into | all tests |
+| CVE-2024-21626 (runc): a descriptor of the host's files stays open, also as working folder | \
+`test_no_descriptor…`, `test_a_working_folder…` |
+| CVE-2019-5736 (runc): the runtime's own program is overwritten through `/proc/PID/exe` | `test_the_program_of…` |
+| CVE-2022-29162, CVE-2022-24769 (runc, containerd): capabilities stay inheritable | \
+`tests/embedded/test_containers.py` reads all sets |
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from tests.embedded.escapes.attack import needs_isolation, start_fails
+from tests.embedded.runtime_node import OWN_PID
+from trikubelet.rpc.cri import v1
+
+if TYPE_CHECKING:
+    from tests.embedded.runtime_node import Node
+
+pytestmark = pytest.mark.root
+
+SHARED_PID = v1.NamespaceOption(pid=v1.NamespaceMode.POD)
+SECRET = "of-another-pod-7d1f"
+
+
+def spying() -> v1.LinuxContainerSecurityContext:
+    return v1.LinuxContainerSecurityContext(
+        capabilities=v1.Capability(add_capabilities=["SYS_PTRACE"]), namespace_options=SHARED_PID
+    )
+
+
+# Everything that can be read of every process that is not this one's: descriptors, memory, environment.
+LOOK = f"""
+import json, os, time
+time.sleep(0.3)  # the reaper of this container may still be on its way
+found = {{}}
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if pid == str(os.getpid()):
+        continue
+    about = found[pid] = {{"argv": open(f"/proc/{{pid}}/cmdline").read().split("\\0")[:-1]}}
+    for name in ("fd", "maps", "environ", "mem"):
+        try:
+            if name == "fd":
+                about["fd"] = sorted(os.readlink(f"/proc/{{pid}}/fd/{{fd}}") for fd in os.listdir(f"/proc/{{pid}}/fd"))
+            elif name == "mem":
+                about["secret"] = False
+                with open(f"/proc/{{pid}}/mem", "rb", 0) as memory:
+                    for line in about["maps"].splitlines():
+                        start, end = (int(part, 16) for part in line.split()[0].split("-"))
+                        if line.split()[1][0] == "r" and "[v" not in line and end - start < 1 << 26:
+                            memory.seek(start)
+                            about["secret"] |= "{SECRET[:-4]}".encode() + b"{SECRET[-4:]}" in memory.read(end - start)
+            else:
+                about[name] = open(f"/proc/{{pid}}/{{name}}").read()
+        except OSError as error:
+            about[name] = f"{{type(error).__name__}}"
+print(json.dumps(found))
+"""
+
+
+async def look(node: Node, sandbox: str) -> dict[str, dict[str, object]]:
+    ended = await node.run(sandbox, ["python3", "-c", LOOK], security=spying())
+    assert ended.exit_code == 0, ended.err
+    found: dict[str, dict[str, object]] = json.loads(ended.out)
+    return found
+
+
+async def test_nothing_of_another_pod_is_in_the_memory_of_the_processes_that_reap(node: Node) -> None:
+    needs_isolation(node)
+    other = await node.sandbox("other")
+    await node.launch(other, ["sleep", "1000"], env={"SECRET": SECRET})
+    sandbox = await node.sandbox("pod", options=SHARED_PID)
+    security = v1.LinuxContainerSecurityContext(namespace_options=SHARED_PID)
+    await node.launch(sandbox, ["sleep", "1000"], security=security)
+    found = await look(node, sandbox)
+    reaping = {pid: about for pid, about in found.items() if about["argv"] != ["sleep", "1000"]}
+    assert len(reaping) == 3, "the first process of the namespace, and a reaper for each container"
+    for about in reaping.values():
+        assert about["secret"] is not True
+        assert "python" not in str(about["maps"])
+        assert str(about["argv"]).startswith("['trikube-")
+
+
+async def test_no_descriptor_of_the_machines_is_left_to_the_processes_that_reap(node: Node) -> None:
+    needs_isolation(node)
+    sandbox = await node.sandbox("pod", options=SHARED_PID)
+    security = v1.LinuxContainerSecurityContext(namespace_options=SHARED_PID)
+    await node.launch(sandbox, ["sleep", "1000"], security=security)
+    for about in (await look(node, sandbox)).values():
+        for target in about["fd"] if isinstance(about["fd"], list) else []:
+            assert target.startswith(("pipe:", "socket:", "/dev/null"))
+
+
+async def test_no_descriptor_of_the_keeper_is_in_a_process_on_its_way_into_the_namespace(node: Node) -> None:
+    """Seen by a neighbour that may look into every process, and looks again and again while commands come."""
+    needs_isolation(node)
+    sandbox = await node.sandbox("pod", options=SHARED_PID)
+    watch = """
+import os, time
+seen = set()
+end = time.monotonic() + 4
+print("ready", flush=True)
+while time.monotonic() < end:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                seen.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except OSError:
+            continue
+print("\\n".join(sorted(seen)), flush=True)
+"""
+    watcher = await node.launch(sandbox, ["python3", "-c", watch], security=spying())
+    await node.wait_for_output(watcher, "ready")
+    with trio.move_on_after(3.5):
+        while True:
+            await node.exec(watcher, ["true"])
+            await node.run(sandbox, ["true"], security=v1.LinuxContainerSecurityContext(namespace_options=SHARED_PID))
+    seen = (await node.ended(watcher)).out.splitlines()[1:]
+    root = str(node.runtime.root)
+    own = ("/upper", "/work", "/rootfs", "/merged")
+    leaked = [line for line in seen if "eventpoll" in line or (root in line and not line.endswith(own))]
+    assert leaked == []
+
+
+@pytest.mark.parametrize("what", ["command", "container"])
+async def test_what_is_on_its_way_in_has_no_more_rights_and_files_than_a_container(node: Node, what: str) -> None:
+    """A neighbour with SYS_PTRACE could take it over."""
+    needs_isolation(node)
+    watch = f"""
+import os, time
+rights, files = 0, False
+end = time.monotonic() + 3
+print("ready", flush=True)
+while time.monotonic() < end:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            files |= os.path.exists(f"/proc/{{pid}}/root{node.runtime.root}/keeper.sock")
+            status = open(f"/proc/{{pid}}/status").read()
+            rights |= int(status.split("CapPrm:")[1].split()[0], 16)
+        except OSError:
+            continue
+own = int(open("/proc/self/status").read().split("CapBnd:")[1].split()[0], 16)
+print(hex(rights & ~own), files)
+"""
+    security = v1.LinuxContainerSecurityContext(capabilities=v1.Capability(add_capabilities=["SYS_PTRACE"]))
+    sandbox = await node.sandbox(options=SHARED_PID if what == "container" else OWN_PID)
+    watcher = await node.launch(sandbox, ["python3", "-c", watch], security=security)
+    await node.wait_for_output(watcher, "ready")
+    with trio.move_on_after(2.5):
+        while True:
+            if what == "command":
+                await node.exec(watcher, ["true"])
+            else:
+                await node.run(sandbox, ["true"])
+    assert (await node.ended(watcher)).out.splitlines()[1:] == ["0x0 False"]
+
+
+@pytest.mark.parametrize("folder", ["/proc/self/fd/3", "/proc/self/fd/7", "/proc/self/cwd", "/proc/thread-self/fd/5"])
+async def test_a_working_folder_behind_a_descriptor_is_refused(node: Node, folder: str) -> None:
+    needs_isolation(node)
+    container = await node.create(await node.sandbox(), ["pwd"], working_dir=folder)
+    await start_fails(node, container, "working directory")
+
+
+async def test_the_program_of_the_processes_that_reap_cannot_be_changed(node: Node) -> None:
+    needs_isolation(node)
+    sandbox = await node.sandbox("pod", options=SHARED_PID)
+    attack = """
+import os
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if pid != str(os.getpid()):
+        for flags in (os.O_RDONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC):
+            try:
+                print(os.write(os.open(f"/proc/{pid}/exe", flags), b"changed") and "changed")
+            except OSError as error:
+                print(type(error).__name__)
+"""
+    ended = await node.run(sandbox, ["python3", "-c", attack], security=spying())
+    assert ended.exit_code == 0, ended.err
+    assert "changed" not in ended.out
+    assert ended.out
+    # It still does what it is to do.
+    assert (await node.run(sandbox, ["sh", "-c", "exit 3"], security=spying())).exit_code == 3
+
+
+async def test_a_container_that_cannot_join_the_others_says_why(node: Node) -> None:
+    needs_isolation(node)
+    sandbox = await node.sandbox(options=SHARED_PID)
+    security = v1.LinuxContainerSecurityContext(run_as_username="nobody-here")
+    container = await node.create(sandbox, ["true"], security=security)
+    await start_fails(node, container, "unable to find user nobody-here: no matching entries")
+    status = await node.status(container)
+    assert (status.state, status.exit_code, status.reason) == (v1.ContainerState.CONTAINER_EXITED, 128, "StartError")
+    assert status.message.startswith("unable to start container process: unable to find user nobody-here") or (
+        status.message.startswith("unable to find user nobody-here")
+    )
+    assert (await node.run(sandbox, ["sh", "-c", "echo $$; cat /proc/1/comm"])).exit_code == 0
