@@ -22,7 +22,7 @@ from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.model import LayerFormat
 from trikubelet.embedded.images.store import ImageStore
 from trikubelet.embedded.registry.puller import Puller
-from trikubelet.embedded.registry.retry import Patience
+from trikubelet.embedded.registry.retry import Timeouts
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import ImageClient
 from trikubelet.rpc.grpc import Channel, Server
@@ -41,7 +41,7 @@ class Fixture:
         self.in_use: list[str] = []
         clock = TrioClock(EPOCH)
         self.store = ImageStore(tmp_path / "store", clock=clock, layer_format=LayerFormat.FLAT)
-        self.puller = Puller(self.store, clock=clock, hosts_dirs=[tmp_path / "certs.d"], patience=Patience(tries=1))
+        self.puller = Puller(self.store, clock=clock, hosts_dirs=[tmp_path / "certs.d"], timeouts=Timeouts(tries=1))
         self.service = EmbeddedImageService(self.store, self.puller, clock=clock, users=self.users)
 
     def users(self, image_id: str) -> Sequence[str]:

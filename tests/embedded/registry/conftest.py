@@ -15,7 +15,7 @@ from trikubelet.embedded.images.reference import Reference
 from trikubelet.embedded.images.store import ImageStore
 from trikubelet.embedded.registry.credentials import NO_CREDENTIALS
 from trikubelet.embedded.registry.puller import Puller
-from trikubelet.embedded.registry.retry import Patience
+from trikubelet.embedded.registry.retry import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trikubelet.embedded.images.model import StoredImage
     from trikubelet.embedded.registry.credentials import Credentials
 
-QUICK = Patience(connect=5, answer=5, document=5, progress=5, backoff=Backoff(first=0.01, longest=0.02))
+QUICK = Timeouts(connect=5, answer=5, document=5, progress=5, backoff=Backoff(first=0.01, longest=0.02))
 
 
 @attrs.define
@@ -37,11 +37,11 @@ class PullFixture:
 
     @classmethod
     def make(
-        cls, path: Path, patience: Patience = QUICK, *, layer_format: LayerFormat = LayerFormat.FLAT
+        cls, path: Path, timeouts: Timeouts = QUICK, *, layer_format: LayerFormat = LayerFormat.FLAT
     ) -> PullFixture:
         clock = TrioClock(datetime(2026, 1, 1, tzinfo=UTC))
         store = ImageStore(path / "store", clock=clock, layer_format=layer_format)
-        return cls(path, store, Puller(store, clock=clock, hosts_dirs=[path / "certs.d"], patience=patience))
+        return cls(path, store, Puller(store, clock=clock, hosts_dirs=[path / "certs.d"], timeouts=timeouts))
 
     async def pull(self, name: str, credentials: Credentials = NO_CREDENTIALS) -> StoredImage:
         image_id = await self.puller.pull(Reference.parse(name), credentials)

@@ -6,10 +6,10 @@ import pytest
 
 from trikubelet.backoff import Backoff
 from trikubelet.embedded.registry.errors import HostError, PullFailure
-from trikubelet.embedded.registry.retry import Patience, bytes_to_skip, read_retry_after, wait_before_retry, worst
+from trikubelet.embedded.registry.retry import Timeouts, bytes_to_skip, read_retry_after, wait_before_retry, worst
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-PATIENCE = Patience(tries=3, longest_retry_after=60, backoff=Backoff(first=1, longest=4))
+TIMEOUTS = Timeouts(tries=3, longest_retry_after=60, backoff=Backoff(first=1, longest=4))
 
 
 def failed(*, may_pass: bool = True, retry_after: float | None = None) -> HostError:
@@ -30,7 +30,7 @@ def failed(*, may_pass: bool = True, retry_after: float | None = None) -> HostEr
     ],
 )
 def test_how_long_to_wait(error: HostError, failures: int, last_host: bool, wait: float | None) -> None:
-    assert wait_before_retry(error, failures, PATIENCE, last_host=last_host, chance=0.5) == wait
+    assert wait_before_retry(error, failures, TIMEOUTS, last_host=last_host, chance=0.5) == wait
 
 
 def test_the_registrys_own_failure_says_what_kind_it_is_and_comes_first() -> None:

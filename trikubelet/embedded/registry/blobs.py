@@ -115,13 +115,13 @@ class BlobReader:
         batch: list[bytes] = []
         pending = 0
         try:
-            with trio.CancelScope(deadline=trio.current_time() + self.client.patience.progress) as scope:
+            with trio.CancelScope(deadline=trio.current_time() + self.client.timeouts.progress) as scope:
                 since = 0
                 async for part in response.aiter_raw():
                     since += len(part)
                     if since >= PROGRESS_UNIT:
                         since = 0
-                        scope.deadline = trio.current_time() + self.client.patience.progress
+                        scope.deadline = trio.current_time() + self.client.timeouts.progress
                     if skip:
                         part, skip = part[skip:], max(0, skip - len(part))
                     if file.count + pending + len(part) > file.size:
@@ -135,7 +135,7 @@ class BlobReader:
                         taken, batch, pending = batch, [], 0
                         await self._append(file, taken)
             if scope.cancelled_caught:
-                reason = f"{host.name} sent less than 64 KiB in {self.client.patience.progress:.0f} s"
+                reason = f"{host.name} sent less than 64 KiB in {self.client.timeouts.progress:.0f} s"
                 raise HostError(PullFailure.UNREACHABLE, reason, True)
         finally:
             if batch:

@@ -23,7 +23,7 @@ import trio
 from trikubelet.embedded.registry.challenge import Challenge, parse_challenges, strongest
 from trikubelet.embedded.registry.errors import HostError, PullFailure
 from trikubelet.embedded.registry.hosts import is_loopback
-from trikubelet.embedded.registry.retry import PASSING_STATUSES, Patience, read_retry_after, wait_before_retry, worst
+from trikubelet.embedded.registry.retry import PASSING_STATUSES, Timeouts, read_retry_after, wait_before_retry, worst
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RegistryClient:
     """The hosts of a registry, each with its connections. Made by `open_client`."""
 
     hosts: Sequence[HostConnections]
-    patience: Patience
+    timeouts: Timeouts
 
     async def on_hosts(
         self,
@@ -79,7 +79,7 @@ class RegistryClient:
                         failures, reached = 0, progress()
                     failures += 1
                     wait = wait_before_retry(
-                        error, failures, self.patience, last_host=host is hosts[-1], chance=random.random()
+                        error, failures, self.timeouts, last_host=host is hosts[-1], chance=random.random()
                     )
                     if wait is None:
                         errors.append(error)
@@ -97,7 +97,7 @@ async def open_client(
     repository: str,
     credentials: Credentials,
     *,
-    patience: Patience,
+    timeouts: Timeouts,
     clock: WallClock,
 ) -> AsyncIterator[RegistryClient]:
     """`repository` is its path at the registry, without a host. Connections are closed with the context.
@@ -111,13 +111,13 @@ async def open_client(
             http = httpx.AsyncClient(
                 verify=context,
                 trust_env=not is_loopback(host.host),  # proxies
-                timeout=httpx.Timeout(patience.answer, connect=host.dial_timeout or patience.connect, pool=None),
+                timeout=httpx.Timeout(timeouts.answer, connect=host.dial_timeout or timeouts.connect, pool=None),
                 limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
                 headers={"User-Agent": "trikubelet", "Accept-Encoding": "identity"},
             )
             await stack.enter_async_context(http)
-            connections.append(HostConnections(host, http, repository, credentials, patience, clock))
-        yield RegistryClient(connections, patience)
+            connections.append(HostConnections(host, http, repository, credentials, timeouts, clock))
+        yield RegistryClient(connections, timeouts)
 
 
 class HostConnections:
@@ -129,14 +129,14 @@ class HostConnections:
         http: httpx.AsyncClient,
         repository: str,
         credentials: Credentials,
-        patience: Patience,
+        timeouts: Timeouts,
         clock: WallClock,
     ) -> None:
         self.host = host
         self._http = http
         self._repository = repository
         self._credentials = credentials
-        self._patience = patience
+        self._timeouts = timeouts
         self._clock = clock
         self._plain = False
         self._authorization = ""
@@ -158,7 +158,7 @@ class HostConnections:
         Raises HostError for every other answer, also while the body is read.
         """
         with _as_host_errors(self.name):
-            with trio.fail_after(self._patience.document):
+            with trio.fail_after(self._timeouts.document):
                 response = await self._authorized(method, path, headers, by_digest=by_digest)
             try:
                 if response.status_code not in (_ANSWERS_TO_HEAD if method == "HEAD" else _ANSWERS):
@@ -280,7 +280,7 @@ class HostConnections:
             if basic := self._credentials.basic:
                 request.headers["Authorization"] = basic
         try:
-            with trio.fail_after(self._patience.document):
+            with trio.fail_after(self._timeouts.document):
                 response = await self._http.send(request, stream=True)
                 try:
                     if response.status_code != 200:
@@ -320,7 +320,7 @@ class HostConnections:
             host = f"{self.name} (redirected to {elsewhere})"
         words = ""
         if response.request.method != "HEAD":
-            with suppress(httpx.TransportError, HostError, trio.TooSlowError), trio.fail_after(self._patience.answer):
+            with suppress(httpx.TransportError, HostError, trio.TooSlowError), trio.fail_after(self._timeouts.answer):
                 words = _error_words(await read_limited(response, _MOST_ERROR_BYTES, host))
         answer = f"{status} {response.reason_phrase}".strip() + (f", {words}" if words else "")
         if status == 404:

@@ -106,7 +106,7 @@ async def _read(client: RegistryClient, kind: str, digest: str, *, tag: str = ""
             )
         headers = _ACCEPT if kind == "manifests" else {}
         async with host.request("GET", f"{kind}/{digest or tag}", headers, by_digest=bool(digest)) as response:
-            with trio.fail_after(client.patience.document):
+            with trio.fail_after(client.timeouts.document):
                 body = await read_limited(response, _MOST_BYTES, host.name)
             media_type = response.headers.get("content-type", "").partition(";")[0].strip()
         found = digest_of(body, (digest or "sha256:").partition(":")[0])

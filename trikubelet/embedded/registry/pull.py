@@ -30,7 +30,7 @@ from trikubelet.embedded.registry.documents import read_image, resolve
 from trikubelet.embedded.registry.errors import HostError, HostsFileError, PullError, PullFailure
 from trikubelet.embedded.registry.hosts import find_hosts
 from trikubelet.embedded.registry.progress import PullProgress
-from trikubelet.embedded.registry.retry import Patience
+from trikubelet.embedded.registry.retry import Timeouts
 from trikubelet.scopes import leaves
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Pull:
     reference: Reference
     credentials: Credentials
     hosts_dirs: Sequence[Path]
-    patience: Patience
+    timeouts: Timeouts
     clock: WallClock
     progress: PullProgress
 
@@ -67,7 +67,7 @@ class Pull:
         with self._errors():
             hosts = await trio.to_thread.run_sync(find_hosts, registry, self.hosts_dirs)
             async with open_client(
-                hosts, repository, self.credentials, patience=self.patience, clock=self.clock
+                hosts, repository, self.credentials, timeouts=self.timeouts, clock=self.clock
             ) as client:
                 digest = await resolve(client, self.reference)
                 known = self.store.resolve(f"{self.reference.repository}@{digest}") if digest else None

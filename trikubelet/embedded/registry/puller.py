@@ -12,7 +12,7 @@ import trio
 from trikubelet.embedded.registry.credentials import NO_CREDENTIALS
 from trikubelet.embedded.registry.hosts import DEFAULT_HOSTS_DIRS
 from trikubelet.embedded.registry.progress import PullProgress
-from trikubelet.embedded.registry.retry import Patience
+from trikubelet.embedded.registry.retry import Timeouts
 from trikubelet.scopes import running
 from trikubelet.telemetry.logs import get_logger
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = get_logger("images")
 
-_TELL_EVERY: Final = 10.0
+_PROGRESS_PERIOD: Final = 10.0
 
 
 @attrs.define
@@ -47,12 +47,12 @@ class Puller:
         *,
         clock: WallClock,
         hosts_dirs: Sequence[Path] = DEFAULT_HOSTS_DIRS,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._hosts_dirs = hosts_dirs
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or Timeouts()
         self._turns: dict[str, _Turn] = {}
         self._active: list[PullProgress] = []
 
@@ -78,13 +78,13 @@ class Puller:
                     reference=reference,
                     credentials=credentials,
                     hosts_dirs=self._hosts_dirs,
-                    patience=self._patience,
+                    timeouts=self._timeouts,
                     clock=self._clock,
                     progress=progress,
                 )
                 self._active.append(progress)
                 try:
-                    async with running(partial(_tell, progress)):
+                    async with running(partial(_log_progress, progress)):
                         image_id: str = await pull.run()
                 finally:
                     self._active.remove(progress)
@@ -96,8 +96,8 @@ class Puller:
                 del self._turns[name]
 
 
-async def _tell(progress: PullProgress, *, task_status: TaskStatus[None]) -> None:
+async def _log_progress(progress: PullProgress, *, task_status: TaskStatus[None]) -> None:
     task_status.started()
     while True:
-        await trio.sleep(_TELL_EVERY)
+        await trio.sleep(_PROGRESS_PERIOD)
         log.info("pulling an image", image=progress.reference, progress=str(progress))

@@ -18,7 +18,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 
 
 @attrs.frozen
-class Patience:
+class Timeouts:
     """How long a pull waits, in seconds, and how often it tries."""
 
     connect: float = 30.0
@@ -36,18 +36,18 @@ class Patience:
 
 
 def wait_before_retry(
-    error: HostError, failures: int, patience: Patience, *, last_host: bool, chance: float
+    error: HostError, failures: int, timeouts: Timeouts, *, last_host: bool, chance: float
 ) -> float | None:
     """Seconds to wait before the same host is asked again; None to ask it no more.
 
     `failures` in a row, at least 1; `chance` is uniform in [0, 1).
     """
-    if not error.may_pass or failures >= (patience.tries if last_host else 1):
+    if not error.may_pass or failures >= (timeouts.tries if last_host else 1):
         return None
-    wait = patience.backoff.delay(failures, chance)
+    wait = timeouts.backoff.delay(failures, chance)
     if error.retry_after is None:
         return wait
-    return None if error.retry_after > patience.longest_retry_after else max(wait, error.retry_after)
+    return None if error.retry_after > timeouts.longest_retry_after else max(wait, error.retry_after)
 
 
 def worst(errors: list[HostError]) -> HostError:
