@@ -222,7 +222,7 @@ class Killer:
 
         async with trio.open_nursery() as asking:
             asking.start_soon(ask_again)
-            asking.start_soon(ask)
+            await ask()
         return None if None in answers else answers[-1]
 
     async def _stop(self, container_id: str, grace: Grace) -> CRIError | None:

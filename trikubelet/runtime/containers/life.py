@@ -200,9 +200,12 @@ class PodContainers:
             if order is not None:
                 for container in containers:
                     watchers.start_soon(self._killer.mark_when_ended, order, running.uid, container)
-            async with trio.open_nursery() as kills:
-                for container in containers:
-                    kills.start_soon(kill_one, container, name=f"kill {container.name}")
+            if len(containers) == 1:
+                await kill_one(containers[0])  # most pods: no task, no tick of the scheduler
+            else:
+                async with trio.open_nursery() as kills:
+                    for container in containers:
+                        kills.start_soon(kill_one, container, name=f"kill {container.name}")
             watchers.cancel_scope.cancel()
         results.append(await self._killer.stop_sandboxes(running))
         return results
