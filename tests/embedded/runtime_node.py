@@ -16,6 +16,7 @@ from trikubelet.clock import SystemClock
 from trikubelet.embedded.images.model import StoredImage
 from trikubelet.embedded.runtime import EmbeddedRuntime
 from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -95,7 +96,10 @@ class Node:
         **fields: Any,
     ) -> str:
         self._count += 1
-        security = v1.LinuxContainerSecurityContext() if security is None else security
+        if security is None:  # what an agent asks for
+            security = v1.LinuxContainerSecurityContext(
+                masked_paths=list(MASKED_PATHS), readonly_paths=list(READONLY_PATHS)
+            )
         if not security.namespace_options.pid:
             record = self.cri._inventory.sandboxes.get(sandbox)
             options = None if record is None else record.config.linux.security_context.namespace_options

@@ -287,7 +287,8 @@ async def test_kernel_settings_are_out_of_reach_unless_the_client_says_otherwise
     ended = await node.run(await node.sandbox("hidden"), script, security=hidden)
     assert ended.err.count("Read-only file system") == 2
     assert ended.out == ""
-    ended = await node.run(await node.sandbox("shown"), script)
+    shown = v1.LinuxContainerSecurityContext()
+    ended = await node.run(await node.sandbox("shown"), script, security=shown)
     assert ended.err == "touch: cannot touch '/sys/x': Read-only file system\n"
     assert "keyring" in ended.out
 

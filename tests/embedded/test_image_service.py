@@ -262,7 +262,7 @@ async def cancel_when(scope: trio.CancelScope, condition: Callable[[], bool]) ->
 
 
 async def test_a_pull_is_told_of_in_the_log_while_it_lasts(images: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trikubelet.embedded.registry.puller._TELL_EVERY", 0.05)
+    monkeypatch.setattr("trikubelet.embedded.registry.puller._PROGRESS_PERIOD", 0.05)
     async with scripted_registry() as registry:
         put = registry.put_image("app", "1")
         path = f"/v2/app/blobs/{put.layers[0]}"
