@@ -162,7 +162,10 @@ async def reset(stream: trio.SocketStream) -> None:
 
 
 def ports_in_time_wait(server_port: int) -> int:
-    """How many clients of a server have ports that nobody can use for a while."""
+    """How many clients of a server have ports that cannot be used for a while.
+
+    The kernel may have given the server the port of an earlier connection: compare with what was there before.
+    """
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(fields[3] == TIME_WAIT and int(fields[2].partition(":")[2], 16) == server_port for fields in lines)
 

@@ -328,7 +328,8 @@ async def test_a_hundred_probes_leave_no_port_behind(closes_first: bool) -> None
         await stream.aclose()
 
     async with listening(answers) as port:
+        before = ports_in_time_wait(port)
         for _ in range(100):
             assert (await ask(port)).output == "ok"
         await trio.sleep(0.05)  # what TIME-WAIT begins with comes from the other side
-        assert ports_in_time_wait(port) == 0
+        assert ports_in_time_wait(port) <= before

@@ -90,7 +90,8 @@ async def test_a_server_sees_an_orderly_end() -> None:
 
 async def test_a_hundred_probes_leave_no_port_behind() -> None:
     async with listening(until_closed) as port:
+        before = ports_in_time_wait(port)
         for _ in range(100):
             assert await ask_tcp(target(), TCPSocketAction(port=port), 5) == SUCCESS
         await trio.sleep(0.05)  # what TIME-WAIT begins with comes from the other side
-        assert ports_in_time_wait(port) == 0
+        assert ports_in_time_wait(port) <= before

@@ -201,6 +201,7 @@ async def test_only_closing_quietly_gives_the_port_back(end: Callable[[trio.Sock
             ends.append(bytes(await stream.receive_some()))
 
     async with listening(reads) as port:
+        before = ports_in_time_wait(port)
         for _ in range(20):
             ending = end(await connect_tcp(HOST, port))
             if ending is not None:
@@ -208,7 +209,8 @@ async def test_only_closing_quietly_gives_the_port_back(end: Callable[[trio.Sock
         while len(ends) < 20:
             await trio.sleep(0.01)
         await trio.sleep(0.05)
-        assert ports_in_time_wait(port) == 0 if end is close_quietly else ports_in_time_wait(port) > 10
+        left = ports_in_time_wait(port)
+        assert left <= before if end is close_quietly else left > 10
     assert ends == [b""] * 20
 
 
@@ -220,12 +222,13 @@ async def test_closing_twice_and_after_the_other_side_does_no_harm() -> None:
         closed.set()
 
     async with listening(closes) as port:
+        before = ports_in_time_wait(port)
         stream = await connect_tcp(HOST, port)
         await closed.wait()
         close_quietly(stream)
         close_quietly(stream)
         await stream.aclose()
-        assert ports_in_time_wait(port) == 0
+        assert ports_in_time_wait(port) <= before
 
 
 async def test_a_task_that_waits_on_a_stream_is_told_that_it_was_closed() -> None:
@@ -271,8 +274,9 @@ def server_that_ends_at_once() -> Iterator[int]:
 async def test_no_port_is_kept_for_a_server_that_answers_the_end_at_once_by_its_own(
     server_that_ends_at_once: int,
 ) -> None:
+    before = ports_in_time_wait(server_that_ends_at_once)
     for _ in range(60):
         sock = await connect_socket(HOST, server_that_ends_at_once)
         await trio.sleep(0.002)  # the server waits
         close_quietly(sock)
-    assert ports_in_time_wait(server_that_ends_at_once) <= 1  # both sides may have ended in the same moment
+    assert ports_in_time_wait(server_that_ends_at_once) <= before + 1  # both sides may have ended in the same moment
