@@ -22,15 +22,13 @@ import click
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.output import print_table
-from trikubelet.cli.root_dir import agent_root_dir_option
+from trikubelet.cli.root_dir import agent_root_dir_option, registry_hosts_option
 from trikubelet.embedded.registry.progress import human_size
 
 if TYPE_CHECKING:
     from trikubelet.embedded.images.model import StoredImage
     from trikubelet.embedded.images.store import ImageStore
     from trikubelet.embedded.registry.progress import PullProgress
-
-__all__ = ["human_size", "images"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,13 +83,7 @@ def import_images(file: Path, root_dir: Path, runtime_root: Path | None) -> None
 @images.command("pull")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--username", "-u", help="For the registry. The password is asked for, or read from stdin.")
-@click.option(
-    "--registry-hosts-dir",
-    "hosts_dirs",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Where folders with a registry's hosts.toml are.  [default: /etc/trikubelet, containerd and docker/certs.d]",
-)
+@registry_hosts_option
 @_root_options
 def pull_images(
     names: tuple[str, ...],

@@ -1,4 +1,4 @@
-"""The root folder: where the agent keeps its state, and where the other commands find it."""
+"""The root folder, where the agent keeps its state and commands find it, and others that several commands take."""
 
 from __future__ import annotations
 
@@ -55,3 +55,13 @@ def _option(default: Callable[[], Path], default_text: str) -> Callable[[F], F]:
         callback=lambda _context, _parameter, value: Path.cwd() / value if value else default(),
         help=f"The agent's state folder. [env: {ENVIRONMENT}; {default_text}]",
     )
+
+
+registry_hosts_option = click.option(
+    "--registry-hosts-dir",
+    "hosts_dirs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Where folders with a registry's hosts.toml are.  [default: /etc/trikubelet, containerd and docker/certs.d]",
+)
+"""Adds the argument `hosts_dirs: tuple[Path, ...]`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.root_dir import default_root_dir
+from trikubelet.cli.root_dir import default_root_dir, registry_hosts_option
 
 
 @click.group(short_help="The embedded runtime by itself.")
@@ -19,13 +19,7 @@ def runtime() -> None:
 @runtime.command()
 @click.option("--listen", required=True, help="Where to serve CRI: unix:///PATH.")
 @click.option("--root", type=click.Path(path_type=Path), help="The runtime's state.  [default: ROOT-DIR/runtime]")
-@click.option(
-    "--registry-hosts-dir",
-    "hosts_dirs",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Where folders with a registry's hosts.toml are.  [default: /etc/trikubelet, containerd and docker/certs.d]",
-)
+@registry_hosts_option
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
 )

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trikubelet.cli.client import AgentClient
-from trikubelet.cli.images import human_size
 from trikubelet.cli.output import column_widths, format_row, print_json, print_table
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.cli.top import summary_with_rates
 from trikubelet.cli.usage_rows import UNKNOWN, Usage, cores, percent
+from trikubelet.embedded.registry.progress import human_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

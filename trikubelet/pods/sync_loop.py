@@ -267,8 +267,6 @@ class SyncLoop:
                 self._each(update.pods, self._handler.remove_pod)
             case PodOperation.RECONCILE:
                 self._each(update.pods, self._handler.reconcile_pod)
-            case PodOperation.SET:
-                raise ValueError(f"expected a merged update from source {update.source!r}, got SET")
             case _:
                 assert_never(update.op)
         knew_all = self.sources_ready

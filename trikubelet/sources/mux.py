@@ -48,7 +48,6 @@ SendPods: TypeAlias = Callable[[tuple[Pod, ...]], Awaitable[None]]
 class PodOperation(enum.Enum):
     """What happened to the pods of an update (kubelet: `PodOperation`)."""
 
-    SET = "set"
     ADD = "add"
     DELETE = "delete"
     REMOVE = "remove"
@@ -87,7 +86,7 @@ class PodSource(Protocol):
 
 @attrs.frozen
 class Merged:
-    """The outcome of one SET."""
+    """The outcome of one set."""
 
     pods: Mapping[str, Pod]
     """What the source has now, by UID."""

@@ -47,10 +47,6 @@ class SeenImage:
     names: frozenset[str] = frozenset()
     """Tags and digests."""
 
-    def is_called(self, reference: str) -> bool:
-        """Whether an id, tag or digest in full is this image's."""
-        return reference == self.id or reference in self.names
-
 
 @attrs.frozen
 class ImageRecord:
