@@ -903,7 +903,7 @@ CONTAINERS: Final = (
     _container(
         "container's end that is under way is not known",
         "Who asks for the end of a container that is being ended begins it once more.",
-        "known = life.ending",
+        "known = None if life is None else life.ending",
         "known = None",
     ),
     _container(
@@ -957,7 +957,7 @@ CONTAINERS: Final = (
     _container(
         "what a hook left behind is kept",
         "That a container's hook has run is remembered after its end, so memory grows with every container.",
-        "        self._killer.has_ended(self._id)\n",
+        "            self._killer.has_ended(self._id)\n",
         "",
     ),
     _kill(
@@ -993,8 +993,8 @@ CONTAINERS: Final = (
     _kill(
         "stop is not asked for again",
         "A grace period that gets shorter does not reach the runtime, which waits as long as it was told first.",
-        "            self._shortened.send(deadline)\n",
-        "",
+        "                follow()\n",
+        "                pass\n",
     ),
     _kill(
         "first stop is waited for",

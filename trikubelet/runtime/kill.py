@@ -17,7 +17,6 @@ import attrs
 import trio
 
 from trikubelet.api import Container, Lifecycle, ObjectMeta, Pod, PodSpec, is_sidecar
-from trikubelet.broadcast import Broadcast
 from trikubelet.container.labels import CONTAINER_NAME, read_container_record, read_identity
 from trikubelet.container.messages import describe_error
 from trikubelet.rpc.cri.errors import CRIError
@@ -54,7 +53,7 @@ class Grace:
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self._limits: set[trio.CancelScope] = set()
-        self._shortened: Broadcast[float] = Broadcast()
+        self._followers: set[Callable[[], None]] = set()
 
     @property
     def seconds_to_stop(self) -> int:
@@ -67,7 +66,8 @@ class Grace:
             self.deadline = deadline
             for limit in self._limits:
                 limit.deadline = deadline
-            self._shortened.send(deadline)
+            for follow in self._followers:
+                follow()
 
     @contextmanager
     def limit(self) -> Iterator[trio.CancelScope]:
@@ -79,9 +79,14 @@ class Grace:
             finally:
                 self._limits.discard(scope)
 
-    async def wait_shortened(self) -> None:
-        """Return when the deadline has moved. May be cancelled freely."""
-        await self._shortened.wait()
+    @contextmanager
+    def followed(self, follow: Callable[[], None]) -> Iterator[None]:
+        """Have `follow` called each time the deadline has moved. `follow` never waits."""
+        self._followers.add(follow)
+        try:
+            yield
+        finally:
+            self._followers.discard(follow)
 
 
 class TerminationOrder:
@@ -211,18 +216,18 @@ class Killer:
             if answers[-1] is None or len(answers) == requests:
                 asking.cancel_scope.cancel()
 
-        async def ask_again() -> None:
+        def ask_again() -> None:
             nonlocal requests, killed_at
-            while True:
-                sooner = trio.current_time() + grace.seconds_to_stop
-                if sooner < killed_at:  # perhaps before this task's first step
-                    requests, killed_at = requests + 1, sooner
-                    asking.start_soon(ask)
-                await grace.wait_shortened()
+            sooner = trio.current_time() + grace.seconds_to_stop
+            if sooner < killed_at:
+                requests, killed_at = requests + 1, sooner
+                asking.start_soon(ask)
 
         async with trio.open_nursery() as asking:
-            asking.start_soon(ask_again)
-            await ask()
+            with grace.followed(ask_again):
+                await ask()
+                if not asking.cancel_scope.cancel_called:
+                    await trio.sleep_forever()  # until one of the other requests is answered
         return None if None in answers else answers[-1]
 
     async def _stop(self, container_id: str, grace: Grace) -> CRIError | None:

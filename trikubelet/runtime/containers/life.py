@@ -2,12 +2,12 @@
 
 A container instance has a scope of its own among what runs for its pod: its probes while it runs, and then its end:
 preStop hook, turn, stop. The scope closes when the instance is known to have ended, and what it started is gone with
-it.
-A restart is the end of one scope and the begin of another. An instance for which nothing runs has none.
+it. A restart is the end of one scope and the begin of another. An instance for which nothing runs has none.
 
 Asking for an instance's end begins it, or hastens the one that is under way: a sync that kills a container for a failed
 probe may be cancelled because the pod is deleted, and the pod's end then joins what has begun. The caller waits for
-it; cancelling the wait does not cancel the end, which lives in the pod's nursery.
+it; cancelling the wait does not cancel the end, which lives in the pod's nursery. Only the end of a whole pod is not
+called off: for an instance without probes it is done in the caller's task.
 """
 
 from __future__ import annotations
@@ -102,24 +102,31 @@ class ContainerLife:
                 nursery.start_soon(self._probe, name=f"probes of {self.name}")
             async with self._receive:
                 async for ending in self._receive:
-                    with ending.scope:
-                        ending.problem = await self._end(ending)
-                    self.ending = None
-                    self.over = self.over or ending.problem is None
-                    ending.over.set()
+                    await self.end(ending)
                     if self.over:
                         break
             nursery.cancel_scope.cancel()
-        self._killer.has_ended(self._id)
 
-    def end(self, ending: _Ending) -> None:
-        """Begin its end; none is under way."""
+    async def end(self, ending: _Ending) -> None:
+        """Try to end it, once. Cancelled, it leaves the container to the next attempt."""
+        self.ending = ending
+        with ending.scope:
+            ending.problem = await self._end(ending)
+        self.ending = None
+        if ending.problem is None:
+            self.over = True
+            self._killer.has_ended(self._id)
+        ending.over.set()
+
+    def ask_to_end(self, ending: _Ending) -> None:
+        """Have `live` begin its end; none is under way."""
         self.ending = ending
         self._send.send_nowait(ending)
 
     def has_ended(self) -> None:
         """It was seen to have ended."""
         self.over = True
+        self._killer.has_ended(self._id)
         self._probing.cancel()  # now: its successor's probes are the same workers, and must not find it at them
         if self.ending is not None:
             self.ending.scope.cancel()
@@ -251,23 +258,21 @@ class PodContainers:
             if deadline is None:
                 deadline = trio.current_time() + termination_grace_period(pod, container, reason)
             grace = Grace(min(deadline, self._deadline))
-            ending = self._end(container_id, _Ending(pod, container, grace, order, for_good), message)
-            await ending.over.wait()
-            if ending.problem is not None:
-                log.warning("container did not stop", pod=pod.full_name, container=name, problem=str(ending.problem))
-                return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=describe_error(ending.problem))
+            problem = await self._end(container_id, _Ending(pod, container, grace, order, for_good), message)
+            if problem is not None:
+                log.warning("container did not stop", pod=pod.full_name, container=name, problem=str(problem))
+                return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=describe_error(problem))
         if order is not None:
             order.mark_ended(name)
         return result
 
-    def _end(self, container_id: str, ending: _Ending, message: str) -> _Ending:
-        """Begin an instance's end, or join the one that is under way."""
+    async def _end(self, container_id: str, ending: _Ending, message: str) -> CRIError | None:
+        """End an instance, or join the end that is under way; why it did not end."""
         pod, name = ending.pod, ending.container.name
-        life = self._life_of(container_id, name)
-        if life.over:
-            ending.over.set()
-            return ending
-        known = life.ending
+        life = self._lives.get(container_id)
+        if life is not None and life.over:
+            return None
+        known = None if life is None else life.ending
         if known is not None:
             known.grace.shorten(ending.grace.deadline)
             known.order = known.order or ending.order
@@ -275,23 +280,34 @@ class PodContainers:
                 known.for_good = True
                 if ending.order is None or not is_sidecar(ending.container):
                     self._probes.stop_liveness_and_startup(name)
-            return known
+            await known.over.wait()
+            return known.problem
         self._killer.killing(pod, name, message)
         left = round(ending.grace.deadline - trio.current_time(), 1)
         log.info("killing container", pod=pod.full_name, container=name, container_id=container_id, grace=left)
-        life.end(ending)
-        return ending
+        if life is None and ending.for_good:
+            # The end of a pod is not called off, and nothing else runs for the container: this task is its scope.
+            await self._live(container_id, self._new_life(container_id, name), ending)
+        else:
+            self._life_of(container_id, name).ask_to_end(ending)
+            await ending.over.wait()
+        return ending.problem
 
     def _life_of(self, container_id: str, name: str) -> ContainerLife:
         life = self._lives.get(container_id)
         if life is None:
-            life = self._lives[container_id] = ContainerLife(container_id, name, self._killer, self._probes)
+            life = self._new_life(container_id, name)
             self._nursery.start_soon(self._live, container_id, life, name=f"container {name}")
         return life
 
-    async def _live(self, container_id: str, life: ContainerLife) -> None:
+    def _new_life(self, container_id: str, name: str) -> ContainerLife:
+        life = self._lives[container_id] = ContainerLife(container_id, name, self._killer, self._probes)
+        return life
+
+    async def _live(self, container_id: str, life: ContainerLife, ending: _Ending | None = None) -> None:
+        """The life of an instance, or its end alone."""
         try:
-            await life.live()
+            await (life.live() if ending is None else life.end(ending))
         finally:
             del self._lives[container_id]
 
