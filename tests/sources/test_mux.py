@@ -66,12 +66,10 @@ async def test_updates_of_all_sources_arrive_on_one_channel(autojump_clock: trio
 
 async def test_a_duplicate_is_told_once(autojump_clock: trio.abc.Clock) -> None:
     twin = attrs.evolve(make("a"), metadata=attrs.evolve(make("a").metadata, uid="other"))
-    told: list[tuple[str, str]] = []
     recorder = EventRecorder(TrioClock())
     mux = SourceMux(
         [ScriptedSource("file", [(make("a"), twin), (make("a"), twin, make("b"))])],
         clock=TrioClock(),
-        on_duplicate=lambda source, pod: told.append((source, pod.metadata.uid)),
         recorder=recorder,
     )
     send, receive = trio.open_memory_channel[PodUpdate](0)
@@ -80,7 +78,6 @@ async def test_a_duplicate_is_told_once(autojump_clock: trio.abc.Clock) -> None:
         await receive.receive()
         await receive.receive()
         nursery.cancel_scope.cancel()
-    assert told == [("file", "other")]
     [event] = recorder.events_of("other")
     assert (event.type, event.reason, event.count) == (EventType.WARNING, "FailedValidation", 1)
     assert event.message == ('Error validating pod a_default(other) from file due to duplicate pod name "a", ignoring')

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from trikubelet.agent.cluster import ClusterParts
     from trikubelet.agent.options import AgentOptions
-    from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.sources.manifests import ManifestProblem
     from trikubelet.sources.mux import PodSource
@@ -36,7 +35,7 @@ def source_mux(
     sources = [*_configured_sources(options, clock)] if given is None else [*given]
     if cluster is not None:
         sources.append(cluster.source)
-    return SourceMux(sources, clock=clock, on_duplicate=_warn_of_duplicate, recorder=recorder)
+    return SourceMux(sources, clock=clock, recorder=recorder)
 
 
 def _configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[PodSource]:
@@ -59,11 +58,6 @@ def _configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[Pod
             period=configuration.http_check_frequency.total_seconds(),
             headers=configuration.static_pod_url_header,
         )
-
-
-def _warn_of_duplicate(source: str, pod: Pod) -> None:
-    """Of two pods of a source with one name, the first is taken."""
-    log.warning("pod dropped: another one of this source has its name", source=source, pod=pod.full_name)
 
 
 def _report_manifest_problems(path: Path, problems: tuple[ManifestProblem, ...]) -> None:

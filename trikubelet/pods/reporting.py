@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from trikubelet.api import CONDITION_TRUE, POD_READY_TO_START_CONTAINERS, PodCondition
 from trikubelet.api.pod_kinds import has_ended
-from trikubelet.pods import active_deadline
-from trikubelet.pods.active_deadline import is_past_active_deadline
 from trikubelet.status.conditions import is_restarting_all
 from trikubelet.status.generate import Eviction, generate_pod_status, host_ip_mismatch, with_lost_ends
 from trikubelet.status.resources import ActualResources
@@ -24,6 +22,9 @@ if TYPE_CHECKING:
     from trikubelet.pods.types import PodStatusFn
     from trikubelet.probes.manager import PodProbes
     from trikubelet.runtime.containers.life import PodContainers
+
+
+DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 
 
 class StatusReporter:
@@ -49,7 +50,7 @@ class StatusReporter:
             return self._context.statuses.set_pod_status(pod, previous if change is None else change(previous))
         verdict = None
         if is_past_active_deadline(pod, previous.start_time, self._context.clock.now()):
-            verdict = Eviction(active_deadline.REASON, active_deadline.MESSAGE)
+            verdict = Eviction(DEADLINE_EXCEEDED, "Pod was active on the node longer than the specified deadline")
             if previous.reason != verdict.reason:
                 self._context.recorder.pod_event(pod, EventType.NORMAL, verdict.reason, verdict.message)
         host_ips = self._context.host_ips()
@@ -87,6 +88,15 @@ class StatusReporter:
         )
         others = (one for one in reported.conditions if one.type != ready.type)
         self._context.statuses.set_pod_status(pod, attrs.evolve(reported, conditions=(*others, ready)))
+
+
+def is_past_active_deadline(pod: Pod, start_time: datetime | None, now: datetime) -> bool:
+    """Whether a pod has been active for its `activeDeadlineSeconds` (kubelet: `active_deadline.go`).
+
+    `start_time`: when the agent first took note of it, None if it has not yet.
+    """
+    limit = pod.spec.active_deadline_seconds
+    return limit is not None and start_time is not None and (now - start_time).total_seconds() >= limit
 
 
 def _never_began(reported: PodStatus, observed: PodRuntimeStatus) -> bool:

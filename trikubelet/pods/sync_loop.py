@@ -26,7 +26,7 @@ from trikubelet.api import Pod
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast, Subscription
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
-from trikubelet.pods.active_deadline import is_past_active_deadline
+from trikubelet.pods.reporting import is_past_active_deadline
 from trikubelet.pods.retry import FAULTS
 from trikubelet.pods.sync_handler import SyncHandler
 from trikubelet.pods.workers import record_fault

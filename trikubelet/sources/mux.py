@@ -30,6 +30,7 @@ from trikubelet.api.pod_kinds import (
     CONFIG_SOURCE_ANNOTATION,
 )
 from trikubelet.telemetry.events import EventType
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     from trikubelet.clock import WallClock
     from trikubelet.telemetry.events import EventRecorder
+
+log = get_logger("sources")
 
 LOCAL_ANNOTATIONS: Final = (CONFIG_SOURCE_ANNOTATION, CONFIG_MIRROR_ANNOTATION, CONFIG_FIRST_SEEN_ANNOTATION)
 """Annotations that the node adds; they are no difference between two versions of a pod."""
@@ -199,18 +202,16 @@ class SourceMux:
         sources: Sequence[PodSource],
         *,
         clock: WallClock,
-        on_duplicate: Callable[[str, Pod], None] | None = None,
         recorder: EventRecorder | None = None,
     ) -> None:
-        """`on_duplicate` is told of a source's pod that is dropped because an earlier one has its full name or UID, and
-        `recorder` gets an event of it: once, and again when the pod is dropped anew after it was not."""
+        """`recorder` gets an event for a source's pod that is dropped because an earlier one has its full name or UID:
+        once, and again when the pod is dropped anew after it was not."""
         names = [source.name for source in sources]
         if len(set(names)) != len(names):
             raise ValueError(f"expected sources with different names, got {names}")
         self._sources = tuple(sources)
         self._names = frozenset(names)
         self._clock = clock
-        self._on_duplicate = on_duplicate
         self._recorder = recorder
         self._merged: dict[str, Merged] = {}
         """The last set of each source that has sent one."""
@@ -254,8 +255,7 @@ class SourceMux:
             await send.send(update)
 
     def _report_duplicate(self, source: str, pod: Pod) -> None:
-        if self._on_duplicate is not None:
-            self._on_duplicate(source, pod)
+        log.warning("pod dropped: another one of this source has its name", source=source, pod=pod.full_name)
         if self._recorder is not None:
             name = pod.metadata.name
             pod_name = f"{name}_{pod.metadata.namespace}({pod.metadata.uid})"
