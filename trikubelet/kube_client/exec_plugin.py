@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from base64 import b64encode
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from trikubelet.api import DecodeError, from_dict
 from trikubelet.api.schema import APIObject
 from trikubelet.kube_client.kubeconfig_schema import ALWAYS, EXEC_VERSIONS
 from trikubelet.kube_client.tls import KeyPair
+from trikubelet.linux.programs import Finished, TooMuchOutputError, run_program
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ TIMEOUT: Final = 60.0
 """Seconds that a program has for its answer."""
 MAX_ANSWER: Final = 2**20
 """Bytes that a program may print: a token and a chain of certificates are some thousand."""
-_KILLED_WITHIN: Final = 5.0
-"""Seconds."""
 _KIND: Final = "ExecCredential"
 _MAX_STDERR: Final = 2000
 """Bytes."""
@@ -136,83 +134,29 @@ async def run_exec_plugin(plugin: ExecSettings, info: str, environment: Mapping[
     if plugin.interactive_mode == ALWAYS:
         raise ExecPluginError("exec plugin cannot support interactive mode: standard input is not a terminal")
     env = {**environment, **dict(plugin.env), "KUBERNETES_EXEC_INFO": info}
-    done: _Said | None = None
+    done: Finished | None = None
+    command = [plugin.command, *plugin.args]
     try:
         with trio.move_on_after(TIMEOUT):
-            done = await _run(plugin, env)
+            done = await run_program(command, env=env, most_stdout=MAX_ANSWER, most_stderr=_MAX_STDERR)
     except FileNotFoundError as error:
         hint = f" ({_printable(plugin.install_hint)})" if plugin.install_hint else ""
         raise ExecPluginError(f"exec: executable {plugin.command} not found{hint}") from error
     except (OSError, ValueError) as error:
         reason = os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno else str(error)
         raise ExecPluginError(f"exec: {plugin.command}: {reason}") from error
+    except TooMuchOutputError:
+        expected = f"expected one {_KIND} of at most {MAX_ANSWER >> 20} MiB"
+        problem = f"exec: executable {plugin.command} was killed, since it went on printing: {expected}"
+        raise ExecPluginError(problem) from None
     if done is None:
         raise ExecPluginError(f"exec: executable {plugin.command} gave no answer within {TIMEOUT:g} seconds")
-    if done.stdout is None:
-        expected = f"expected one {_KIND} of at most {MAX_ANSWER >> 20} MiB"
-        raise ExecPluginError(f"exec: executable {plugin.command} was killed, since it went on printing: {expected}")
     if done.code != 0:
         said = done.stderr.decode(errors="replace").strip()
         log.warning("a credential plugin failed", command=plugin.command, code=done.code, stderr=said)
         code = done.code if done.code > 0 else -1
         raise ExecPluginError(f"exec: executable {plugin.command} failed with exit code {code}")
     return decode_credential(done.stdout, plugin.api_version)
-
-
-@attrs.frozen
-class _Said:
-    """What a program did."""
-
-    code: int
-    stdout: bytes | None = attrs.field(repr=False)
-    """None: more than an answer can be."""
-    stderr: bytes
-    """Its beginning."""
-
-
-async def _run(plugin: ExecSettings, env: Mapping[str, str]) -> _Said:
-    """Run the program to its end, or until it has printed too much. Raises OSError and ValueError.
-
-    When this returns, or is cancelled, the program runs no more. What it says on stderr is read to the end, so that it
-    is never stopped by that, but not kept.
-    """
-    process = await trio.lowlevel.open_process(
-        [plugin.command, *plugin.args],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=env,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    stderr = bytearray()
-    try:
-        async with process.stdout, process.stderr, trio.open_nursery() as nursery:
-            nursery.start_soon(_keep_beginning, process.stderr, stderr)
-            stdout = await _read_answer(process.stdout)
-            if stdout is None:
-                process.kill()
-                nursery.cancel_scope.cancel()
-        return _Said(await process.wait(), stdout, bytes(stderr))
-    finally:
-        process.kill()
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + _KILLED_WITHIN):
-            await process.wait()
-
-
-async def _read_answer(stream: trio.abc.ReceiveStream) -> bytes | None:
-    """Everything, or None as soon as it is more than an answer can be."""
-    answer = bytearray()
-    async for piece in stream:
-        answer += piece
-        if len(answer) > MAX_ANSWER:
-            return None
-    return bytes(answer)
-
-
-async def _keep_beginning(stream: trio.abc.ReceiveStream, kept: bytearray) -> None:
-    async for piece in stream:
-        kept += piece[: _MAX_STDERR - len(kept)]
 
 
 def _printable(text: str) -> str:

@@ -4,8 +4,9 @@ inotify.py socket_address.py                file system events, sockets with lon
 durable_files.py checkpoint.py              files that survive a crash, and those with a checksum, as the kubelet's
 trees.py                                    deleting and measuring what others left in a folder
 safe_path.py                                paths that a pod has a hand in: openat2, and no link on the way out
+programs.py                                 running what is somebody else's, with bounds
 mount_calls.py mount_table.py               mounts: the system calls, what is mounted,
-mounter.py mounter.py                 and both behind one interface
+mounter.py                                  and both behind one interface
 machine.py machine_facts.py huge_pages.py   what the machine is and has
 dbus.py sd_notify.py                        systemd and logind
 """

@@ -74,6 +74,14 @@ async def test_a_plugin_that_does_not_end_is_ended_after_a_minute(autojump_clock
     assert 60 <= trio.current_time() - began < 70
 
 
+async def test_a_plugin_that_prints_without_end_is_ended(script: Path) -> None:
+    with (
+        trio.fail_after(60),
+        pytest.raises(PluginError, match="it was killed, since it printed more than 1048576 bytes"),
+    ):
+        await run_plugin(install(script, "exec cat /dev/zero"), "a.io/b", b"")
+
+
 async def test_a_plugins_answer_becomes_a_credential(script: Path) -> None:
     text = f"""\
 grep -q '"image":"quay.io/team/app"' || exit 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.linux.programs import TooMuchOutputError, run_program
 from trikubelet.runtime.images.credentials.keyring import Auth
 from trikubelet.runtime.images.credentials.secret_json import (
     SecretJSONError,
@@ -30,7 +31,9 @@ _RESPONSE_FIELDS: Final = frozenset({"kind", "apiVersion", "cacheKeyType", "cach
 _LOGIN_FIELDS: Final = frozenset({"username", "password"})
 _PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9./-]{0,63}")
 _TIMEOUT: Final = 60.0
+_MAX_ANSWER: Final = 2**20
 _MAX_STDERR: Final = 2000
+"""Bytes."""
 
 
 @attrs.frozen
@@ -128,26 +131,19 @@ async def run_plugin(provider: CredentialProvider, image: str, request: bytes) -
     problem = f"error execing credential provider plugin {provider.name} for image {image}"
     with trio.move_on_after(_TIMEOUT) as timeout:
         try:
-            done = await trio.run_process(
+            done = await run_program(
                 [str(provider.executable), *provider.args],
-                stdin=request,
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
                 env={**os.environ, **dict(provider.env)},
-                deliver_cancel=_kill,
+                stdin=request,
+                most_stdout=_MAX_ANSWER,
+                most_stderr=_MAX_STDERR,
             )
         except OSError as error:
             raise PluginError(f"{problem}: {provider.executable}: {error.strerror}") from error
+        except TooMuchOutputError as error:
+            raise PluginError(f"{problem}: {error}") from None
     if timeout.cancelled_caught:
         raise PluginError(f"{problem}: no answer within {_TIMEOUT:g} seconds: context deadline exceeded")
-    if done.returncode:
-        stderr = done.stderr.decode(errors="replace").strip()[:_MAX_STDERR]
-        ending = f"exit status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-        raise PluginError(f"{problem}: {ending}: {stderr}")
+    if done.code:
+        raise PluginError(f"{problem}: {done.ending}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
-
-
-async def _kill(process: trio.Process) -> None:
-    """At once: it has nothing that it would have to bring to an end."""
-    process.kill()
