@@ -124,8 +124,8 @@ async def test_a_pod_whose_cgroup_cannot_be_made_waits_and_says_so(
         assert sim.calls.count("RunPodSandbox") == 0
         await node.until_running(pod)
         events = {event.reason: event.message for event in node.agent.recorder.events_of(pod.metadata.uid)}
-        assert events["FailedToCreatePodContainer"].startswith("unable to ensure pod container exists: ")
-        assert "no room" in events["FailedToCreatePodContainer"]
+        assert events["FailedCreatePodContainer"].startswith("unable to ensure pod container exists: ")
+        assert "no room" in events["FailedCreatePodContainer"]
 
 
 async def test_a_pod_that_runs_outside_of_its_cgroup_is_started_anew_in_there(

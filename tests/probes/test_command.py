@@ -51,6 +51,13 @@ async def test_the_exit_code_decides_and_the_output_is_kept(reply: v1.ExecSyncRe
     assert await ask(ScriptedChannel(reply=reply)) == answer
 
 
+async def test_a_command_that_no_process_can_be_given_is_not_asked() -> None:
+    env = (EnvVar(name="A", value="x" * 100_000),)
+    answer = await ask(ScriptedChannel(reply=v1.ExecSyncResponse()), "check", "$(A)" * 1000, env=env)
+    assert answer.outcome is Outcome.UNKNOWN
+    assert "longer than 128 KiB" in answer.error
+
+
 async def test_output_of_both_kinds_shares_the_limit() -> None:
     reply = v1.ExecSyncResponse(exit_code=1, stdout=b"o" * (MOST_OUTPUT - 3), stderr=b"e" * MOST_OUTPUT)
     answer = await ask(ScriptedChannel(reply=reply))

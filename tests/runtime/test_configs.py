@@ -110,6 +110,38 @@ def test_what_no_process_can_be_given_is_refused_by_name(
         config(Container(name="main", **fields), **inputs)
 
 
+ONE, ALL = 128 * 1024, 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("fields", "environment", "problem"),
+    [
+        ({"command": ("sh", "x" * ONE)}, {}, "command[1] is longer than 128 KiB"),
+        ({"args": ("ö" * (ONE // 2),)}, {}, "args[0] is longer than 128 KiB"),
+        ({}, {"WHO": "x" * (ONE - 4)}, "variable WHO is longer than 128 KiB"),
+        ({"args": ("$(WHO)" * 3,)}, {"WHO": "x" * (ONE // 3 + 1)}, "args: with its references expanded"),
+        ({"args": ("$(WHO)",) * 30}, {"WHO": "x" * (ONE - 10)}, "args: with its references expanded"),
+        (
+            {"args": ("x" * (ONE - 1),)},
+            {f"V{n:02}": "x" * (ONE - 5) for n in range(16)},
+            "command, args and environment",
+        ),
+    ],
+)
+def test_what_is_too_long_for_any_process_is_refused(
+    fields: dict[str, Any], environment: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(ContainerConfigError) as caught:
+        config(Container(name="main", **fields), environment=environment)
+    assert str(caught.value).startswith(problem)
+
+
+def test_what_is_as_long_as_a_process_can_be_given_is_not() -> None:
+    environment = {f"V{n:02}": "x" * (ONE - 5) for n in range(15)}
+    made = config(Container(name="main", args=("x" * (ONE - 1),)), environment=environment)
+    assert sum(len(one.key) + len(one.value) + 2 for one in made.envs) + len(made.args[0]) + 1 == ALL
+
+
 def test_a_configuration_survives_the_wire() -> None:
     made = config(Container(name="main", image="busybox"))
     again = v1.ContainerConfig().parse(bytes(made))

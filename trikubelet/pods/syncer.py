@@ -252,7 +252,7 @@ class AgentPodSyncer:
                 return True
         except CgroupError as error:
             text = f"unable to ensure pod container exists: {error}"
-            self._context.recorder.pod_event(pod, EventType.WARNING, "FailedToCreatePodContainer", text)
+            self._context.recorder.pod_event(pod, EventType.WARNING, "FailedCreatePodContainer", text)
             raise PodCgroupError(pod, error) from error
         log.warning("ending a pod that runs outside of its cgroup, to start it in there", pod=pod.full_name)
         await self._kill(pod, status, deadline=None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.container.expansion import expand_known
+from trikubelet.container.expansion import ExpansionError, expand_words
 from trikubelet.container.messages import describe_duration, describe_error
 from trikubelet.formats.go_quote import go_quote
 from trikubelet.probes.types import Outcome, ProbeAnswer
@@ -29,7 +29,10 @@ async def ask_exec(runtime: RuntimeClient, target: ProbeTarget, action: ExecActi
     A runtime that does not keep the timeout has the client's ordinary time on top, as it has from the kubelet; that
     counts as the command's. Never raises. Cancelling makes the runtime end the command.
     """
-    command = _expanded(action, target.container)
+    try:
+        command = _expanded(action, target.container)
+    except ExpansionError as error:
+        return ProbeAnswer(Outcome.UNKNOWN, error=f"command: {error}")
     try:
         reply = await runtime.exec_sync(target.container_id.id, command, timeout)
     except CRIError as error:
@@ -47,4 +50,4 @@ def _expanded(action: ExecAction, container: Container) -> list[str]:
     """The command with `$(NAME)` of the variables that the spec gives values (kubelet:
     `ExpandContainerCommandOnlyStatic`). Variables with a value from elsewhere are empty here, as in the kubelet."""
     values = {variable.name: variable.value for variable in container.env}
-    return [expand_known(word, values) for word in action.command]
+    return expand_words(action.command, values)

@@ -31,7 +31,7 @@ from trikubelet.api import (
 )
 from trikubelet.container.downward import Addresses, field_value, resource_value, sort_pod_ips
 from trikubelet.container.errors import ContainerConfigError
-from trikubelet.container.expansion import expand_known, expand_strictly
+from trikubelet.container.expansion import ExpansionError, expand_known, expand_strictly
 from trikubelet.kube_client.object_getter import NoObjects, ObjectError
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.runtime.containers.environment import (
@@ -80,6 +80,24 @@ def test_references_are_expanded_once(text: str, expanded: str) -> None:
 
 def test_the_first_source_that_has_a_name_wins() -> None:
     assert expand_known("$(A)$(B)", {"A": "1"}, {"A": "2", "B": "3"}) == "13"
+
+
+def test_references_to_references_do_not_fill_the_memory() -> None:
+    """Ten variables of 750 bytes in all would become ten gigabytes."""
+    variables = [EnvVar(name="V0", value="x" * 10)]
+    variables += [EnvVar(name=f"V{n}", value=f"$(V{n - 1})" * 10) for n in range(1, 10)]
+    with pytest.raises(ContainerConfigError, match=r"variable V5: with its references expanded .* longer than 128 KiB"):
+        environment(Container(name="main", env=tuple(variables)))
+    wide = [EnvVar(name="V", value="x" * 100_000), *(EnvVar(name=f"W{n}", value="$(V)") for n in range(100_000))]
+    with pytest.raises(ContainerConfigError, match="the environment is longer than 2 MiB"):
+        environment(Container(name="main", env=tuple(wide)))
+
+
+@pytest.mark.parametrize("text", ["$(A)" * 8, "$(A)" * 7 + "x" * 16384, "$(A)" * 7 + "$$" * 16384])
+def test_an_expansion_may_be_as_long_as_an_argument(text: str) -> None:
+    assert len(expand_known(text, {"A": "x" * 16384})) == 8 * 16384
+    with pytest.raises(ExpansionError):
+        expand_known(text + "$(B)", {"A": "x" * 16384, "B": "12345"})
 
 
 def test_strict_expansion_names_what_is_missing_or_empty() -> None:

@@ -129,6 +129,7 @@ def test_sub_paths_are_expanded_and_stay_inside() -> None:
     assert sub_path_of(VolumeMount(sub_path_expr="$(POD)/logs"), {"POD": "web"}) == "web/logs"
     for mount, problem in (
         (VolumeMount(sub_path_expr="$(POD)"), "missing value for POD"),
+        (VolumeMount(sub_path_expr="$$" * 140_000), "subPathExpr: with its references expanded"),
         (VolumeMount(sub_path="/etc"), "must not be an absolute path"),
         (VolumeMount(sub_path="a/../.."), r"must not contain '\.\.'"),
     ):

@@ -19,7 +19,7 @@ import attrs
 from trikubelet.api import Container, Pod, Secret
 from trikubelet.container.downward import Addresses
 from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
-from trikubelet.container.expansion import expand_known
+from trikubelet.container.expansion import MOST_OF_ALL, MOST_OF_ONE, ExpansionError, expand_words
 from trikubelet.container.labels import CONTAINER_NAME, container_annotations, container_labels, read_identity
 from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
 from trikubelet.linux.checkpoint import CheckpointError
@@ -371,8 +371,8 @@ def container_config(
     config = v1.ContainerConfig(
         metadata=v1.ContainerMetadata(name=container.name, attempt=inputs.restart_count),
         image=v1.ImageSpec(image=inputs.image_ref, user_specified_image=container.image),
-        command=[expand_known(word, environment) for word in container.command],
-        args=[expand_known(word, environment) for word in container.args],
+        command=_expanded("command", container.command, environment),
+        args=_expanded("args", container.args, environment),
         working_dir=container.working_dir,
         envs=[v1.KeyValue(key=name, value=_bytes(name, value)) for name, value in environment.items()],
         mounts=[_in_user_namespace(mount, inputs.user_namespace) for mount in (*extras.mounts, *inputs.mounts)],
@@ -401,6 +401,13 @@ def container_config(
     if container.lifecycle is not None and container.lifecycle.stop_signal is not None:
         config.stop_signal = _stop_signal(container.lifecycle.stop_signal)
     return config
+
+
+def _expanded(field: str, words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    try:
+        return expand_words(words, environment)
+    except ExpansionError as error:
+        raise ContainerConfigError(f"{field}: {error}") from None
 
 
 def _bytes(name: str, value: str) -> bytes:
@@ -441,6 +448,19 @@ def _refuse_impossible_words(config: v1.ContainerConfig) -> None:
     for variable in config.envs:
         if b"\0" in variable.value:
             raise ContainerConfigError(f"variable {variable.key} contains a NUL character")
+    _refuse_too_long(config)
+
+
+def _refuse_too_long(config: v1.ContainerConfig) -> None:
+    """Refuse what no process can be given: the runtime would only say that it cannot begin."""
+    sizes = [(f"command[{index}]", len(word.encode()) + 1) for index, word in enumerate(config.command)]
+    sizes += [(f"args[{index}]", len(word.encode()) + 1) for index, word in enumerate(config.args)]
+    sizes += [(f"variable {one.key}", len(one.key.encode()) + len(one.value) + 2) for one in config.envs]
+    for name, size in sizes:
+        if size > MOST_OF_ONE:
+            raise ContainerConfigError(f"{name} is longer than {MOST_OF_ONE >> 10} KiB")
+    if sum(size for _, size in sizes) > MOST_OF_ALL:
+        raise ContainerConfigError(f"command, args and environment are longer than {MOST_OF_ALL >> 20} MiB together")
 
 
 def _is_text(value: str) -> bool:

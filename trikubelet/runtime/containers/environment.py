@@ -21,7 +21,7 @@ from trikubelet.api import ConfigMap, Secret
 from trikubelet.api.environment import config_map_names, secret_names
 from trikubelet.container.downward import Addresses, field_value, resource_value
 from trikubelet.container.errors import ContainerConfigError
-from trikubelet.container.expansion import expand_known
+from trikubelet.container.expansion import MOST_OF_ALL, ExpansionError, expand_known
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.logs import get_logger
 
@@ -84,17 +84,33 @@ def container_environment(
     Those of services come last and give way to the pod's own. Raises ContainerConfigError.
     """
     variables: dict[str, str] = {}
+    size = 0
+
+    def add(name: str, value: str) -> None:
+        nonlocal size
+        size += len(name) + len(value) + 1 - (len(name) + len(variables[name]) + 1 if name in variables else 0)
+        if size > MOST_OF_ALL:
+            raise ContainerConfigError(f"the environment is longer than {MOST_OF_ALL >> 20} MiB")
+        variables[name] = value
+
     for source in container.env_from:
-        variables |= {f"{source.prefix}{key}": value for key, value in _all_of(source, objects).items()}
+        for key, value in _all_of(source, objects).items():
+            add(f"{source.prefix}{key}", value)
     for variable in container.env:
-        value: str | None = variable.value
-        if value:
-            value = expand_known(value, variables, objects.services)
+        given: str | None = variable.value
+        if given:
+            try:
+                given = expand_known(given, variables, objects.services)
+            except ExpansionError as error:
+                raise ContainerConfigError(f"variable {variable.name}: {error}") from None
         elif variable.value_from is not None:
-            value = _from_source(variable.value_from, pod, container, addresses, allocatable, objects)
-        if value is not None:
-            variables[variable.name] = value
-    return {**variables, **{name: value for name, value in objects.services.items() if name not in variables}}
+            given = _from_source(variable.value_from, pod, container, addresses, allocatable, objects)
+        if given is not None:
+            add(variable.name, given)
+    for name, value in objects.services.items():
+        if name not in variables:
+            add(name, value)
+    return variables
 
 
 def _all_of(source: EnvFromSource, objects: EnvironmentObjects) -> Mapping[str, str]:

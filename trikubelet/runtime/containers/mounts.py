@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from trikubelet.container.errors import ContainerConfigError
-from trikubelet.container.expansion import expand_strictly
+from trikubelet.container.expansion import ExpansionError, expand_strictly
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
 
@@ -108,6 +108,8 @@ def sub_path_of(mount: VolumeMount, environment: Mapping[str, str]) -> str:
             sub_path = expand_strictly(mount.sub_path_expr, environment)
         except KeyError as error:
             raise ContainerConfigError(f"missing value for {error.args[0]}") from None
+        except ExpansionError as error:
+            raise ContainerConfigError(f"subPathExpr: {error}") from None
     if sub_path.startswith("/"):
         raise ContainerConfigError(f"error SubPath `{sub_path}` must not be an absolute path")
     if ".." in sub_path.split("/"):
