@@ -35,6 +35,12 @@ async def test_a_path_of_any_length_is_listened_on_connected_to_and_removed(tmp_
     assert not path.exists()
 
 
+@pytest.mark.parametrize("path", ["/run/a\0b", "/run/" + "a" * 200 + "\0b"])
+async def test_a_path_with_a_nul_is_one_that_cannot_be_reached(path: str) -> None:
+    with pytest.raises(OSError, match="cannot contain a NUL"):
+        await connect_unix(path)
+
+
 def test_a_path_that_fits_is_used_as_it_is(tmp_path: Path) -> None:
     with socket_address("/run/x.sock") as address:
         assert address == "/run/x.sock"

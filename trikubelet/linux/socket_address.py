@@ -5,6 +5,7 @@ The way round is the folder's descriptor, through which procfs gives every file 
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,12 @@ LONGEST: Final = 107
 
 @contextmanager
 def socket_address(path: str) -> Iterator[str]:
-    """A name to bind or connect to, valid inside the block. Raises OSError when the folder cannot be opened."""
+    """A name to bind or connect to, valid inside the block.
+
+    Raises OSError when the folder cannot be opened, and for a path with a NUL, which the kernel would cut there.
+    """
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "a socket's path cannot contain a NUL", path)
     if len(os.fsencode(path)) <= LONGEST:
         yield path
         return
