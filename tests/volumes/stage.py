@@ -40,7 +40,7 @@ from trikubelet.volumes.kinds.protocol import Kinds
 from trikubelet.volumes.manager import VolumeManager
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Sequence
 
     from trikubelet.kube_client.volume_objects import CertificateAndKey, References, Token
 
@@ -56,9 +56,11 @@ class InlineDisk(Disk):
         await trio.lowlevel.checkpoint()
         return work()
 
-    async def run_foreign(self, work: Callable[[], T], *, deadline: float = 120.0) -> T:
-        await trio.lowlevel.checkpoint()
-        return work()
+    async def run_foreign(self, where: Hashable, work: Callable[[], T], *, deadline: float = 120.0) -> T:
+        return await self.run(work)
+
+    async def walk_foreign(self, where: Hashable, work: Callable[[], T], *, deadline: float) -> T:
+        return await self.run(work)
 
 
 class FakeObjects:

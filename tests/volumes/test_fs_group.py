@@ -16,7 +16,7 @@ from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.fs_group import apply_fs_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -32,7 +32,7 @@ class SlowDisk(Disk):
         super().__init__()
         self._seconds = seconds
 
-    async def run_foreign(self, work: Callable[[], T], *, deadline: float = 0.0) -> T:
+    async def walk_foreign(self, where: Hashable, work: Callable[[], T], *, deadline: float) -> T:
         with trio.fail_after(deadline):
             await trio.sleep(self._seconds)
         raise OSError("the volume is gone")

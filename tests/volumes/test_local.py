@@ -28,7 +28,7 @@ from trikubelet.volumes.kinds.local import LocalKind
 from trikubelet.volumes.stats import VolumeMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from trikubelet.api import PersistentVolume
     from trikubelet.volumes.kinds.protocol import VolumeKind
@@ -541,7 +541,7 @@ async def test_a_loop_device_is_found_by_the_file_that_it_is_on(tmp_path: Path) 
 
 
 async def test_a_folder_that_never_answers_is_uncertain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run_foreign(work: Callable[[], object]) -> object:
+    async def run_foreign(where: Hashable, work: Callable[[], object]) -> object:
         raise trio.TooSlowError
 
     kind = make_kind(tmp_path / "root")

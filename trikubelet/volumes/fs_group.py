@@ -47,7 +47,7 @@ async def apply_fs_group(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_report, recorder, pod, _name(folder, pod.metadata.uid), progress)
         try:
-            await disk.run_foreign(work, deadline=DEADLINE)
+            await disk.walk_foreign(folder, work, deadline=DEADLINE)
         except (OSError, trio.TooSlowError) as error:
             failure = error
         nursery.cancel_scope.cancel()

@@ -239,7 +239,7 @@ class VolumeManager:
         bind = partial(bind_subpath, self._mounter, path, sub_path, target)
         own = mounted.spec.persistent is None and path.is_relative_to(layout.pod_directory(self._root, uid))
         try:
-            return await (self._disk.run(bind) if own else self._disk.run_foreign(bind))
+            return await (self._disk.run(bind) if own else self._disk.run_foreign(path, bind))
         except trio.TooSlowError:
             raise TimeoutError(errno.ETIMEDOUT, "the volume's file system does not answer", volume_name) from None
 

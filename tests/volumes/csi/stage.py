@@ -42,7 +42,7 @@ from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.model import MountedVolume, SetUpRequest, VolumeSpec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 
 NAME = "folder.example.com"
 NODE = "node-1"
@@ -60,7 +60,10 @@ class InlineDisk(Disk):
         await trio.lowlevel.checkpoint()
         return work()
 
-    async def run_foreign(self, work: Callable[[], T], *, deadline: float = 0.0) -> T:
+    async def run_foreign(self, where: Hashable, work: Callable[[], T], *, deadline: float = 0.0) -> T:
+        return await self.run(work)
+
+    async def walk_foreign(self, where: Hashable, work: Callable[[], T], *, deadline: float) -> T:
         return await self.run(work)
 
 

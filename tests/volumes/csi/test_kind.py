@@ -482,7 +482,7 @@ async def test_a_driver_may_set_the_group_itself(tmp_path: Path, autojump_clock:
 class NoForeignWork(InlineDisk):
     """Nobody is to walk through the volume."""
 
-    async def run_foreign(self, work: Any, *, deadline: float = 0.0) -> Any:
+    async def walk_foreign(self, where: object, work: Any, *, deadline: float) -> Any:
         raise AssertionError("a group was set")
 
 
@@ -506,7 +506,7 @@ async def test_the_group_is_left_alone_where_the_driver_wants_it(
 
 
 class SlowDisk(InlineDisk):
-    async def run_foreign(self, work: Any, *, deadline: float = 0.0) -> Any:
+    async def walk_foreign(self, where: object, work: Any, *, deadline: float) -> Any:
         raise OSError("the volume is gone")
 
 

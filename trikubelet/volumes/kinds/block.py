@@ -56,7 +56,7 @@ class DeviceMapper:
     async def map(self, volume: str, device: Path, places: DeviceMap) -> str:
         """Returns the device's own path. Idempotent. Raises VolumeError; what was done until then is for `unmap`."""
         with as_volume_error(volume, f"cannot map {device}"):
-            real = await self.disk.run_foreign(partial(_real_device, volume, device))
+            real = await self.disk.run_foreign(device, partial(_real_device, volume, device))
             await self.disk.run(partial(self._bind, real, places))
             loop = await self.disk.run(partial(self._loop_of, places.bound))
         if loop is None:

@@ -51,7 +51,7 @@ class HostPathKind(NodeKind):
         source = _source(spec)
         if source.type:
             try:
-                path = await self._disk.run_foreign(lambda: prepare_host_path(spec.name, source))
+                path = await self._disk.run_foreign(Path(source.path), lambda: prepare_host_path(spec.name, source))
             except trio.TooSlowError:
                 raise VolumeError(
                     spec.name,

@@ -199,7 +199,7 @@ class LocalKind(NodeKind):
     async def _foreign(self, volume: str, path: Path, work: Callable[[], T]) -> T:
         try:
             with as_volume_error(volume, f"local volume {path}"):
-                return await self._disk.run_foreign(work)
+                return await self._disk.run_foreign(path, work)
         except trio.TooSlowError:
             problem = f"local volume {path}: expected an answer within {FOREIGN_DEADLINE:.0f} s, got none"
             raise UncertainVolumeError(volume, problem) from None

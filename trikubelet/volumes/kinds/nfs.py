@@ -121,7 +121,8 @@ class NFSKind(NodeKind):
         for force in (False, True):
             unmount = partial(self._mounter.unmount, path, force=force)
             try:
-                await self._disk.run_foreign(unmount, deadline=UNMOUNT_DEADLINE)
+                # By force is a question of its own: it makes the other one return.
+                await self._disk.run_foreign((path, force), unmount, deadline=UNMOUNT_DEADLINE)
             except trio.TooSlowError:
                 log.warning("share is not unmounted in time", path=str(path), forced=force)
             else:
