@@ -272,6 +272,21 @@ async def test_an_image_that_was_there_before_is_open_unless_all_are_checked(
     assert (await desk.refused("a"))[0] == "ErrImagePull"
 
 
+async def test_a_pod_that_is_deleted_while_its_pull_hangs_takes_a_preloaded_image_from_nobody(
+    desk: Desk, autojump_clock: MockClock
+) -> None:
+    """On a node without a registry every pod of the image had to pull from then on."""
+    desk.registry.present = True
+    with trio.move_on_after(0.5) as scope:
+        await desk.ensure("deleted", "Always")
+    assert scope.cancelled_caught
+    assert desk.store.intents() == [IMAGE]
+    for _ in range(2):
+        assert (await desk.ensure("stranger")).reference == "sha256:1"
+        await desk.restarted().adopt(cast("ImageClient", desk.registry))
+    assert desk.registry.asked == []
+
+
 async def test_an_intent_that_cannot_be_written_stops_the_pull(
     autojump_clock: MockClock, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,6 +192,7 @@ class ImageManager:
         `secrets` are the pod's pull secrets. Raises ImageError. Cancelling gives the turn back and ends the pull.
         """
         present = required = _UNKNOWN
+        image: v1.Image | None = None
         try:
             wanted = self._read(pod, request, sandbox_config, secrets)
             if request.policy != "Always":
@@ -207,7 +208,7 @@ class ImageManager:
                     self._warn(wanted, ERR_IMAGE_NEVER_PULL, message)
                     raise ImageError(ERR_IMAGE_NEVER_PULL, message)
             required = "true"
-            return await self._pull(wanted)
+            return await self._pull(wanted, image)
         finally:
             self._metrics.image_requests[request.policy.lower(), present, required] += 1
 
@@ -251,10 +252,10 @@ class ImageManager:
         except CredentialsError as error:
             raise ImageError(ERR_IMAGE_PULL, str(error)) from error
 
-    async def _pull(self, wanted: _Wanted) -> PresentImage:
+    async def _pull(self, wanted: _Wanted, seen: v1.Image | None) -> PresentImage:
         self._refuse_in_backoff(wanted)
         try:
-            pulled = await self._pull_on_record(wanted, await wanted.credentials.found())
+            pulled = await self._pull_on_record(wanted, seen, await wanted.credentials.found())
         except CredentialsError as error:
             raise ImageError(ERR_IMAGE_PULL, str(error)) from error
         except IntentError as error:
@@ -265,11 +266,13 @@ class ImageManager:
         self._backoff.collect(trio.current_time())
         return await self._present(wanted, pulled)
 
-    async def _pull_on_record(self, wanted: _Wanted, credentials: Sequence[TrackedCredential]) -> _Pulled:
+    async def _pull_on_record(
+        self, wanted: _Wanted, seen: v1.Image | None, credentials: Sequence[TrackedCredential]
+    ) -> _Pulled:
         """Pull, with an intent before it and a record after it. Raises IntentError and _PullError."""
         if self._records is None:
             return await self._pull_in_turn(wanted, credentials)
-        with self._records.pulling(wanted.image) as intent:
+        with self._records.pulling(wanted.image, present=await self._present_id(wanted, seen)) as intent:
             try:
                 pulled = await self._pull_in_turn(wanted, credentials)
             except _PullError as error:
@@ -278,6 +281,18 @@ class ImageManager:
                 raise
             intent.succeeded(pulled.reference, image_credentials(pulled.credential))
         return pulled
+
+    async def _present_id(self, wanted: _Wanted, seen: v1.Image | None) -> str:
+        """Which image has the name now; empty for none, and where the runtime does not tell: then a pull that is cut
+        off makes its pods show credentials."""
+        if wanted.request.policy != "Always":
+            return "" if seen is None else seen.id
+        try:
+            image = await self._images.image_status(wanted.spec)
+        except CRIError as error:
+            log.debug("cannot look which image is there before a pull", image=wanted.image, problem=str(error))
+            return ""
+        return "" if image is None else image.id
 
     async def _pull_in_turn(self, wanted: _Wanted, credentials: Sequence[TrackedCredential]) -> _Pulled:
         self._messages.pop(wanted.backoff_key, None)

@@ -227,6 +227,50 @@ async def test_a_pull_whose_end_nobody_saw_leaves_its_intent(desk: Desk) -> None
     assert not await desk.must_pull(SECRET)
 
 
+async def test_a_pull_whose_end_nobody_saw_takes_no_image_from_anybody(desk: Desk) -> None:
+    with desk.records.pulling(IMAGE, present=REF):
+        assert not await desk.must_pull()
+    assert desk.store.has_intent(IMAGE)
+    assert not await desk.must_pull()
+    desk.restarted()
+    assert not await desk.must_pull()
+    await desk.records.adopt(cast("ImageClient", Images([v1.Image(id=REF, repo_tags=[IMAGE])])))
+    assert desk.store.records() == []
+    assert not await desk.must_pull()
+
+
+async def test_what_came_late_is_not_what_was_there(desk: Desk) -> None:
+    with desk.records.pulling(IMAGE, present="sha256:old"):
+        pass
+    assert await desk.must_pull()
+    with desk.records.pulling(IMAGE, present=REF) as failing:  # which the first pull brought
+        failing.failed()
+    assert await desk.must_pull()
+    desk.restarted()
+    await desk.records.adopt(cast("ImageClient", Images([v1.Image(id=REF, repo_tags=[IMAGE])])))
+    assert desk.recorded() is None
+    assert await desk.must_pull()
+
+
+async def test_after_a_pull_that_was_seen_to_end_what_is_there_counts_anew(desk: Desk) -> None:
+    with desk.records.pulling(IMAGE, present="sha256:old") as failing:
+        failing.failed()
+    assert not (desk.root / "image_manager" / "before").exists() or not [
+        *(desk.root / "image_manager" / "before").iterdir()
+    ]
+    with desk.records.pulling(IMAGE, present=REF):
+        pass
+    assert not await desk.must_pull()
+
+
+async def test_a_note_of_what_was_there_that_cannot_be_read_says_nothing(desk: Desk) -> None:
+    with desk.records.pulling(IMAGE, present=REF):
+        pass
+    [note] = (desk.root / "image_manager" / "before").iterdir()
+    note.write_text("{")
+    assert await desk.must_pull()
+
+
 async def test_an_intent_of_an_agent_that_died_outlives_a_failing_pull(desk: Desk) -> None:
     desk.store.write_intent(IMAGE)
     with desk.records.pulling(IMAGE) as pull:

@@ -1,6 +1,6 @@
 """The records of pulls, and the policy about them: which images are checked, and which credentials suffice. Pure.
 
-The records are the kubelet's `ImagePullIntent` and `ImagePulledRecord` (kubelet.config.k8s.io/v1beta1).
+The records are the kubelet's `ImagePullIntent` and `ImagePulledRecord` (kubelet.config.k8s.io/v1beta1), and one more.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 READ_VERSIONS: Final = frozenset({API_VERSION, "kubelet.config.k8s.io/v1alpha1"})
 INTENT: Final = "ImagePullIntent"
 RECORD: Final = "ImagePulledRecord"
+BEFORE: Final = "ImageBeforePull"
 NEVER_VERIFY: Final = "NeverVerify"
 NEVER_VERIFY_PRELOADED: Final = "NeverVerifyPreloadedImages"
 NEVER_VERIFY_ALLOWLISTED: Final = "NeverVerifyAllowlistedImages"
@@ -34,6 +35,18 @@ class PullIntent(APIObject):
     api_version: str = API_VERSION
     image: str = field(default="", metadata=REQUIRED)
     """As the container names it."""
+
+
+@attrs.frozen(repr=False)
+class ImageBefore(APIObject):
+    """What an image's name led to when a pull began whose end is not recorded. The kubelet keeps no such."""
+
+    kind: str = BEFORE
+    api_version: str = API_VERSION
+    image: str = field(default="", metadata=REQUIRED)
+    """As the container names it."""
+    image_ref: str = field(default="", metadata=REQUIRED)
+    """The runtime's id of it."""
 
 
 @attrs.frozen(repr=False)

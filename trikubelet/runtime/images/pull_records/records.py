@@ -4,6 +4,9 @@ Nothing here waits between reading a file and writing it, so there are no locks.
 known how every pull of its image ended: a pull whose end was not seen (the reply was lost, the sync was cancelled, the
 agent died) may have brought the image, and without file or record it would pass for one that was there from the start,
 open to all.
+
+A pull whose end was not seen takes nothing from anybody, though: beside the intent is written which image had the name
+before. As long as the name leads to that one, no pull has brought it, and it is as open as it was.
 """
 
 from __future__ import annotations
@@ -80,14 +83,18 @@ class PullRecords:
         self._end_unknown: set[str] = set()
 
     @contextmanager
-    def pulling(self, image: str) -> Iterator[Pull]:
-        """The time of a pull: an intent is on the disk before it begins. `image` is the container's name for it.
+    def pulling(self, image: str, *, present: str = "") -> Iterator[Pull]:
+        """The time of a pull: an intent is on the disk before it begins. `image` is the container's name for it,
+        `present` the id of the image that has this name now; empty when there is none, or it is not known.
 
         Raises IntentError.
         """
-        if not self._going_on[image] and self._has_old_intent(image):
-            self._end_unknown.add(image)
         try:
+            if not self._going_on[image]:
+                if self._has_old_intent(image):
+                    self._end_unknown.add(image)  # what was there before that pull is written down already
+                else:
+                    self._store.write_before(image, present)
             self._store.write_intent(image)
         except OSError as error:
             raise IntentError(str(error)) from error
@@ -115,7 +122,7 @@ class PullRecords:
             return False
         try:
             record = self._store.read(image_ref)
-            pulled_here = record is not None or image in self._going_on or self._store.has_intent(image)
+            pulled_here = record is not None or self._may_have_come_by_pull(image, image_ref)
         except (OSError, BrokenRecordError) as error:
             log.warning("image pull record is not readable; the image is pulled", image=image, problem=str(error))
             return True
@@ -138,8 +145,9 @@ class PullRecords:
     async def adopt(self, images: ImageClient) -> None:
         """Take up the intents that an agent before this one left. Call it before the first pull.
 
-        An image that came gets a record by which no pod may use it; where the image did not come the intent stays,
-        since the runtime may still be at it. Raises nothing: what cannot be read now counts as unknown.
+        An image that came gets a record by which no pod may use it; where the image did not come, or is still the one
+        that was there before, the intent stays, since the runtime may still be at it. Raises nothing: what cannot be
+        read now counts as unknown.
         """
         try:
             intents = self._store.intents()
@@ -149,7 +157,9 @@ class PullRecords:
             return
         for intent in intents:
             for image in present:
-                if _is_called(image, intent) and self._write_record(intent, image.id, None):
+                if not _is_called(image, intent) or image.id == self._before(intent):
+                    continue
+                if self._write_record(intent, image.id, None):
                     self._remove_intent(intent)
 
     async def prune(self, image_refs: Collection[str], until: datetime) -> None:
@@ -191,6 +201,17 @@ class PullRecords:
             log.error("image pull record is not written", image=image, image_ref=image_ref, problem=str(error))
             return False
         return True
+
+    def _may_have_come_by_pull(self, image: str, image_ref: str) -> bool:
+        """Of an image without a record. Raises OSError, BrokenRecordError."""
+        under_way = image in self._going_on or self._store.has_intent(image)
+        return under_way and image_ref != self._store.before(image)
+
+    def _before(self, image: str) -> str:
+        try:
+            return self._store.before(image)
+        except OSError:
+            return ""
 
     def _has_old_intent(self, image: str) -> bool:
         try:

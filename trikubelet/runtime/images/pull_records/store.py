@@ -19,9 +19,11 @@ import attrs
 from trikubelet.api import APIObject, DecodeError, from_dict, to_dict
 from trikubelet.runtime.images.pull_records.model import (
     API_VERSION,
+    BEFORE,
     INTENT,
     READ_VERSIONS,
     RECORD,
+    ImageBefore,
     PulledRecord,
     PullIntent,
 )
@@ -35,8 +37,8 @@ log = get_logger("runtime")
 _PREFIX: Final = "sha256-"
 _UNFINISHED: Final = ".tmp"
 
-_KINDS: Final[dict[type[APIObject], str]] = {PullIntent: INTENT, PulledRecord: RECORD}
-_Kind = TypeVar("_Kind", bound=PullIntent | PulledRecord)
+_KINDS: Final[dict[type[APIObject], str]] = {PullIntent: INTENT, PulledRecord: RECORD, ImageBefore: BEFORE}
+_Kind = TypeVar("_Kind", bound=PullIntent | PulledRecord | ImageBefore)
 
 
 @attrs.frozen
@@ -56,11 +58,29 @@ class RecordStore:
     def __init__(self, root_dir: Path) -> None:
         self._intents = root_dir / "image_manager" / "pulling"
         self._records = root_dir / "image_manager" / "pulled"
+        self._before = root_dir / "image_manager" / "before"
 
     # Intents, by the container's name for the image
 
     def write_intent(self, image: str) -> None:
         _write(_place(self._intents, image), PullIntent(image=image))
+
+    def write_before(self, image: str, image_ref: str) -> None:
+        """`image_ref`: the id of the image that has the name before a pull; empty for none."""
+        place = _place(self._before, image)
+        if image_ref:
+            _write(place, ImageBefore(image=image, image_ref=image_ref))
+        else:
+            place.unlink(missing_ok=True)
+
+    def before(self, image: str) -> str:
+        """The id of the image that had the name when the intent was written; empty when that is not known."""
+        try:
+            found = _read(_place(self._before, image), ImageBefore)
+        except BrokenRecordError as error:
+            log.warning("which image was there before a pull is not readable", image=image, problem=str(error))
+            return ""
+        return found.image_ref if found is not None and found.image == image else ""
 
     def has_intent(self, image: str) -> bool:
         """Raises BrokenRecordError when the file does not tell."""
@@ -70,6 +90,7 @@ class RecordStore:
     def remove_intent(self, image: str) -> None:
         """No error when there is none."""
         _place(self._intents, image).unlink(missing_ok=True)
+        _place(self._before, image).unlink(missing_ok=True)
 
     def intents(self) -> list[str]:
         """The images of all intents. Broken ones are logged and left out."""
@@ -98,7 +119,7 @@ def _place(folder: Path, key: str) -> Path:
     return folder / f"{_PREFIX}{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def _write(path: Path, content: PullIntent | PulledRecord) -> None:
+def _write(path: Path, content: PullIntent | PulledRecord | ImageBefore) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + _UNFINISHED)
     try:
@@ -148,7 +169,7 @@ def _read_all(folder: Path, cls: type[_Kind]) -> Iterator[_Kind]:
             yield content
 
 
-def _unknown_fields(content: PullIntent | PulledRecord) -> list[str]:
+def _unknown_fields(content: PullIntent | PulledRecord | ImageBefore) -> list[str]:
     objects: list[APIObject] = [content]
     if isinstance(content, PulledRecord):
         for credentials in content.credential_mapping.values():
