@@ -35,6 +35,8 @@ ATTACKS: Final = (
     "tests/volumes/test_killed_mount.py",
     "tests/agent/test_senseless_clients.py",
     "tests/agent/test_cgroups.py",
+    "tests/pods/test_tree.py",
+    "tests/scenarios/test_kill_moments.py",
 )
 PARSERS: Final = "tests/embedded/registry/test_mutated_documents.py"
 MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000"}
