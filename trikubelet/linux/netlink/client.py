@@ -107,9 +107,15 @@ class NetlinkSocket:
 
     async def change(self, requests: Sequence[Request]) -> None:
         """Ask for changes, in their order. Raises the first NetlinkError; the others are asked for all the same."""
-        for error in await self.try_each(requests):
-            if error is not None:
-                raise error
+        await self.ask(requests)
+
+    async def ask(self, requests: Sequence[Request]) -> list[list[Message]]:
+        """Ask for changes and for things that are there, in their order. Raises the first NetlinkError."""
+        outcomes = await self._exchange([(each, NLM_F_ACK) for each in requests], set(range(len(requests))))
+        for each in outcomes:
+            if each.error is not None:
+                raise each.error
+        return [each.messages for each in outcomes]
 
     async def change_slowly(self, requests: Sequence[Request]) -> list[NetlinkError | None]:
         """As `try_each`, for what keeps the kernel busy: deleting a link takes it 15 ms, in which others go on here."""
@@ -125,10 +131,8 @@ class NetlinkSocket:
 
     async def get(self, request: Request) -> list[Message]:
         """Ask for one thing."""
-        (outcome,) = await self._exchange([(request, NLM_F_ACK)], {0})
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.messages
+        (answer,) = await self.ask([request])
+        return answer
 
     async def dump(self, request: Request) -> list[Message]:
         """Ask for a list, again when it changed meanwhile: then the kernel says that it may be wrong."""

@@ -30,6 +30,7 @@ _RTM_NEWADDR: Final = 20
 _RTM_DELADDR: Final = 21
 _RTM_GETADDR: Final = 22
 _RTM_NEWROUTE: Final = 24
+_RTM_DELROUTE: Final = 25
 _RTM_GETROUTE: Final = 26
 
 _FAMILIES: Final = {4: 2, 6: 10}
@@ -43,7 +44,6 @@ _RTA_OIF: Final = 4
 _RTA_GATEWAY: Final = 5
 _RTA_TABLE: Final = 15
 _RT_TABLE_MAIN: Final = 254
-RT_TABLE_LOCAL: Final = 255
 _RTPROT_BOOT: Final = 3
 _RT_SCOPE_UNIVERSE: Final = 0
 _RT_SCOPE_LINK: Final = 253
@@ -90,6 +90,11 @@ def add_link_route(link: int, destination: Network) -> Request:
     """A route to what is on this link. Refused with EEXIST where there is one to the same destination already."""
     body = _route(destination, _RT_SCOPE_LINK) + native32(_RTA_OIF, link)
     return Request(_RTM_NEWROUTE, body, NLM_F_CREATE | NLM_F_EXCL, f"add route to {destination}")
+
+
+def delete_link_route(link: int, destination: Network) -> Request:
+    body = _route(destination, _RT_SCOPE_LINK) + native32(_RTA_OIF, link)
+    return Request(_RTM_DELROUTE, body, about=f"delete route to {destination}")
 
 
 def add_default_route(link: int, gateway: Address) -> Request:

@@ -1,0 +1,148 @@
+"""Pods on the bridge: who reaches whom, and under which address. All in network namespaces of the test's own."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.embedded.network.machine import (
+    MACHINE4,
+    MACHINE6,
+    OUTSIDE4,
+    OUTSIDE6,
+    Machine,
+    ask,
+    machine,
+)
+from tests.patience import PATIENCE
+from trikubelet.embedded.network.model import NetworkError, PortMapping
+from trikubelet.linux.netlink import links, routes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trikubelet.embedded.network.bridge.network import BridgeNetwork
+
+pytestmark = pytest.mark.root
+WEB = PortMapping(host_port=8080, container_port=80)
+DNS = PortMapping(host_port=5353, container_port=53, protocol="udp")
+
+
+@pytest.fixture
+async def on() -> AsyncIterator[Machine]:
+    async with machine() as made:
+        yield made
+
+
+@pytest.fixture
+async def network(on: Machine) -> AsyncIterator[BridgeNetwork]:
+    """A network that is there; at the end it takes all of it back."""
+    before = await on.left()
+    made = on.network()
+    await made.reconcile({})
+    yield made
+    await made.close()
+    assert await on.left() == before
+    assert on.proc.read("sys/net/ipv4/ip_forward") == "0"
+    assert on.proc.read("sys/net/ipv6/conf/all/forwarding") == "0"
+
+
+def gateways(pod_ips: tuple[str, ...]) -> list[str]:
+    return [str(ipaddress.ip_network(f"{ip}/{24 if '.' in ip else 64}", strict=False)[1]) for ip in pod_ips]
+
+
+async def test_pods_reach_each_other(on: Machine, network: BridgeNetwork) -> None:
+    async with on.pod(network, "a") as a, on.pod(network, "b") as b:
+        await on.serve(b.namespace, 80, "b")
+        assert await ask(a.namespace, b.ip, 80) == f"b sees {a.ip}"
+        assert await ask(a.namespace, b.ip6, 80) == f"b sees {a.ip6}"
+
+
+async def test_machine_and_pod_reach_each_other(on: Machine, network: BridgeNetwork) -> None:
+    await on.serve(on.host, 80, "machine")
+    async with on.pod(network, "a") as a:
+        await on.serve(a.namespace, 80, "a")
+        for ip, gateway, address in zip(
+            a.attachment.ips, gateways(a.attachment.ips), (MACHINE4, MACHINE6), strict=True
+        ):
+            assert await ask(on.host, ip, 80) == f"a sees {gateway}"
+            assert await ask(a.namespace, gateway, 80) == f"machine sees {ip}"
+            assert await ask(a.namespace, address, 80) == f"machine sees {ip}"
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+async def test_pods_go_out_by_the_machines_address(on: Machine, network: BridgeNetwork, protocol: str) -> None:
+    await on.serve(on.outside, 53, "outside", protocol)
+    async with on.pod(network, "a") as a:
+        assert await ask(a.namespace, OUTSIDE4, 53, protocol) == f"outside sees {MACHINE4}"
+        assert await ask(a.namespace, OUTSIDE6, 53, protocol) == f"outside sees {MACHINE6}"
+
+
+@pytest.mark.parametrize(("port", "protocol"), [(WEB, "tcp"), (DNS, "udp")])
+async def test_a_host_port_leads_to_the_pod(
+    on: Machine, network: BridgeNetwork, port: PortMapping, protocol: str
+) -> None:
+    async with on.pod(network, "web", port) as web, on.pod(network, "other") as other:
+        await on.serve(web.namespace, port.container_port, "web", protocol)
+        for ip, gateway, address, outside in zip(
+            web.attachment.ips, gateways(web.attachment.ips), (MACHINE4, MACHINE6), (OUTSIDE4, OUTSIDE6), strict=True
+        ):
+            assert await ask(on.outside, address, port.host_port, protocol) == f"web sees {outside}"
+            assert await ask(on.host, address, port.host_port, protocol) == f"web sees {address}"
+            assert await ask(on.host, gateway, port.host_port, protocol) == f"web sees {gateway}"
+            assert await ask(other.namespace, address, port.host_port, protocol) == f"web sees {gateway}"
+            assert await ask(web.namespace, address, port.host_port, protocol) == f"web sees {gateway}"
+            assert await ask(web.namespace, ip, port.container_port, protocol) == f"web sees {ip}"
+        assert (
+            await ask(on.host, "127.0.0.1", port.host_port, protocol) == f"web sees {gateways(web.attachment.ips)[0]}"
+        )
+
+
+async def test_a_host_port_of_one_address(on: Machine, network: BridgeNetwork) -> None:
+    lan = PortMapping(host_port=8080, container_port=80, host_ip=MACHINE4)
+    local = PortMapping(host_port=8080, container_port=80, host_ip="127.0.0.1")
+    async with on.pod(network, "lan", lan) as at_lan, on.pod(network, "local", local) as at_local:
+        await on.serve(at_lan.namespace, 80, "lan")
+        await on.serve(at_local.namespace, 80, "local")
+        assert await ask(on.outside, MACHINE4, 8080) == f"lan sees {OUTSIDE4}"
+        assert await ask(on.host, MACHINE4, 8080) == f"lan sees {MACHINE4}"
+        assert (await ask(on.host, "127.0.0.1", 8080)).startswith("local sees")
+        with pytest.raises(ConnectionRefusedError):
+            await ask(on.outside, MACHINE6, 8080)
+
+
+async def test_a_closed_host_port(on: Machine, network: BridgeNetwork) -> None:
+    async with on.pod(network, "web", WEB) as web:
+        await on.serve(web.namespace, 80, "web")
+        await ask(on.outside, MACHINE4, 8080)
+    with pytest.raises(ConnectionRefusedError):
+        await ask(on.outside, MACHINE4, 8080)
+
+
+async def test_a_port_that_another_pod_has(on: Machine, network: BridgeNetwork) -> None:
+    async with on.pod(network, "first", WEB) as first:
+        await on.serve(first.namespace, 80, "first")
+        with pytest.raises(NetworkError, match="host port 8080/tcp leads to pod default/first already"):
+            async with on.pod(network, "second", WEB):
+                pass
+        assert await ask(on.outside, MACHINE4, 8080) == f"first sees {OUTSIDE4}"
+
+
+async def test_a_pod_cannot_reach_the_loopback_address_of_the_machine(on: Machine, network: BridgeNetwork) -> None:
+    """Although the bridge lets such packets pass: of what a pod sends to both, only the other comes."""
+    async with on.pod(network, "a") as a:
+        with a.namespace.netlink() as route:
+            loopback = routes.delete_address(1, ipaddress.ip_interface("127.0.0.1/8"))
+            await route.change([loopback, links.allow_local_addresses("eth0")])
+        receiving = on.host.open_socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sending = a.namespace.open_socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with receiving, sending:
+            receiving.bind(("0.0.0.0", 53))
+            receiving.settimeout(PATIENCE)
+            sending.bind((a.ip, 0))
+            for address in ("127.0.0.1", MACHINE4):
+                sending.sendto(address.encode(), (address, 53))
+            assert receiving.recv(100) == MACHINE4.encode()

@@ -1,0 +1,388 @@
+"""The life of a pod's network on the bridge.
+
+    reconcile   looks at the machine, and makes bridge, rules and forwarding as they have to be
+    attach      an address and a veth pair, then addresses within the pod, then its host ports
+    detach      host ports, then the veth pair; only then another pod may have the address
+
+One after the other: the kernel does them so anyway, and what one has begun no other sees half done. Nothing is lost
+with this process: a pod that was being attached has no attachment on disk, so the next `reconcile` deletes its link and
+makes the rules without it.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.embedded.network.bridge import host as machine_side
+from trikubelet.embedded.network.bridge import rules
+from trikubelet.embedded.network.bridge.addresses import gateway, next_free, parse_subnets
+from trikubelet.embedded.network.bridge.forwarding import ProcFiles
+from trikubelet.embedded.network.bridge.names import Names, pod_mac
+from trikubelet.embedded.network.bridge.ports import Binding, bindings, conflict
+from trikubelet.embedded.network.model import Attachment, NetworkError, PodNetworkSpec
+from trikubelet.linux.netlink import conntrack, links, nftables, routes
+from trikubelet.linux.netlink.client import NETLINK_NETFILTER, NETLINK_ROUTE, NetlinkError, NetlinkSocket
+from trikubelet.linux.netlink.nftables import NFNL_SUBSYS_NFTABLES
+from trikubelet.linux.netlink.routes import Interface
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+
+    from trikubelet.embedded.network.bridge.host import Host
+    from trikubelet.embedded.network.model import NetworkNamespace
+    from trikubelet.linux.netlink.messages import Request
+    from trikubelet.linux.netlink.routes import Address, Network
+
+log = get_logger("embedded")
+
+_POD_INTERFACE: Final = "eth0"
+_DEADLINE: Final = 30.0
+"""Seconds for each method; the kernel takes milliseconds."""
+
+
+@attrs.frozen(kw_only=True)
+class InterfaceStatistics:
+    """What a pod's interface counted, as the pod sees it."""
+
+    name: str
+    rx_bytes: int
+    rx_errors: int
+    tx_bytes: int
+    tx_errors: int
+
+
+@attrs.define
+class _Lease:
+    """What a pod has of the network."""
+
+    spec: PodNetworkSpec
+    interfaces: tuple[Interface, ...]
+    """Its addresses, each with its subnet."""
+    bindings: tuple[Binding, ...]
+    attached: bool
+    """False while it is being made, or when it could not be taken down."""
+
+
+async def open_here(family: int, kind: int, protocol: int = 0) -> socket.socket:
+    """A socket in the network namespace of this process."""
+    return socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
+
+
+class BridgeNetwork:
+    """`PodNetwork` by a bridge of the runtime's own. `reconcile` comes first: only then it knows who has what."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        subnets: Sequence[str] = (),
+        open_socket: Callable[[int, int, int], Awaitable[socket.socket]] = open_here,
+        proc: ProcFiles | None = None,
+    ) -> None:
+        """`root`: the runtime's folder, which names what is made. `subnets`: one or two CIDRs, else they are chosen.
+
+        `open_socket` and `proc` lead to the machine's network namespace. Raises NetworkError for bad subnets.
+        """
+        self.warnings: tuple[str, ...] = ()
+        """What may keep pods from others although they have a network, as of the last `reconcile`."""
+        self._names = Names(root)
+        self._wanted = parse_subnets(subnets)
+        self._open_socket = open_socket
+        self._proc = ProcFiles() if proc is None else proc
+        self._leases: dict[str, _Lease] = {}
+        self._last: dict[Network, Address] = {}
+        """The address that was given last, of each subnet."""
+        self._host: Host | None = None
+        self._problem: str | None = None
+        self._lock = trio.Lock()
+
+    async def problem(self) -> str:
+        """What the last `reconcile` said; before it, whether the kernel can do it and this process may."""
+        if self._problem is not None:
+            return self._problem
+        try:
+            with _deadline("look at the network"):
+                async with self._lock:
+                    await self._diagnose()
+        except NetworkError as error:
+            return str(error)
+        return ""
+
+    async def set_subnets(self, subnets: Sequence[str]) -> None:
+        """Give new pods addresses of these from now on (`podCIDR`); who has one keeps it. Raises NetworkError."""
+        wanted = parse_subnets(subnets)
+        with _deadline("change the pods' subnets"):
+            async with self._lock:
+                self._wanted = wanted
+                if self._host is not None:
+                    await self._bring_about()
+
+    async def attach(self, spec: PodNetworkSpec, namespace: NetworkNamespace) -> Attachment:
+        """See `PodNetwork`."""
+        with _deadline(f"attach pod {spec.namespace}/{spec.name} to the network"):
+            async with self._lock:
+                if self._host is None:
+                    raise NetworkError(self._problem or "the network was not looked at yet")
+                lease = self._take_lease(spec, self._host)
+                try:
+                    await self._connect(lease, namespace, self._host)
+                    await self._open_ports(lease)
+                except BaseException:
+                    with trio.CancelScope(shield=True):
+                        await self._give_up(lease)
+                    raise
+                lease.attached = True
+        return Attachment(
+            ips=tuple(str(each.ip) for each in lease.interfaces),
+            interface=_POD_INTERFACE,
+            state={"subnets": [str(each.network) for each in lease.interfaces]},
+        )
+
+    async def detach(
+        self, spec: PodNetworkSpec, attachment: Attachment | None, namespace: NetworkNamespace | None
+    ) -> None:
+        """See `PodNetwork`. The link is deleted also where the namespace is held open by somebody else."""
+        with _deadline(f"detach pod {spec.namespace}/{spec.name} from the network"):
+            async with self._lock:
+                await self._take_down(spec.sandbox_id)
+
+    async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> None:
+        """See `PodNetwork`. A pod that was attached here and is not among these is kept: it is being recorded."""
+        with _deadline("reconcile the pods' network"):
+            async with self._lock:
+                leases = {name: lease for name, lease in self._leases.items() if lease.attached}
+                for sandbox_id, (spec, attachment) in pods.items():
+                    if sandbox_id in leases or attachment is None:
+                        continue
+                    if lease := _lease_of(spec, attachment, leases):
+                        leases[sandbox_id] = lease
+                self._leases = leases
+                await self._bring_about()
+
+    async def close(self) -> None:
+        """See `PodNetwork`."""
+        with _deadline("take the pods' network down"):
+            async with self._lock:
+                with await self._open(NETLINK_ROUTE) as route, await self._open(NETLINK_NETFILTER) as netfilter:
+                    await machine_side.take_back(route, netfilter, self._names, self._proc)
+                self._host = None
+                self._problem = None
+                self._leases.clear()
+
+    async def statistics(self, sandbox_ids: Collection[str]) -> dict[str, InterfaceStatistics]:
+        """What the interfaces of these pods counted; without those that have none. Raises NetworkError."""
+        veths = {self._names.veth(each): each for each in sandbox_ids}
+        host = self._host
+        if host is None or not veths:
+            return {}
+        with _deadline("read the pods' counters"), await self._open(NETLINK_ROUTE) as route:
+            ports = map(links.decode_link, await route.dump(links.list_links(master=host.bridge, counters=True)))
+            return {
+                veths[port.name]: _seen_by_pod(port.counters)
+                for port in ports
+                if port is not None and port.counters is not None and port.name in veths
+            }
+
+    # --- With the lock held -------------------------------------------------------------------------------------------
+
+    async def _bring_about(self) -> None:
+        """Make the machine what the leases need."""
+        try:
+            with _reported("make the pods' network"):
+                await self._bring_about_now()
+        except NetworkError as error:
+            self._problem = str(error)
+            raise
+        self._problem = ""
+
+    async def _bring_about_now(self) -> None:
+        leased = tuple({each.network: None for lease in self._leases.values() for each in lease.interfaces})
+        with await self._open(NETLINK_ROUTE) as route, await self._open(NETLINK_NETFILTER) as netfilter:
+            await netfilter.get(nftables.get_generation())
+            machine = await machine_side.look(route)
+            host = await machine_side.make_bridge(
+                route, self._names, machine, self._proc, wanted=self._wanted, leased=leased
+            )
+            ipv6 = any(each.version == 6 for each in (*host.subnets, *leased))
+            await machine_side.forward(route, self._names, machine, self._proc, ipv6=ipv6)
+            warnings = await machine_side.open_chains(netfilter, self._names)
+            self._host = host
+            await self._replace_table(netfilter)
+            veths = [self._names.veth(each) for each in self._leases]
+            await machine_side.make_ports(route, self._names, machine, host, veths)
+        self.warnings = warnings + machine_side.collisions(machine, host)
+
+    async def _diagnose(self) -> None:
+        with await self._open(NETLINK_ROUTE) as route, await self._open(NETLINK_NETFILTER) as netfilter:
+            await route.dump(links.list_links())
+            await netfilter.get(nftables.get_generation())
+
+    def _take_lease(self, spec: PodNetworkSpec, host: Host) -> _Lease:
+        """Addresses and host ports for a pod. Raises NetworkError."""
+        if spec.sandbox_id in self._leases:
+            raise NetworkError("it is attached already, or was not taken down")
+        taken = {each.ip for lease in self._leases.values() for each in lease.interfaces}
+        interfaces = []
+        for subnet in host.subnets:
+            address = next_free(subnet, taken, self._last.get(subnet))
+            interfaces.append(ipaddress.ip_interface(f"{address}/{subnet.prefixlen}"))
+        wanted = bindings(spec, [each.ip for each in interfaces])
+        others = [each for lease in self._leases.values() for each in lease.bindings]
+        if problem := conflict(wanted, others):
+            raise NetworkError(problem)
+        self._last |= {each.network: each.ip for each in interfaces}
+        lease = self._leases[spec.sandbox_id] = _Lease(spec, tuple(interfaces), wanted, attached=False)
+        return lease
+
+    async def _connect(self, lease: _Lease, namespace: NetworkNamespace, host: Host) -> None:
+        name = self._names.veth(lease.spec.sandbox_id)
+        inside = NetlinkSocket(await namespace.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE))
+        with inside, await self._open(NETLINK_ROUTE) as route:
+            descriptor = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                veth = links.make_veth(
+                    name,
+                    bridge=host.bridge,
+                    mtu=host.mtu,
+                    peer_name=_POD_INTERFACE,
+                    peer_mac=pod_mac(lease.interfaces[0].ip),
+                    peer_namespace=descriptor,
+                )
+                await route.change([veth, links.hairpin(name)])
+            finally:
+                os.close(descriptor)
+            _, (found,) = await inside.ask([links.set_up(_POD_INTERFACE), links.get_link(_POD_INTERFACE)])
+            interface = links.decode_link(found)
+            assert interface is not None
+            requests: list[Request] = []
+            for each in lease.interfaces:
+                requests.append(routes.add_address(interface.index, each))
+                requests.append(routes.add_default_route(interface.index, gateway(each.network).ip))
+            await inside.change(requests)
+
+    async def _open_ports(self, lease: _Lease) -> None:
+        if not lease.bindings:
+            return
+        with await self._open(NETLINK_NETFILTER) as netfilter:
+            await self._change_ports(netfilter, rules.open_ports(self._names, lease.bindings))
+            await _forget(
+                netfilter,
+                {
+                    conntrack.forget_udp_to_port(each.target.version, each.host_port)
+                    for each in lease.bindings
+                    if each.protocol == "udp"
+                },
+            )
+
+    async def _take_down(self, sandbox_id: str) -> None:
+        lease = self._leases.get(sandbox_id)
+        if lease is not None:
+            lease.attached = False
+            closing, lease.bindings = lease.bindings, ()
+            if closing:
+                with await self._open(NETLINK_NETFILTER) as netfilter:
+                    await self._change_ports(netfilter, rules.close_ports(self._names, closing))
+                    await _forget(
+                        netfilter,
+                        {
+                            conntrack.forget_udp_answered_by(each.target, each.target_port)
+                            for each in closing
+                            if each.protocol == "udp"
+                        },
+                    )
+        with await self._open(NETLINK_ROUTE) as route:
+            (error,) = await route.change_slowly([links.delete_link(self._names.veth(sandbox_id))])
+            if error is not None and error.errno != errno.ENODEV:
+                raise error
+        self._leases.pop(sandbox_id, None)
+
+    async def _give_up(self, lease: _Lease) -> None:
+        """Take half an attachment down. What cannot be is for the next `reconcile`, and its address is not given."""
+        try:
+            with _reported("take down what was made"), trio.fail_after(_DEADLINE):
+                await self._take_down(lease.spec.sandbox_id)
+        except (NetworkError, trio.TooSlowError) as error:
+            log.warning("a pod's half made network is left", sandbox=lease.spec.sandbox_id, error=str(error))
+
+    async def _change_ports(self, netfilter: NetlinkSocket, requests: Sequence[Request]) -> None:
+        """Change the table's maps; where it lacks what it should have, make all of it anew, as the leases are now."""
+        try:
+            await netfilter.transact(NFNL_SUBSYS_NFTABLES, requests)
+        except NetlinkError as error:
+            if error.errno not in (errno.ENOENT, errno.EEXIST):
+                raise
+            await self._replace_table(netfilter)
+
+    async def _replace_table(self, netfilter: NetlinkSocket) -> None:
+        assert self._host is not None
+        leased = [each.network for lease in self._leases.values() for each in lease.interfaces]
+        subnets = tuple(dict.fromkeys((*self._host.subnets, *leased)))
+        opened = [each for lease in self._leases.values() for each in lease.bindings]
+        await netfilter.transact(NFNL_SUBSYS_NFTABLES, rules.table(self._names, subnets, opened))
+
+    async def _open(self, protocol: int) -> NetlinkSocket:
+        return NetlinkSocket(await self._open_socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol))
+
+
+def _lease_of(spec: PodNetworkSpec, attachment: Attachment, others: Mapping[str, _Lease]) -> _Lease | None:
+    """What a pod has that was attached by an earlier process; nothing if that was not by this network."""
+    pod = f"{spec.namespace}/{spec.name}"
+    try:
+        interfaces = tuple(
+            ipaddress.ip_interface(f"{ip}/{ipaddress.ip_network(subnet).prefixlen}")
+            for ip, subnet in zip(attachment.ips, attachment.state["subnets"], strict=True)
+        )
+        made = bindings(spec, [each.ip for each in interfaces])
+    except (KeyError, TypeError, ValueError, NetworkError) as error:
+        log.warning("a pod's network was not made by the bridge", pod=pod, attachment=attachment, error=repr(error))
+        return None
+    if problem := conflict(made, [each for lease in others.values() for each in lease.bindings]):
+        log.warning("a pod is left without its host ports", pod=pod, error=problem)
+        made = ()
+    return _Lease(spec, interfaces, made, attached=True)
+
+
+def _seen_by_pod(counters: links.Counters) -> InterfaceStatistics:
+    """The other end of the pair receives what the pod sends."""
+    return InterfaceStatistics(
+        name=_POD_INTERFACE,
+        rx_bytes=counters.tx_bytes,
+        rx_errors=counters.tx_errors,
+        tx_bytes=counters.rx_bytes,
+        tx_errors=counters.rx_errors,
+    )
+
+
+async def _forget(netfilter: NetlinkSocket, requests: Collection[Request]) -> None:
+    """Have connections forgotten. A kernel before 6.8 cannot choose them so: they are forgotten when they are idle."""
+    for error in await netfilter.try_each(list(requests)):
+        if error is not None:
+            log.debug("connections of a host port are not forgotten", error=str(error))
+
+
+@contextmanager
+def _reported(what: str) -> Iterator[None]:
+    """Say what was being done when the system refused."""
+    try:
+        yield
+    except OSError as error:
+        raise NetworkError(f"cannot {what}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _deadline(what: str) -> Iterator[None]:
+    """One for a whole method."""
+    try:
+        with _reported(what), trio.fail_after(_DEADLINE):
+            yield
+    except trio.TooSlowError:
+        raise NetworkError(f"cannot {what}: it takes more than {_DEADLINE:g} s") from None
