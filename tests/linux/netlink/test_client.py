@@ -78,7 +78,7 @@ async def test_a_veth_pair_between_namespaces(route: NetlinkSocket) -> None:
         assert port is not None
         assert (port.name, port.kind, port.up, port.master) == ("v0", "veth", True, bridge.index)
         assert port.counters is not None
-        assert await route.change_slowly([links.delete_link("v0")]) == [None]
+        assert await route.try_each([links.delete_link("v0")]) == [None]
         with pytest.raises(NetlinkError) as error:
             await inside.get(links.get_link("eth0"))
         assert error.value.errno == errno.ENODEV
@@ -174,5 +174,5 @@ async def test_the_answer_to_who_was_cancelled_is_passed_over(route: NetlinkSock
 async def test_nobody_answers(route: NetlinkSocket, autojump_clock: trio.testing.MockClock) -> None:
     unacknowledged = [(links.set_up("lo"), 0)]
     with pytest.raises(NetlinkError, match="bring lo up: no answer from the kernel within 10 s") as error:
-        await route._exchange(unacknowledged, {0})
+        await route._exchange(unacknowledged, {0}, route._send)
     assert error.value.errno == errno.ETIMEDOUT

@@ -3,6 +3,9 @@
 The kernel does what a request asks while it is sent, so the answers lie ready when `send` returns, and several requests
 in one datagram cost one way to the kernel. Requests of rtnetlink are carried out one by one, whatever becomes of the
 others; a transaction of netfilter as a whole or not at all.
+
+Changes of devices, addresses and routes wait for a lock that the kernel has one of, and who deletes a device holds it
+for milliseconds. So they are sent by a thread: it costs 0.2 ms each, and everybody else in this process goes on.
 """
 
 from __future__ import annotations
@@ -111,23 +114,15 @@ class NetlinkSocket:
 
     async def ask(self, requests: Sequence[Request]) -> list[list[Message]]:
         """Ask for changes and for things that are there, in their order. Raises the first NetlinkError."""
-        outcomes = await self._exchange([(each, NLM_F_ACK) for each in requests], set(range(len(requests))))
+        outcomes = await self._acknowledged(requests)
         for each in outcomes:
             if each.error is not None:
                 raise each.error
         return [each.messages for each in outcomes]
 
-    async def change_slowly(self, requests: Sequence[Request]) -> list[NetlinkError | None]:
-        """As `try_each`, for what keeps the kernel busy: deleting a link takes it 15 ms, in which others go on here."""
-        outcomes = await self._exchange(
-            [(each, NLM_F_ACK) for each in requests], set(range(len(requests))), self._send_in_thread
-        )
-        return [each.error for each in outcomes]
-
     async def try_each(self, requests: Sequence[Request]) -> list[NetlinkError | None]:
         """Ask for changes, in their order, and say of each why it was refused."""
-        outcomes = await self._exchange([(each, NLM_F_ACK) for each in requests], set(range(len(requests))))
-        return [each.error for each in outcomes]
+        return [each.error for each in await self._acknowledged(requests)]
 
     async def get(self, request: Request) -> list[Message]:
         """Ask for one thing."""
@@ -137,7 +132,7 @@ class NetlinkSocket:
     async def dump(self, request: Request) -> list[Message]:
         """Ask for a list, again when it changed meanwhile: then the kernel says that it may be wrong."""
         for _ in range(_DUMPS_AGAIN):
-            (outcome,) = await self._exchange([(request, NLM_F_DUMP)], {0})
+            (outcome,) = await self._exchange([(request, NLM_F_DUMP)], {0}, self._send)
             if outcome.error is not None:
                 raise outcome.error
             if not any(each.flags & NLM_F_DUMP_INTERRUPTED for each in outcome.messages):
@@ -154,9 +149,14 @@ class NetlinkSocket:
         # One acknowledgement, of the last change; an error is reported of each.
         flags = [0] * len(requests) + [NLM_F_ACK, 0]
         batch = list(zip([begin, *requests, end], flags, strict=True))
-        for outcome in await self._exchange(batch, {len(requests)}):
+        for outcome in await self._exchange(batch, {len(requests)}, self._send):
             if outcome.error is not None:
                 raise outcome.error
+
+    async def _acknowledged(self, requests: Sequence[Request]) -> list[_Outcome]:
+        return await self._exchange(
+            [(each, NLM_F_ACK) for each in requests], set(range(len(requests))), self._send_in_thread
+        )
 
     async def _send(self, payload: bytes) -> None:
         await self._socket.send(payload)
@@ -168,14 +168,14 @@ class NetlinkSocket:
         self,
         requests: Sequence[tuple[Request, int]],
         awaited: set[int],
-        send: Callable[[bytes], Awaitable[None]] | None = None,
+        send: Callable[[bytes], Awaitable[None]],
     ) -> list[_Outcome]:
         """Send all at once, and read until the awaited ones are done with, or the first of a transaction failed."""
         about = requests[0][0].about if requests else "nothing"
         try:
             async with self._lock:
                 with trio.fail_after(self._deadline):
-                    return await self._exchange_now(requests, awaited, send or self._send)
+                    return await self._exchange_now(requests, awaited, send)
         except trio.TooSlowError:
             raise NetlinkError(
                 errno.ETIMEDOUT, f"{about}: no answer from the kernel within {self._deadline:g} s"

@@ -33,6 +33,7 @@ _IFF_UP: Final = 0x1
 _IFLA_ADDRESS: Final = 1
 _IFLA_IFNAME: Final = 3
 _IFLA_MTU: Final = 4
+_IFLA_LINK: Final = 5
 _IFLA_MASTER: Final = 10
 _IFLA_LINKINFO: Final = 18
 _IFLA_IFALIAS: Final = 20
@@ -76,6 +77,8 @@ class Link:
     up: bool = False
     master: int = 0
     """The index of the bridge that it is a port of, or 0."""
+    peer: int = 0
+    """The index of a veth's other end in its own namespace, or 0."""
     mtu: int = 0
     alias: str = ""
     """What somebody wrote on it (`ip link set alias`)."""
@@ -166,6 +169,7 @@ def decode_link(message: Message) -> Link | None:
         kind=decode_text(kind),
         up=bool(flags & _IFF_UP),
         master=unpack("=I", found[_IFLA_MASTER])[0] if _IFLA_MASTER in found else 0,
+        peer=unpack("=I", found[_IFLA_LINK])[0] if _IFLA_LINK in found else 0,
         mtu=unpack("=I", found[_IFLA_MTU])[0] if _IFLA_MTU in found else 0,
         alias=decode_text(found.get(_IFLA_IFALIAS, b"")),
         counters=_decode_counters(found[_IFLA_STATS64]) if _IFLA_STATS64 in found else None,

@@ -158,7 +158,7 @@ async def make_ports(route: NetlinkSocket, names: Names, machine: Machine, host:
     for name in lost:
         await route.change([links.bridge_port(name, bridge=host.bridge), links.hairpin(name)])
     left = [links.delete_link(each.name) for each in ours if each.name not in wanted]
-    _raise_unless(await route.change_slowly(left), {errno.ENODEV})
+    _raise_unless(await route.try_each(left), {errno.ENODEV})
 
 
 async def forward(route: NetlinkSocket, names: Names, machine: Machine, proc: ProcFiles, *, ipv6: bool) -> None:
@@ -199,7 +199,7 @@ async def take_back(route: NetlinkSocket, netfilter: NetlinkSocket, names: Names
     await netfilter.transact(NFNL_SUBSYS_NFTABLES, nftables.delete_table(nftables.INET, names.table))
     ours = [each.name for each in machine.links if each.kind == "veth" and each.name.startswith(names.veths)]
     ours += [] if bridge is None else [bridge.name]
-    _raise_unless(await route.change_slowly([links.delete_link(each) for each in ours]), {errno.ENODEV})
+    _raise_unless(await route.try_each([links.delete_link(each) for each in ours]), {errno.ENODEV})
     if others and not (await look(route)).other_bridges(names):
         _restore(proc, earlier)
 
