@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from tests.embedded.network.machine import (
     MACHINE4,
@@ -19,7 +20,7 @@ from tests.embedded.network.machine import (
 )
 from tests.patience import PATIENCE
 from trikubelet.embedded.network.model import NetworkError, PortMapping
-from trikubelet.linux.netlink import links, routes
+from trikubelet.linux.netlink import conntrack, links, routes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.root
 WEB = PortMapping(host_port=8080, container_port=80)
 DNS = PortMapping(host_port=5353, container_port=53, protocol="udp")
+
+BRIDGED_PACKETS_ARE_FILTERED = tuple(f"sys/net/bridge/bridge-nf-call-{each}tables" for each in ("ip", "ip6"))
 
 
 @pytest.fixture
@@ -81,10 +84,16 @@ async def test_pods_go_out_by_the_machines_address(on: Machine, network: BridgeN
         assert await ask(a.namespace, OUTSIDE6, 53, protocol) == f"outside sees {MACHINE6}"
 
 
-@pytest.mark.parametrize(("port", "protocol"), [(WEB, "tcp"), (DNS, "udp")])
+@pytest.mark.parametrize(
+    ("port", "protocol", "filtered"), [(WEB, "tcp", "1"), (WEB, "tcp", "0"), (DNS, "udp", "1"), (DNS, "udp", "0")]
+)
 async def test_a_host_port_leads_to_the_pod(
-    on: Machine, network: BridgeNetwork, port: PortMapping, protocol: str
+    on: Machine, network: BridgeNetwork, port: PortMapping, protocol: str, filtered: str
 ) -> None:
+    """From everywhere; also where packets between ports of a bridge pass the rules for IP, as on many nodes."""
+    for setting in BRIDGED_PACKETS_ARE_FILTERED:
+        if on.proc.read(setting) is not None:
+            on.proc.write(setting, filtered)
     async with on.pod(network, "web", port) as web, on.pod(network, "other") as other:
         await on.serve(web.namespace, port.container_port, "web", protocol)
         for ip, gateway, address, outside in zip(
@@ -120,6 +129,24 @@ async def test_a_closed_host_port(on: Machine, network: BridgeNetwork) -> None:
         await ask(on.outside, MACHINE4, 8080)
     with pytest.raises(ConnectionRefusedError):
         await ask(on.outside, MACHINE4, 8080)
+
+
+async def test_a_udp_client_that_goes_on_sending(on: Machine, network: BridgeNetwork) -> None:
+    """The kernel remembers where its first packet went: here, to nobody, and then to a pod that is gone."""
+    with on.host.netfilter() as netfilter:
+        if (await netfilter.try_each([conntrack.forget_udp_to_port(4, 1)])) != [None]:
+            pytest.skip("this kernel cannot forget connections by their port")
+    with trio.socket.from_stdlib_socket(on.outside.open_socket(socket.AF_INET, socket.SOCK_DGRAM)) as client:
+        await client.connect((MACHINE4, DNS.host_port))
+        await client.send(b"?")
+        with trio.fail_after(PATIENCE), pytest.raises(ConnectionRefusedError):
+            await client.recv(100)
+        for name in ("first", "second"):
+            async with on.pod(network, name, DNS) as pod:
+                await on.serve(pod.namespace, DNS.container_port, name, "udp")
+                with trio.fail_after(PATIENCE):
+                    await client.send(b"?")
+                    assert await client.recv(100) == f"{name} sees {OUTSIDE4}".encode()
 
 
 async def test_a_port_that_another_pod_has(on: Machine, network: BridgeNetwork) -> None:

@@ -153,7 +153,10 @@ async def test_an_inserted_rule_is_found_by_its_comment(netfilter: NetlinkSocket
 
 async def test_udp_is_forgotten(netfilter: NetlinkSocket) -> None:
     address = ipaddress.ip_address("10.0.0.2")
-    await netfilter.change([conntrack.forget_udp_to_port(4, 53), conntrack.forget_udp_answered_by(address, 53)])
+    requests = [conntrack.forget_udp_to_port(4, 53), conntrack.forget_udp_answered_by(address, 53)]
+    for error in await netfilter.try_each(requests):
+        if error is not None:
+            pytest.skip(f"a kernel before 6.8: {error}")
 
 
 async def test_the_answer_to_who_was_cancelled_is_passed_over(route: NetlinkSocket) -> None:
