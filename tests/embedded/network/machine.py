@@ -120,6 +120,8 @@ async def machine() -> AsyncIterator[Machine]:
             NamespacesProc(namespace=host).write(IP_FORWARD, "0")
             mac = bytes.fromhex("0a0000000001")
             await route.change([links.set_up("lo"), links.make_bridge("lan", mac=mac, mtu=1400)])
+            NamespacesProc(namespace=host).write("sys/net/ipv6/conf/lan/accept_dad", "0")
+            await route.change([links.set_up("lan")])
             (found,) = await route.get(links.get_link("lan"))
             lan = links.decode_link(found)
             assert lan is not None

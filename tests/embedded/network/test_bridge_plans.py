@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -32,6 +32,9 @@ from trikubelet.embedded.network.model import NetworkError, PodNetworkSpec, Port
 from trikubelet.linux.netlink.links import LONGEST_ALIAS, LONGEST_NAME
 from trikubelet.linux.netlink.messages import Message
 from trikubelet.linux.netlink.nftables import decode_elements
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PREFIXES = st.builds(
     lambda address, length: ipaddress.ip_network((address, length), strict=False),

@@ -53,7 +53,7 @@ async def test_a_bridge_as_it_was_asked_for(route: NetlinkSocket) -> None:
     await route.change([links.make_bridge("br", mac=MAC, mtu=1400), links.set_alias("br", "a note")])
     made = await link(route, "br")
     assert attrs.evolve(made, index=0, counters=None) == links.Link(
-        index=0, name="br", kind="bridge", up=True, mtu=1400, alias="a note"
+        index=0, name="br", kind="bridge", mtu=1400, alias="a note"
     )
     assert made.counters == links.Counters(rx_bytes=0, tx_bytes=0, rx_errors=0, tx_errors=0)
 
@@ -85,7 +85,7 @@ async def test_a_veth_pair_between_namespaces(route: NetlinkSocket) -> None:
 
 
 async def test_addresses_and_routes_come_back(route: NetlinkSocket) -> None:
-    await route.change([links.make_bridge("br", mac=MAC, mtu=1500)])
+    await route.change([links.make_bridge("br", mac=MAC, mtu=1500), links.set_up("br")])
     index = (await link(route, "br")).index
     for interface in map(ipaddress.ip_interface, ("10.9.0.1/24", "fd00:9::1/64")):
         await route.change(

@@ -86,8 +86,8 @@ class Link:
 
 
 def make_bridge(name: str, *, mac: bytes, mtu: int) -> Request:
-    """A bridge that is up. Its MAC is given, since by default it changes with its ports."""
-    body = _header(flags=_IFF_UP) + text(_IFLA_IFNAME, name) + attribute(_IFLA_ADDRESS, mac) + native32(_IFLA_MTU, mtu)
+    """A bridge, not up yet. Its MAC is given, since by default it changes with its ports."""
+    body = _header() + text(_IFLA_IFNAME, name) + attribute(_IFLA_ADDRESS, mac) + native32(_IFLA_MTU, mtu)
     body += nested(_IFLA_LINKINFO, text(_IFLA_INFO_KIND, "bridge"))
     return Request(_RTM_NEWLINK, body, NLM_F_CREATE | NLM_F_EXCL, f"make bridge {name}")
 

@@ -90,9 +90,13 @@ def value_while_running(name: str) -> str:
 
 
 def bridge_sysctls(bridge: str, *, ipv6: bool) -> dict[str, str]:
-    """What the bridge's own have to be: no pod may tell the machine which way to go, as a router may."""
+    """What the bridge's own have to be, before it is up.
+
+    No pod may tell the machine which way to go, as a router may. And nobody else can have the bridge's address: it does
+    not ask around for two seconds, in which the kernel could not ask for pods' addresses either.
+    """
     folder = f"{_IP6_INTERFACES}/{bridge}"
-    return {f"{folder}/accept_ra": "0", f"{folder}/disable_ipv6": "0" if ipv6 else "1"}
+    return {f"{folder}/accept_ra": "0", f"{folder}/accept_dad": "0", f"{folder}/disable_ipv6": "0" if ipv6 else "1"}
 
 
 def note_of_earlier(earlier: Mapping[str, str]) -> str:
