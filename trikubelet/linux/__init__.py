@@ -9,5 +9,5 @@ mount_calls.py mount_table.py               mounts: the system calls, what is mo
 mounter.py                                  and both behind one interface
 machine.py machine_facts.py huge_pages.py   what the machine is and has
 dbus.py sd_notify.py                        systemd and logind
-netlink/                                    network devices, addresses, routes and packet rules
+netlink/ iptables_legacy.py                 network devices, addresses, routes and packet rules
 """

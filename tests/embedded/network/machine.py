@@ -122,22 +122,21 @@ async def machine() -> AsyncIterator[Machine]:
             await route.change([links.set_up("lo"), links.make_bridge("lan", mac=mac, mtu=1400)])
             NamespacesProc(namespace=host).write("sys/net/ipv6/conf/lan/accept_dad", "0")
             await route.change([links.set_up("lan")])
-            (found,) = await route.get(links.get_link("lan"))
-            lan = links.decode_link(found)
-            assert lan is not None
+            lan = links.only_link(await route.get(links.get_link("lan")))
             veth = links.make_veth(
                 "up0", bridge=lan.index, mtu=1400, peer_name="eth0", peer_mac=b"\x0a" + bytes(5),
                 peer_namespace=descriptor,
             )  # fmt: skip
             await route.change([veth])
             await beyond.change([links.set_up("lo"), links.set_up("eth0")])
-            (found,) = await beyond.get(links.get_link("eth0"))
-            eth0 = links.decode_link(found)
-            assert eth0 is not None
+            eth0 = links.only_link(await beyond.get(links.get_link("eth0")))
             for here, there in ((MACHINE4 + "/24", OUTSIDE4 + "/24"), (MACHINE6 + "/64", OUTSIDE6 + "/64")):
                 await route.change([routes.add_address(lan.index, ipaddress.ip_interface(here))])
                 await route.change([routes.add_default_route(lan.index, ipaddress.ip_interface(there).ip)])
                 await beyond.change([routes.add_address(eth0.index, ipaddress.ip_interface(there))])
+            with trio.fail_after(PATIENCE):
+                while not links.only_link(await route.get(links.get_link("up0"))).running:
+                    await trio.sleep(0.001)
         async with trio.open_nursery() as nursery:
             yield Machine(host, outside, nursery)
             nursery.cancel_scope.cancel()

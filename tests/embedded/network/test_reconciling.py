@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import itertools
+import shutil
 import socket
-from typing import TYPE_CHECKING
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
 from tests.embedded.network.machine import (
     MACHINE4,
+    MACHINE6,
     OUTSIDE4,
+    OUTSIDE6,
     Machine,
+    NamespacesProc,
     Pod,
     ask,
     machine,
@@ -23,16 +30,17 @@ from tests.patience import PATIENCE
 from trikubelet.embedded.network.bridge.forwarding import IP6_FORWARD, IP_FORWARD
 from trikubelet.embedded.network.bridge.host import look
 from trikubelet.embedded.network.bridge.names import Names
-from trikubelet.embedded.network.model import NetworkError, PortMapping
+from trikubelet.embedded.network.bridge.network import BridgeNetwork
+from trikubelet.embedded.network.model import Attachment, NetworkError, PortMapping
 from trikubelet.linux.netlink import expressions, links, nftables, routes
+from trikubelet.linux.netlink.client import NETLINK_NETFILTER, NetlinkSocket
 from trikubelet.linux.netlink.messages import NLM_F_CREATE, Request, attribute, nested, network32, text
 from trikubelet.linux.netlink.nftables import NFNL_SUBSYS_NFTABLES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from trikubelet.embedded.network.bridge.network import BridgeNetwork
-    from trikubelet.embedded.network.model import Attachment, PodNetworkSpec
+    from trikubelet.embedded.network.model import PodNetworkSpec
 
 pytestmark = pytest.mark.root
 WEB = PortMapping(host_port=8080, container_port=80)
@@ -115,6 +123,54 @@ async def test_half_an_attachment_goes(on: Machine) -> None:
             pass
 
 
+async def test_an_agent_is_killed_at_any_point(on: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each time that it speaks to the kernel: what it made is found, and nothing stays."""
+    before = await on.left()
+    spec = specification("a", WEB)
+    exchange = NetlinkSocket._exchange
+    lived = False
+    for step in range(100):
+        with network_namespace() as namespace:
+            attached: list[Attachment] = []
+            with monkeypatch.context() as patch, suppress(Killed):
+                patch.setattr(NetlinkSocket, "_exchange", killed_after(step, exchange))
+                killed = await reconciled(on.network())
+                attached.append(await killed.attach(spec, namespace))
+                await killed.detach(spec, attached[0], namespace)
+                await killed.close()
+                lived = True
+            network = on.network()
+            await network.reconcile({spec.sandbox_id: (spec, attached[0] if attached else None)})
+            with pytest.raises(NetworkError) if attached else nullcontext():
+                async with on.pod(network, "b", WEB):
+                    pass
+            await network.detach(spec, attached[0] if attached else None, None)
+            async with on.pod(network, "c", WEB):
+                pass
+            await network.close()
+        assert await on.left() == before
+        assert [on.proc.read(name) for name in (IP_FORWARD, IP6_FORWARD)] == ["0", "0"]
+        if lived:
+            break
+    assert lived
+    assert step > 20
+
+
+class Killed(BaseException):
+    """From here on this process does nothing any more."""
+
+
+def killed_after(step: int, exchange: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    steps = itertools.count()
+
+    async def until_then(*args: object) -> Any:
+        if next(steps) >= step:
+            raise Killed
+        return await exchange(*args)
+
+    return until_then
+
+
 async def test_a_pod_that_is_being_recorded_is_kept(on: Machine) -> None:
     network = await reconciled(on.network())
     await on.serve(on.outside, 80, "outside")
@@ -160,6 +216,16 @@ async def test_detaching_what_is_gone(on: Machine) -> None:
         pass
     await network.detach(a.spec, a.attachment, None)
     await network.detach(specification("never seen", WEB), None, None)
+
+
+async def test_somebody_deletes_a_pods_link(on: Machine) -> None:
+    network = await reconciled(on.network())
+    async with on.pod(network, "a") as a, on.pod(network, "b"):
+        assert network.lost == frozenset()
+        with a.namespace.netlink() as inside:
+            await inside.change([links.delete_link("eth0")])
+        await network.reconcile({})
+        assert network.lost == {a.spec.sandbox_id}
 
 
 async def test_two_runtimes_side_by_side(on: Machine) -> None:
@@ -275,6 +341,36 @@ async def test_another_table_drops_what_it_does_not_know(on: Machine) -> None:
     await network.close()
 
 
+@pytest.mark.parametrize("program", ["iptables-legacy", "ip6tables-legacy"])
+async def test_old_iptables_drops_what_it_does_not_know(on: Machine, program: str) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"needs {program}")
+    inside = ["nsenter", f"--net={on.host.path}", program]
+    made = await trio.run_process([*inside, "-N", "mine"], check=False, capture_stderr=True)
+    if made.returncode != 0:
+        pytest.skip(f"this kernel has no such tables: {made.stderr.decode()}")
+    network = on.network()
+    assert not [each for each in await network.plans() if "legacy" in each]
+    await trio.run_process([*inside, "-P", "FORWARD", "DROP"])
+    await network.reconcile({})
+    (warning,) = network.warnings
+    assert warning.startswith(f"{program} drops what is forwarded, so pods may reach no other machine")
+    assert warning in await network.plans()
+
+
+async def test_what_will_be_changed_is_told_beforehand(on: Machine) -> None:
+    with on.host.netfilter() as netfilter:
+        chain = forward_chain(expressions.IPV4, "filter", "FORWARD")
+        await netfilter.transact(NFNL_SUBSYS_NFTABLES, chain)
+    before = await on.left()
+    forward, *others, iptables = await on.network().plans()
+    assert forward == "/proc/sys/net/ipv4/ip_forward will be 1 while the runtime is there"
+    assert others[-1] == "/proc/sys/net/ipv6/conf/all/forwarding will be 1 while the runtime is there"
+    assert iptables.startswith("iptables drops what is forwarded: two rules for the bridge")
+    assert await on.left() == before
+    assert await on.network().problem() == ""
+
+
 async def test_counters_as_the_pods_see_them(on: Machine) -> None:
     network = await reconciled(on.network())
     async with on.pod(network, "a") as a, on.pod(network, "b") as b:
@@ -292,6 +388,73 @@ async def test_counters_as_the_pods_see_them(on: Machine) -> None:
         assert (sender.name, sender.tx_errors, receiver.rx_errors) == ("eth0", 0, 0)
         assert sender.tx_bytes >= 50_000
         assert sender.rx_bytes < 50_000
+
+
+async def test_only_the_next_version(on: Machine) -> None:
+    network = await reconciled(on.network(subnets=["fd00:77::/64"]))
+    await on.serve(on.outside, 80, "outside")
+    async with on.pod(network, "a", WEB) as a:
+        await on.serve(a.namespace, 80, "a")
+        assert a.attachment.ips == ("fd00:77::2",)
+        assert await ask(a.namespace, OUTSIDE6, 80) == f"outside sees {MACHINE6}"
+        assert await ask(on.outside, MACHINE6, 8080) == f"a sees {OUTSIDE6}"
+        with pytest.raises(ConnectionRefusedError):
+            await ask(on.outside, MACHINE4, 8080)
+    await network.close()
+
+
+async def test_somebody_else_gave_the_bridge_an_address(on: Machine) -> None:
+    network = await reconciled(on.network())
+    theirs = ipaddress.ip_interface("10.66.0.7/32")
+    async with on.pod(network, "a") as a:
+        with on.host.netlink() as route:
+            bridge = (await look(route)).bridge(NAMES)
+            assert bridge is not None
+            await route.change([routes.add_address(bridge.index, theirs)])
+            again = await reconciled(on.network(), a)
+            assert routes.AssignedAddress(bridge.index, theirs) in (await look(route)).addresses
+        async with on.pod(again, "b") as b:
+            assert a.attachment.state == b.attachment.state
+
+
+async def test_a_pod_that_another_network_attached(on: Machine) -> None:
+    network = on.network()
+    spec = specification("a")
+    await network.reconcile({spec.sandbox_id: (spec, Attachment(ips=("10.1.1.1",), state={"cni": "x"}))})
+    assert await network.problem() == ""
+
+
+async def test_a_kernel_without_nf_tables(on: Machine) -> None:
+    async def refuse(family: int, kind: int, protocol: int) -> socket.socket:
+        if protocol == NETLINK_NETFILTER:
+            raise OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
+        return await on.host.socket(family, kind, protocol)
+
+    before = await on.left()
+    network = BridgeNetwork("/runtime", open_socket=refuse, proc=on.proc)
+    for _ in range(2):
+        assert (await network.problem()).startswith("the kernel has no nf_tables (CONFIG_NF_TABLES, module nf_tables)")
+        with pytest.raises(NetworkError, match="the kernel has no nf_tables"):
+            await network.reconcile({})
+        with pytest.raises(NetworkError, match="the kernel has no nf_tables"):
+            await network.attach(specification("a"), on.outside)
+    await network.detach(specification("a"), None, None)
+    await network.close()
+    assert await on.left() == before
+
+
+async def test_sysctls_that_cannot_be_set(on: Machine) -> None:
+    class ReadOnly(NamespacesProc):
+        def write(self, name: str, value: str) -> None:
+            raise OSError(errno.EROFS, "Read-only file system")
+
+    before = await on.left()
+    network = BridgeNetwork("/runtime", open_socket=on.host.socket, proc=ReadOnly(namespace=on.host))
+    with pytest.raises(NetworkError, match=r"has to be . for pods to have a network, and cannot be set: Read-only"):
+        await network.reconcile({})
+    assert "cannot be set: Read-only file system" in await network.problem()
+    await network.close()
+    assert await on.left() == before
 
 
 async def test_no_address_of_the_next_version(on: Machine) -> None:

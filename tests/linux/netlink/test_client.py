@@ -44,9 +44,7 @@ async def netfilter(namespace: Namespace) -> AsyncIterator[NetlinkSocket]:
 
 
 async def link(route: NetlinkSocket, name: str) -> links.Link:
-    (found,) = map(links.decode_link, await route.get(links.get_link(name)))
-    assert found is not None
-    return found
+    return links.only_link(await route.get(links.get_link(name)))
 
 
 async def test_a_bridge_as_it_was_asked_for(route: NetlinkSocket) -> None:

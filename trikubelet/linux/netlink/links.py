@@ -10,6 +10,7 @@ import attrs
 from trikubelet.linux.netlink.messages import (
     NLM_F_CREATE,
     NLM_F_EXCL,
+    MalformedMessageError,
     Request,
     attribute,
     decode_attributes,
@@ -21,6 +22,8 @@ from trikubelet.linux.netlink.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trikubelet.linux.netlink.messages import Message
 
 _RTM_NEWLINK: Final = 16
@@ -35,6 +38,8 @@ _IFLA_IFNAME: Final = 3
 _IFLA_MTU: Final = 4
 _IFLA_LINK: Final = 5
 _IFLA_MASTER: Final = 10
+_IFLA_OPERSTATE: Final = 16
+_IF_OPER_UP: Final = b"\6"
 _IFLA_LINKINFO: Final = 18
 _IFLA_IFALIAS: Final = 20
 _IFLA_STATS64: Final = 23
@@ -75,6 +80,9 @@ class Link:
     kind: str = ""
     """`bridge`, `veth`; empty for hardware and the loopback device."""
     up: bool = False
+    """Somebody brought it up."""
+    running: bool = False
+    """It is up, and so is what it is connected to: it passes packets."""
     master: int = 0
     """The index of the bridge that it is a port of, or 0."""
     peer: int = 0
@@ -168,12 +176,21 @@ def decode_link(message: Message) -> Link | None:
         name=decode_text(found.get(_IFLA_IFNAME, b"")),
         kind=decode_text(kind),
         up=bool(flags & _IFF_UP),
+        running=found.get(_IFLA_OPERSTATE) == _IF_OPER_UP,
         master=unpack("=I", found[_IFLA_MASTER])[0] if _IFLA_MASTER in found else 0,
         peer=unpack("=I", found[_IFLA_LINK])[0] if _IFLA_LINK in found else 0,
         mtu=unpack("=I", found[_IFLA_MTU])[0] if _IFLA_MTU in found else 0,
         alias=decode_text(found.get(_IFLA_IFALIAS, b"")),
         counters=_decode_counters(found[_IFLA_STATS64]) if _IFLA_STATS64 in found else None,
     )
+
+
+def only_link(messages: Sequence[Message]) -> Link:
+    """What `get_link` asked for. Raises MalformedMessageError."""
+    found = [link for each in messages if (link := decode_link(each)) is not None]
+    if len(found) != 1:
+        raise MalformedMessageError(f"{len(found)} network devices, where one was expected")
+    return found[0]
 
 
 def _decode_counters(value: bytes) -> Counters:

@@ -7,6 +7,7 @@ address of the pods' subnet and is their gateway. What pods send elsewhere gets 
 names.py          names of links and of the table, from the runtime's folder: who made what is seen by the name
 addresses.py      which subnet, and which address a pod gets
 ports.py          host ports: who wants which, who has it already
+leases.py         what a pod has of both
 rules.py          the table of nf_tables
 forwarding.py     what else on the machine decides about forwarding: sysctls, others' chains that drop
 host.py           makes the machine so, and takes it back

@@ -69,6 +69,13 @@ def gateway(subnet: Network) -> Interface:
     return ipaddress.ip_interface(f"{subnet[1]}/{subnet.prefixlen}")
 
 
+def is_gateway(interface: Interface) -> bool:
+    """Whether it is one that `gateway` gives."""
+    return (
+        interface.network.num_addresses > 2 and not interface.is_link_local and gateway(interface.network) == interface
+    )
+
+
 def next_free(subnet: Network, taken: Collection[Address], last: Address | None) -> Address:
     """The first free address after the one that was given last, and from the beginning after the end.
 

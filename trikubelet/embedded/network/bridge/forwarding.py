@@ -5,12 +5,14 @@ this machine ends, so each notes on its bridge what it found, or what another ru
 
 Others forbid what they do not know of: Docker and ufw set the policy of iptables' FORWARD chain to DROP, and no rule of
 another table can overrule that. With iptables-nft that chain is one of nf_tables: rules for the bridge can be put in
-front, as a person would do. Chains that somebody wrote for nf_tables are left alone and spoken of.
+front, as a person would do. Chains that somebody wrote for nf_tables, and those of iptables-legacy, are left alone and
+spoken of.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 
 IP_FORWARD: Final = "sys/net/ipv4/ip_forward"
 IP6_FORWARD: Final = "sys/net/ipv6/conf/all/forwarding"
+LEGACY_TABLES: Final = {
+    socket.AF_INET: "thread-self/net/ip_tables_names",
+    socket.AF_INET6: "thread-self/net/ip6_tables_names",
+}
+"""Where the kernel lists what iptables-legacy made, for each family."""
 _IP6_INTERFACES: Final = "sys/net/ipv6/conf"
 _NOTE: Final = "trikubelet "
 _FAMILIES: Final = {INET: "inet", x.IPV4: "ip", x.IPV6: "ip6"}
@@ -142,6 +149,18 @@ def dropping(chains: Iterable[Chain]) -> list[Chain]:
     return [each for each in chains if each.hook == HOOK_FORWARD and each.drops and each.family in _FAMILIES]
 
 
+def plans(sysctls: Mapping[str, str], chains: Iterable[Chain], names: Names) -> tuple[str, ...]:
+    """What to tell beforehand of what will be changed on the machine."""
+    changed = [f"/proc/{name} will be {value} while the runtime is there" for name, value in sysctls.items()]
+    opened = [
+        f"{'iptables' if each.family == x.IPV4 else 'ip6tables'} drops what is forwarded: two rules for the bridge "
+        f"{names.bridge} will be in front of its chain FORWARD while the runtime is there"
+        for each in chains
+        if is_iptables_forward(each)
+    ]
+    return (*changed, *opened)
+
+
 def openings(chain: Chain, names: Names) -> list[Request]:
     """Rules in front of all others of a chain, that accept what comes from the bridge and goes to it."""
     return [
@@ -153,6 +172,16 @@ def openings(chain: Chain, names: Names) -> list[Request]:
 def comment(names: Names) -> str:
     """By which the rules are found again."""
     return f"trikubelet {names.bridge}"
+
+
+def legacy_warning(family: int, names: Names) -> str:
+    """What to tell of the chain FORWARD of iptables-legacy, which nobody else can put rules into."""
+    program = "iptables-legacy" if family == socket.AF_INET else "ip6tables-legacy"
+    return (
+        f"{program} drops what is forwarded, so pods may reach no other machine: let it accept what comes from and "
+        f"goes to the bridge, as by: {program} -I FORWARD -i {names.bridge} -j ACCEPT; "
+        f"{program} -I FORWARD -o {names.bridge} -j ACCEPT"
+    )
 
 
 def warning(chain: Chain, names: Names) -> str:

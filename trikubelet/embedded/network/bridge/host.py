@@ -6,21 +6,23 @@ Everything here looks first and does what lacks, so it may be cut off anywhere a
 from __future__ import annotations
 
 import errno
+import socket
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from trikubelet.embedded.network.bridge import forwarding
-from trikubelet.embedded.network.bridge.addresses import choose_ipv4, gateway, overlapping, private_ipv6
+from trikubelet.embedded.network.bridge.addresses import choose_ipv4, gateway, is_gateway, overlapping, private_ipv6
 from trikubelet.embedded.network.bridge.names import BRIDGES
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.linux.iptables_legacy import forward_policy_drops
 from trikubelet.linux.netlink import links, nftables, routes
 from trikubelet.linux.netlink.links import Link
 from trikubelet.linux.netlink.nftables import NFNL_SUBSYS_NFTABLES
 from trikubelet.linux.netlink.routes import AssignedAddress, Network, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from trikubelet.embedded.network.bridge.forwarding import ProcFiles
     from trikubelet.embedded.network.bridge.names import Names
@@ -97,17 +99,14 @@ async def make_bridge(
     bridge = machine.bridge(names)
     if bridge is None:
         await route.change([links.make_bridge(names.bridge, mac=names.bridge_mac, mtu=machine.mtu)])
-        bridge = links.decode_link((await route.get(links.get_link(names.bridge)))[0])
-        assert bridge is not None
+        bridge = links.only_link(await route.get(links.get_link(names.bridge)))
     elif bridge.kind != "bridge":
         raise NetworkError(
             f"{names.bridge}, which should be the bridge of {names.root}, is a {bridge.kind or 'device'}"
         )
     taken = machine.taken(bridge.index)
     here = [
-        each.interface.network
-        for each in machine.addresses
-        if each.link == bridge.index and not each.interface.is_link_local
+        each.interface.network for each in machine.addresses if each.link == bridge.index and is_gateway(each.interface)
     ]
     subnets = list(wanted)
     if not subnets:
@@ -118,7 +117,7 @@ async def make_bridge(
     await route.change([links.set_up(names.bridge), links.allow_local_addresses(names.bridge)])
     for at, subnet in enumerate(subnets):
         while not await _claim(route, machine, bridge.index, subnets[at]):
-            if wanted or subnet in leased:
+            if wanted or subnet.version == 6 or subnet in leased:
                 raise NetworkError(f"the machine has another route to the pods' subnet {subnet}: set another one")
             taken.append(subnets[at])
             subnets[at] = choose_ipv4(names.root, taken)
@@ -150,15 +149,21 @@ async def _claim(route: NetlinkSocket, machine: Machine, bridge: int, subnet: Ne
     return True
 
 
-async def make_ports(route: NetlinkSocket, names: Names, machine: Machine, host: Host, veths: Iterable[str]) -> None:
-    """Of all links that this runtime made keep these as ports of the bridge, and delete the others."""
-    wanted = set(veths)
+async def make_ports(
+    route: NetlinkSocket, names: Names, machine: Machine, host: Host, veths: Iterable[str]
+) -> frozenset[str]:
+    """Of all links that this runtime made keep these as ports of the bridge, and delete the others.
+
+    The answer are those that are not there. Raises NetlinkError.
+    """
+    wanted = frozenset(veths)
     ours = [each for each in machine.links if each.name.startswith(names.veths) and each.kind == "veth"]
     lost = [each.name for each in ours if each.name in wanted and (each.master != host.bridge or not each.up)]
     for name in lost:
         await route.change([links.bridge_port(name, bridge=host.bridge), links.hairpin(name)])
     left = [links.delete_link(each.name) for each in ours if each.name not in wanted]
     _raise_unless(await route.try_each(left), {errno.ENODEV})
+    return wanted.difference(each.name for each in ours)
 
 
 async def forward(route: NetlinkSocket, names: Names, machine: Machine, proc: ProcFiles, *, ipv6: bool) -> None:
@@ -174,10 +179,15 @@ async def forward(route: NetlinkSocket, names: Names, machine: Machine, proc: Pr
     _write(proc, wanted)
 
 
-async def open_chains(netfilter: NetlinkSocket, names: Names) -> tuple[str, ...]:
-    """Let others' chains accept what pods send and get, or say what has to be done. Raises NetlinkError."""
+async def dropping_chains(netfilter: NetlinkSocket) -> list[nftables.Chain]:
+    """Those that drop what is forwarded. Raises NetlinkError."""
+    return forwarding.dropping(await _chains(netfilter))
+
+
+async def open_chains(netfilter: NetlinkSocket, chains: Iterable[nftables.Chain], names: Names) -> tuple[str, ...]:
+    """Let these chains of others accept what pods send and get, or say what has to be done. Raises NetlinkError."""
     warnings = []
-    for chain in forwarding.dropping(await _chains(netfilter)):
+    for chain in chains:
         if not forwarding.is_iptables_forward(chain):
             warnings.append(forwarding.warning(chain, names))
         elif not await _own_rules(netfilter, chain, names):
@@ -185,9 +195,23 @@ async def open_chains(netfilter: NetlinkSocket, names: Names) -> tuple[str, ...]
     return tuple(warnings)
 
 
-async def take_back(route: NetlinkSocket, netfilter: NetlinkSocket, names: Names, proc: ProcFiles) -> None:
+async def legacy_chains(
+    open_socket: Callable[[int, int, int], Awaitable[socket.socket]], names: Names, proc: ProcFiles
+) -> tuple[str, ...]:
+    """What to tell of chains of iptables-legacy that drop what is forwarded. Raises OSError."""
+    warnings = []
+    for family, listed in forwarding.LEGACY_TABLES.items():
+        if "filter" in (proc.read(listed) or "").split():
+            with await open_socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW) as opened:
+                if forward_policy_drops(opened):
+                    warnings.append(forwarding.legacy_warning(family, names))
+    return tuple(warnings)
+
+
+async def take_back(
+    route: NetlinkSocket, netfilter: NetlinkSocket, names: Names, machine: Machine, proc: ProcFiles
+) -> None:
     """Nothing of this runtime is on the machine any more. Raises NetworkError, OSError."""
-    machine = await look(route)
     bridge = machine.bridge(names)
     earlier = {} if bridge is None else forwarding.earlier_in_note(bridge.alias)
     others = machine.other_bridges(names)

@@ -12,7 +12,6 @@ makes the rules without it.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 from contextlib import contextmanager
@@ -23,30 +22,39 @@ import trio
 
 from trikubelet.embedded.network.bridge import host as machine_side
 from trikubelet.embedded.network.bridge import rules
-from trikubelet.embedded.network.bridge.addresses import gateway, next_free, parse_subnets
-from trikubelet.embedded.network.bridge.forwarding import ProcFiles
+from trikubelet.embedded.network.bridge.addresses import gateway, parse_subnets
+from trikubelet.embedded.network.bridge.forwarding import (
+    ProcFiles,
+    has_ipv6,
+    is_iptables_forward,
+    plans,
+    wanted_sysctls,
+    warning,
+)
+from trikubelet.embedded.network.bridge.leases import POD_INTERFACE, Lease, new_lease, recorded_lease
 from trikubelet.embedded.network.bridge.names import Names, pod_mac
-from trikubelet.embedded.network.bridge.ports import Binding, bindings, conflict
-from trikubelet.embedded.network.model import Attachment, NetworkError, PodNetworkSpec
+from trikubelet.embedded.network.bridge.ports import conflict
+from trikubelet.embedded.network.model import NetworkError
 from trikubelet.linux.netlink import conntrack, links, nftables, routes
 from trikubelet.linux.netlink.client import NETLINK_NETFILTER, NETLINK_ROUTE, NetlinkError, NetlinkSocket
+from trikubelet.linux.netlink.messages import MalformedMessageError
 from trikubelet.linux.netlink.nftables import NFNL_SUBSYS_NFTABLES
-from trikubelet.linux.netlink.routes import Interface
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
     from trikubelet.embedded.network.bridge.host import Host
-    from trikubelet.embedded.network.model import NetworkNamespace
+    from trikubelet.embedded.network.bridge.ports import Binding
+    from trikubelet.embedded.network.model import Attachment, NetworkNamespace, PodNetworkSpec
     from trikubelet.linux.netlink.messages import Request
     from trikubelet.linux.netlink.routes import Address, Network
 
 log = get_logger("embedded")
 
-_POD_INTERFACE: Final = "eth0"
 _DEADLINE: Final = 30.0
 """Seconds for each method; the kernel takes milliseconds."""
+_MOMENT: Final = 0.001
 
 
 @attrs.frozen(kw_only=True)
@@ -58,18 +66,6 @@ class InterfaceStatistics:
     rx_errors: int
     tx_bytes: int
     tx_errors: int
-
-
-@attrs.define
-class _Lease:
-    """What a pod has of the network."""
-
-    spec: PodNetworkSpec
-    interfaces: tuple[Interface, ...]
-    """Its addresses, each with its subnet."""
-    bindings: tuple[Binding, ...]
-    attached: bool
-    """False while it is being made, or when it could not be taken down."""
 
 
 async def open_here(family: int, kind: int, protocol: int = 0) -> socket.socket:
@@ -94,11 +90,13 @@ class BridgeNetwork:
         """
         self.warnings: tuple[str, ...] = ()
         """What may keep pods from others although they have a network, as of the last `reconcile`."""
+        self.lost: frozenset[str] = frozenset()
+        """Sandboxes whose link was not there at the last `reconcile`: nothing but another sandbox gives it back."""
         self._names = Names(root)
         self._wanted = parse_subnets(subnets)
         self._open_socket = open_socket
         self._proc = ProcFiles() if proc is None else proc
-        self._leases: dict[str, _Lease] = {}
+        self._leases: dict[str, Lease] = {}
         self._last: dict[Network, Address] = {}
         """The address that was given last, of each subnet."""
         self._host: Host | None = None
@@ -110,12 +108,21 @@ class BridgeNetwork:
         if self._problem is not None:
             return self._problem
         try:
-            with _deadline("look at the network"):
-                async with self._lock:
-                    await self._diagnose()
+            with _deadline("make pods' networks"):
+                (await self._open_nf_tables()).close()
         except NetworkError as error:
             return str(error)
         return ""
+
+    async def plans(self) -> tuple[str, ...]:
+        """For who asks beforehand: what of the machine's would be changed. Changes nothing. Raises NetworkError."""
+        with _deadline("look at the machine's network"):
+            with await self._open(NETLINK_NETFILTER) as netfilter:
+                chains = await machine_side.dropping_chains(netfilter)
+            ipv6 = any(each.version == 6 for each in self._wanted) if self._wanted else has_ipv6(self._proc)
+            warnings = [warning(each, self._names) for each in chains if not is_iptables_forward(each)]
+            warnings += await machine_side.legacy_chains(self._open_socket, self._names, self._proc)
+            return (*plans(wanted_sysctls(self._proc, ipv6=ipv6), chains, self._names), *warnings)
 
     async def set_subnets(self, subnets: Sequence[str]) -> None:
         """Give new pods addresses of these from now on (`podCIDR`); who has one keeps it. Raises NetworkError."""
@@ -141,11 +148,7 @@ class BridgeNetwork:
                         await self._give_up(lease)
                     raise
                 lease.attached = True
-        return Attachment(
-            ips=tuple(str(each.ip) for each in lease.interfaces),
-            interface=_POD_INTERFACE,
-            state={"subnets": [str(each.network) for each in lease.interfaces]},
-        )
+        return lease.attachment()
 
     async def detach(
         self, spec: PodNetworkSpec, attachment: Attachment | None, namespace: NetworkNamespace | None
@@ -164,21 +167,26 @@ class BridgeNetwork:
         """See `PodNetwork`. A pod that was attached here and is not among these is kept: it is being recorded."""
         with _deadline("reconcile the pods' network"):
             async with self._lock:
-                leases = {name: lease for name, lease in self._leases.items() if lease.attached}
+                self._leases = {name: lease for name, lease in self._leases.items() if lease.attached}
                 for sandbox_id, (spec, attachment) in pods.items():
-                    if sandbox_id in leases or attachment is None:
-                        continue
-                    if lease := _lease_of(spec, attachment, leases):
-                        leases[sandbox_id] = lease
-                self._leases = leases
+                    if attachment is not None and sandbox_id not in self._leases:
+                        self._know(spec, attachment)
                 await self._bring_about()
 
     async def close(self) -> None:
         """See `PodNetwork`."""
         with _deadline("take the pods' network down"):
             async with self._lock:
-                with await self._open(NETLINK_ROUTE) as route, await self._open(NETLINK_NETFILTER) as netfilter:
-                    await machine_side.take_back(route, netfilter, self._names, self._proc)
+                with await self._open(NETLINK_ROUTE) as route:
+                    machine = await machine_side.look(route)
+                    try:
+                        netfilter = await self._open_nf_tables()
+                    except NetworkError:
+                        if machine.bridge(self._names) is None:
+                            return  # it never came so far as to make anything
+                        raise
+                    with netfilter:
+                        await machine_side.take_back(route, netfilter, self._names, machine, self._proc)
                 self._host = None
                 self._problem = None
                 self._leases.clear()
@@ -211,44 +219,51 @@ class BridgeNetwork:
 
     async def _bring_about_now(self) -> None:
         leased = tuple({each.network: None for lease in self._leases.values() for each in lease.interfaces})
-        with await self._open(NETLINK_ROUTE) as route, await self._open(NETLINK_NETFILTER) as netfilter:
-            await netfilter.get(nftables.get_generation())
+        with await self._open_nf_tables() as netfilter, await self._open(NETLINK_ROUTE) as route:
             machine = await machine_side.look(route)
             host = await machine_side.make_bridge(
                 route, self._names, machine, self._proc, wanted=self._wanted, leased=leased
             )
             ipv6 = any(each.version == 6 for each in (*host.subnets, *leased))
             await machine_side.forward(route, self._names, machine, self._proc, ipv6=ipv6)
-            warnings = await machine_side.open_chains(netfilter, self._names)
+            chains = await machine_side.dropping_chains(netfilter)
+            warnings = await machine_side.open_chains(netfilter, chains, self._names)
+            warnings += await machine_side.legacy_chains(self._open_socket, self._names, self._proc)
             self._host = host
             await self._replace_table(netfilter)
-            veths = [self._names.veth(each) for each in self._leases]
-            await machine_side.make_ports(route, self._names, machine, host, veths)
+            veths = {self._names.veth(each): each for each in self._leases}
+            missing = await machine_side.make_ports(route, self._names, machine, host, veths)
+        self.lost = frozenset(veths[each] for each in missing)
+        if self.lost:
+            log.warning("the network of pods is gone", sandboxes=sorted(self.lost))
         self.warnings = warnings + machine_side.collisions(machine, host)
 
-    async def _diagnose(self) -> None:
-        with await self._open(NETLINK_ROUTE) as route, await self._open(NETLINK_NETFILTER) as netfilter:
-            await route.dump(links.list_links())
-            await netfilter.get(nftables.get_generation())
-
-    def _take_lease(self, spec: PodNetworkSpec, host: Host) -> _Lease:
-        """Addresses and host ports for a pod. Raises NetworkError."""
+    def _take_lease(self, spec: PodNetworkSpec, host: Host) -> Lease:
+        """Raises NetworkError."""
         if spec.sandbox_id in self._leases:
             raise NetworkError("it is attached already, or was not taken down")
-        taken = {each.ip for lease in self._leases.values() for each in lease.interfaces}
-        interfaces = []
-        for subnet in host.subnets:
-            address = next_free(subnet, taken, self._last.get(subnet))
-            interfaces.append(ipaddress.ip_interface(f"{address}/{subnet.prefixlen}"))
-        wanted = bindings(spec, [each.ip for each in interfaces])
-        others = [each for lease in self._leases.values() for each in lease.bindings]
-        if problem := conflict(wanted, others):
-            raise NetworkError(problem)
-        self._last |= {each.network: each.ip for each in interfaces}
-        lease = self._leases[spec.sandbox_id] = _Lease(spec, tuple(interfaces), wanted, attached=False)
+        lease = new_lease(spec, host.subnets, self._leases.values(), self._last)
+        self._last |= {each.network: each.ip for each in lease.interfaces}
+        self._leases[spec.sandbox_id] = lease
         return lease
 
-    async def _connect(self, lease: _Lease, namespace: NetworkNamespace, host: Host) -> None:
+    def _know(self, spec: PodNetworkSpec, attachment: Attachment) -> None:
+        """Take up a pod that was attached by an earlier process."""
+        pod = f"{spec.namespace}/{spec.name}"
+        try:
+            lease = recorded_lease(spec, attachment)
+        except NetworkError as error:
+            log.warning("a pod's network is not known here", pod=pod, error=str(error))
+            return
+        if problem := conflict(lease.bindings, self._bindings()):
+            log.warning("a pod is left without its host ports", pod=pod, error=problem)
+            lease.bindings = ()
+        self._leases[spec.sandbox_id] = lease
+
+    def _bindings(self) -> list[Binding]:
+        return [each for lease in self._leases.values() for each in lease.bindings]
+
+    async def _connect(self, lease: Lease, namespace: NetworkNamespace, host: Host) -> None:
         name = self._names.veth(lease.spec.sandbox_id)
         inside = NetlinkSocket(await namespace.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE))
         with inside, await self._open(NETLINK_ROUTE) as route:
@@ -258,22 +273,24 @@ class BridgeNetwork:
                     name,
                     bridge=host.bridge,
                     mtu=host.mtu,
-                    peer_name=_POD_INTERFACE,
+                    peer_name=POD_INTERFACE,
                     peer_mac=pod_mac(lease.interfaces[0].ip),
                     peer_namespace=descriptor,
                 )
-                _, _, (made,) = await route.ask([veth, links.hairpin(name), links.get_link(name)])
+                *_, found = await route.ask([veth, links.hairpin(name), links.get_link(name)])
             finally:
                 os.close(descriptor)
-            pair = links.decode_link(made)
-            assert pair is not None
-            requests = [links.set_up(_POD_INTERFACE)]
+            pair = links.only_link(found)
+            requests = [links.set_up(POD_INTERFACE)]
             for each in lease.interfaces:
                 requests.append(routes.add_address(pair.peer, each))
                 requests.append(routes.add_default_route(pair.peer, gateway(each.network).ip))
             await inside.change(requests)
+            # The bridge opens its port a moment after the pod's end came up, and drops what comes before.
+            while not links.only_link(await route.get(links.get_link(name))).running:
+                await trio.sleep(_MOMENT)
 
-    async def _open_ports(self, lease: _Lease) -> None:
+    async def _open_ports(self, lease: Lease) -> None:
         if not lease.bindings:
             return
         with await self._open(NETLINK_NETFILTER) as netfilter:
@@ -287,7 +304,7 @@ class BridgeNetwork:
                 },
             )
 
-    async def _close_ports(self, lease: _Lease) -> None:
+    async def _close_ports(self, lease: Lease) -> None:
         closing, lease.bindings = lease.bindings, ()
         if not closing:
             return
@@ -309,7 +326,7 @@ class BridgeNetwork:
             raise error
         self._leases.pop(sandbox_id, None)
 
-    async def _give_up(self, lease: _Lease) -> None:
+    async def _give_up(self, lease: Lease) -> None:
         """Take half an attachment down. What cannot be is for the next `reconcile`, and its address is not given."""
         try:
             with _reported("take down what was made"), trio.fail_after(_DEADLINE):
@@ -331,35 +348,33 @@ class BridgeNetwork:
         assert self._host is not None
         leased = [each.network for lease in self._leases.values() for each in lease.interfaces]
         subnets = tuple(dict.fromkeys((*self._host.subnets, *leased)))
-        opened = [each for lease in self._leases.values() for each in lease.bindings]
-        await netfilter.transact(NFNL_SUBSYS_NFTABLES, rules.table(self._names, subnets, opened))
+        await netfilter.transact(NFNL_SUBSYS_NFTABLES, rules.table(self._names, subnets, self._bindings()))
+
+    async def _open_nf_tables(self) -> NetlinkSocket:
+        """Raises NetworkError where the kernel has none or this process may not use it."""
+        netfilter = None
+        try:
+            netfilter = await self._open(NETLINK_NETFILTER)
+            await netfilter.get(nftables.get_generation())
+        except OSError as error:
+            if netfilter is not None:
+                netfilter.close()
+            if error.errno == errno.EPERM:
+                raise NetworkError("to make pods' networks takes root, or CAP_NET_ADMIN") from error
+            raise NetworkError(
+                "the kernel has no nf_tables (CONFIG_NF_TABLES, module nf_tables), by which pods reach other machines "
+                f"and are reached at host ports: {error.strerror}"
+            ) from error
+        return netfilter
 
     async def _open(self, protocol: int) -> NetlinkSocket:
         return NetlinkSocket(await self._open_socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol))
 
 
-def _lease_of(spec: PodNetworkSpec, attachment: Attachment, others: Mapping[str, _Lease]) -> _Lease | None:
-    """What a pod has that was attached by an earlier process; nothing if that was not by this network."""
-    pod = f"{spec.namespace}/{spec.name}"
-    try:
-        interfaces = tuple(
-            ipaddress.ip_interface(f"{ip}/{ipaddress.ip_network(subnet).prefixlen}")
-            for ip, subnet in zip(attachment.ips, attachment.state["subnets"], strict=True)
-        )
-        made = bindings(spec, [each.ip for each in interfaces])
-    except (KeyError, TypeError, ValueError, NetworkError) as error:
-        log.warning("a pod's network was not made by the bridge", pod=pod, attachment=attachment, error=repr(error))
-        return None
-    if problem := conflict(made, [each for lease in others.values() for each in lease.bindings]):
-        log.warning("a pod is left without its host ports", pod=pod, error=problem)
-        made = ()
-    return _Lease(spec, interfaces, made, attached=True)
-
-
 def _seen_by_pod(counters: links.Counters) -> InterfaceStatistics:
     """The other end of the pair receives what the pod sends."""
     return InterfaceStatistics(
-        name=_POD_INTERFACE,
+        name=POD_INTERFACE,
         rx_bytes=counters.tx_bytes,
         rx_errors=counters.tx_errors,
         tx_bytes=counters.rx_bytes,
@@ -381,6 +396,8 @@ def _reported(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise NetworkError(f"cannot {what}: {error.strerror or error}") from error
+    except MalformedMessageError as error:
+        raise NetworkError(f"cannot {what}: an answer of the kernel that cannot be read: {error}") from error
 
 
 @contextmanager
