@@ -20,6 +20,8 @@ from trikubelet.linux.netlink.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trikubelet.linux.netlink.messages import Message
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -48,6 +50,7 @@ _RTPROT_BOOT: Final = 3
 _RT_SCOPE_UNIVERSE: Final = 0
 _RT_SCOPE_LINK: Final = 253
 _RTN_UNICAST: Final = 1
+_RTN_LOCAL: Final = 2
 _RTM_F_CLONED: Final = 0x200
 
 _ADDRESS_HEADER: Final = struct.Struct("=BBBBI")
@@ -103,6 +106,12 @@ def add_default_route(link: int, gateway: Address) -> Request:
     return Request(_RTM_NEWROUTE, body, NLM_F_CREATE | NLM_F_EXCL, f"add default route by {gateway}")
 
 
+def find_route(address: Address) -> Request:
+    """How a packet to this address would go."""
+    header = _ROUTE_HEADER.pack(_FAMILIES[address.version], address.max_prefixlen, 0, 0, 0, 0, 0, 0, 0)
+    return Request(_RTM_GETROUTE, header + attribute(_RTA_DST, address.packed), about=f"find route to {address}")
+
+
 def list_addresses() -> Request:
     return Request(_RTM_GETADDR, _ADDRESS_HEADER.pack(0, 0, 0, 0, 0), about="list addresses")
 
@@ -143,6 +152,11 @@ def decode_route(message: Message) -> Route | None:
         return Route(ipaddress.ip_network((packed, length)), link, table)
     except ValueError as error:
         raise MalformedMessageError(f"route to {packed.hex()}/{length}: {error}") from error
+
+
+def leads_here(answer: Sequence[Message]) -> bool:
+    """Whether `find_route` found that an address is one of this namespace. Raises MalformedMessageError."""
+    return any(unpack(_ROUTE_HEADER.format, each.body)[7] == _RTN_LOCAL for each in answer)
 
 
 def _address(link: int, interface: Interface) -> bytes:

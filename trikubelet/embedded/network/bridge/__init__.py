@@ -11,9 +11,10 @@ leases.py         what a pod has of both
 rules.py          the table of nf_tables
 forwarding.py     what else on the machine decides about forwarding: sysctls, others' chains that drop
 host.py           makes the machine so, and takes it back
+pod_link.py       the link into a pod
 network.py        the life of a pod's network
 
-All but the last two are pure, apart from reading a sysctl. Nothing is written to files. Which addresses are taken is
+All but the last three are pure, apart from reading a sysctl. Nothing is written to files. Which addresses are taken is
 in the pods' attachments, which the runtime keeps with its sandboxes; the subnet is read off the bridge; what sysctls
 were before is the bridge's alias. So after a crash of anything there is nothing to compare but those with the kernel,
 and after a reboot nothing to clean up.

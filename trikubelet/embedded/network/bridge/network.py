@@ -12,7 +12,6 @@ makes the rules without it.
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -22,7 +21,7 @@ import trio
 
 from trikubelet.embedded.network.bridge import host as machine_side
 from trikubelet.embedded.network.bridge import rules
-from trikubelet.embedded.network.bridge.addresses import gateway, parse_subnets
+from trikubelet.embedded.network.bridge.addresses import parse_subnets
 from trikubelet.embedded.network.bridge.forwarding import (
     ProcFiles,
     has_ipv6,
@@ -32,10 +31,11 @@ from trikubelet.embedded.network.bridge.forwarding import (
     warning,
 )
 from trikubelet.embedded.network.bridge.leases import POD_INTERFACE, Lease, new_lease, recorded_lease
-from trikubelet.embedded.network.bridge.names import Names, pod_mac
+from trikubelet.embedded.network.bridge.names import Names
+from trikubelet.embedded.network.bridge.pod_link import connect
 from trikubelet.embedded.network.bridge.ports import conflict
 from trikubelet.embedded.network.model import NetworkError
-from trikubelet.linux.netlink import conntrack, links, nftables, routes
+from trikubelet.linux.netlink import conntrack, links, nftables
 from trikubelet.linux.netlink.client import NETLINK_NETFILTER, NETLINK_ROUTE, NetlinkError, NetlinkSocket
 from trikubelet.linux.netlink.messages import MalformedMessageError
 from trikubelet.linux.netlink.nftables import NFNL_SUBSYS_NFTABLES
@@ -54,7 +54,6 @@ log = get_logger("embedded")
 
 _DEADLINE: Final = 30.0
 """Seconds for each method; the kernel takes milliseconds."""
-_MOMENT: Final = 0.001
 
 
 @attrs.frozen(kw_only=True)
@@ -264,31 +263,9 @@ class BridgeNetwork:
         return [each for lease in self._leases.values() for each in lease.bindings]
 
     async def _connect(self, lease: Lease, namespace: NetworkNamespace, host: Host) -> None:
-        name = self._names.veth(lease.spec.sandbox_id)
         inside = NetlinkSocket(await namespace.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE))
         with inside, await self._open(NETLINK_ROUTE) as route:
-            descriptor = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                veth = links.make_veth(
-                    name,
-                    bridge=host.bridge,
-                    mtu=host.mtu,
-                    peer_name=POD_INTERFACE,
-                    peer_mac=pod_mac(lease.interfaces[0].ip),
-                    peer_namespace=descriptor,
-                )
-                *_, found = await route.ask([veth, links.hairpin(name), links.get_link(name)])
-            finally:
-                os.close(descriptor)
-            pair = links.only_link(found)
-            requests = [links.set_up(POD_INTERFACE)]
-            for each in lease.interfaces:
-                requests.append(routes.add_address(pair.peer, each))
-                requests.append(routes.add_default_route(pair.peer, gateway(each.network).ip))
-            await inside.change(requests)
-            # The bridge opens its port a moment after the pod's end came up, and drops what comes before.
-            while not links.only_link(await route.get(links.get_link(name))).running:
-                await trio.sleep(_MOMENT)
+            await connect(route, inside, namespace.path, lease, host, self._names)
 
     async def _open_ports(self, lease: Lease) -> None:
         if not lease.bindings:
