@@ -228,6 +228,24 @@ async def test_somebody_deletes_a_pods_link(on: Machine) -> None:
         assert network.lost == {a.spec.sandbox_id}
 
 
+async def test_connections_survive_what_is_made_again(on: Machine) -> None:
+    network = await reconciled(on.network())
+    async with on.pod(network, "a", WEB) as a:
+        listening = a.namespace.open_socket(socket.AF_INET, socket.SOCK_STREAM)
+        with trio.socket.from_stdlib_socket(listening) as serving:
+            await serving.bind(("0.0.0.0", 80))
+            serving.listen()
+            plain = on.outside.open_socket(socket.AF_INET, socket.SOCK_STREAM)
+            with trio.fail_after(PATIENCE), trio.socket.from_stdlib_socket(plain) as client:
+                await client.connect((MACHINE4, 8080))
+                connection, _ = await serving.accept()
+                with connection:
+                    for each in (b"before", b"after"):
+                        await client.send(each)
+                        assert await connection.recv(100) == each
+                        await reconciled(network, a)
+
+
 async def test_two_runtimes_side_by_side(on: Machine) -> None:
     before = await on.left()
     on.proc.write(ACCEPT_RA, "1")
@@ -305,10 +323,10 @@ async def test_other_subnets_for_new_pods(on: Machine) -> None:
     assert [str(each.interface) for each in found.addresses if each.link == bridge.index] == ["10.77.1.1/24"]
 
 
-def forward_chain(family: int, table: str, name: str) -> list[Request]:
+def forward_chain(family: int, table: str, name: str, *, accepts: int = 0) -> list[Request]:
     """A chain that drops what is forwarded, as `iptables -P FORWARD DROP` makes it."""
     place = network32(1, nftables.HOOK_FORWARD) + network32(2, 0)
-    body = bytes([family, 0, 0, 0]) + text(1, table) + text(3, name) + nested(4, place) + network32(5, 0)
+    body = bytes([family, 0, 0, 0]) + text(1, table) + text(3, name) + nested(4, place) + network32(5, accepts)
     chain = Request(10 << 8 | 3, body + attribute(7, b"filter\0"), NLM_F_CREATE)
     return [*nftables.replace_table(family, table, "")[:1], chain]
 
@@ -338,6 +356,16 @@ async def test_another_table_drops_what_it_does_not_know(on: Machine) -> None:
     network = await reconciled(on.network())
     (warning,) = network.warnings
     assert warning.startswith("the chain inet mine guard of nf_tables drops what is forwarded")
+    await network.close()
+
+
+async def test_firewalld_is_told_of(on: Machine) -> None:
+    with on.host.netfilter() as netfilter:
+        chain = forward_chain(nftables.INET, "firewalld", "filter_FORWARD", accepts=1)
+        await netfilter.transact(NFNL_SUBSYS_NFTABLES, chain)
+    network = await reconciled(on.network())
+    (warning,) = network.warnings
+    assert f"--zone=trusted --add-interface={NAMES.bridge}" in warning
     await network.close()
 
 

@@ -37,6 +37,7 @@ LEGACY_TABLES: Final = {
 }
 """Where the kernel lists what iptables-legacy made, for each family."""
 _IP6_INTERFACES: Final = "sys/net/ipv6/conf"
+_FIREWALLD: Final = "firewalld"
 _NOTE: Final = "trikubelet "
 _FAMILIES: Final = {INET: "inet", x.IPV4: "ip", x.IPV6: "ip6"}
 _DISABLE_IP6: Final = ("sys/net/ipv6/conf/all/disable_ipv6", "sys/net/ipv6/conf/default/disable_ipv6")
@@ -145,8 +146,15 @@ def is_iptables_forward(chain: Chain) -> bool:
 
 
 def dropping(chains: Iterable[Chain]) -> list[Chain]:
-    """Those that drop what is forwarded unless a rule of theirs accepts it."""
-    return [each for each in chains if each.hook == HOOK_FORWARD and each.drops and each.family in _FAMILIES]
+    """Those that drop what is forwarded unless a rule of theirs accepts it.
+
+    firewalld's accept by their policy, and reject by their last rule.
+    """
+    return [
+        each
+        for each in chains
+        if each.hook == HOOK_FORWARD and each.family in _FAMILIES and (each.drops or each.table == _FIREWALLD)
+    ]
 
 
 def plans(sysctls: Mapping[str, str], chains: Iterable[Chain], names: Names) -> tuple[str, ...]:
@@ -186,6 +194,11 @@ def legacy_warning(family: int, names: Names) -> str:
 
 def warning(chain: Chain, names: Names) -> str:
     """What to tell of a chain that drops and is left alone."""
+    if chain.table == _FIREWALLD:
+        return (
+            "firewalld rejects what is forwarded, so pods may reach no other machine: let it trust the bridge by: "
+            f"firewall-cmd --permanent --zone=trusted --add-interface={names.bridge}; firewall-cmd --reload"
+        )
     where = f"{_FAMILIES[chain.family]} {chain.table} {chain.name}"
     return (
         f"the chain {where} of nf_tables drops what is forwarded, so pods may reach no other machine: let it accept "
