@@ -218,6 +218,30 @@ async def test_detaching_what_is_gone(on: Machine) -> None:
     await network.detach(specification("never seen", WEB), None, None)
 
 
+@pytest.mark.parametrize("known", [True, False])
+async def test_reconciling_while_a_pod_is_being_detached(on: Machine, known: bool) -> None:
+    """The runtime forgets it only afterwards, so it is among those to be reconciled."""
+    before = await on.left()
+    first = await reconciled(on.network())
+    network = first if known else on.network()
+    async with on.pod(first, "a", WEB) as a:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(network.detach, a.spec, a.attachment, a.namespace)
+            nursery.start_soon(network.reconcile, recorded(a))
+        assert network.lost == frozenset()
+        with on.host.netfilter() as netfilter:
+            assert await opened_ports(netfilter) == []
+        async with on.pod(network, "b", WEB):
+            pass
+    await network.close()
+    assert await on.left() == before
+
+
+async def opened_ports(netfilter: NetlinkSocket) -> list[nftables.Element]:
+    listed = await netfilter.dump(nftables.list_elements(nftables.INET, NAMES.table, "host-ports4"))
+    return [element for each in listed for element in nftables.decode_elements(each)]
+
+
 async def test_somebody_deletes_a_pods_link(on: Machine) -> None:
     network = await reconciled(on.network())
     async with on.pod(network, "a") as a, on.pod(network, "b"):

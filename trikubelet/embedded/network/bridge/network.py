@@ -96,6 +96,8 @@ class BridgeNetwork:
         self._open_socket = open_socket
         self._proc = ProcFiles() if proc is None else proc
         self._leases: dict[str, Lease] = {}
+        self._ending: set[str] = set()
+        """Sandboxes that are being detached: what the runtime has recorded of them does not count."""
         self._last: dict[Network, Address] = {}
         """The address that was given last, of each subnet."""
         self._host: Host | None = None
@@ -154,21 +156,27 @@ class BridgeNetwork:
     ) -> None:
         """See `PodNetwork`. The link is deleted also where the namespace is held open by somebody else."""
         with _deadline(f"detach pod {spec.namespace}/{spec.name} from the network"):
-            lease = self._leases.get(spec.sandbox_id)
-            if lease is not None:
+            self._ending.add(spec.sandbox_id)
+            try:
                 async with self._lock:
-                    lease.attached = False
-                    await self._close_ports(lease)
-            # Outside of the lock: it takes the kernel 20 ms, and twenty of them at once take it 70.
-            await self._disconnect(spec.sandbox_id)
+                    lease = self._leases.get(spec.sandbox_id)
+                    if lease is not None:
+                        lease.attached = False
+                        await self._close_ports(lease)
+                # Outside of the lock: it takes the kernel 20 ms, and twenty of them at once take it 70.
+                await self._disconnect(spec.sandbox_id)
+            finally:
+                self._ending.discard(spec.sandbox_id)
 
     async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> None:
         """See `PodNetwork`. A pod that was attached here and is not among these is kept: it is being recorded."""
         with _deadline("reconcile the pods' network"):
             async with self._lock:
-                self._leases = {name: lease for name, lease in self._leases.items() if lease.attached}
+                self._leases = {
+                    name: lease for name, lease in self._leases.items() if lease.attached or name in self._ending
+                }
                 for sandbox_id, (spec, attachment) in pods.items():
-                    if attachment is not None and sandbox_id not in self._leases:
+                    if attachment is not None and sandbox_id not in self._leases and sandbox_id not in self._ending:
                         self._know(spec, attachment)
                 await self._bring_about()
 
@@ -230,7 +238,7 @@ class BridgeNetwork:
             warnings += await machine_side.legacy_chains(self._open_socket, self._names, self._proc)
             self._host = host
             await self._replace_table(netfilter)
-            veths = {self._names.veth(each): each for each in self._leases}
+            veths = {self._names.veth(name): name for name, lease in self._leases.items() if lease.attached}
             missing = await machine_side.make_ports(route, self._names, machine, host, veths)
         self.lost = frozenset(veths[each] for each in missing)
         if self.lost:
