@@ -219,7 +219,8 @@ async def test_detaching_what_is_gone(on: Machine) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_reconciling_while_a_pod_is_being_detached(on: Machine, known: bool) -> None:
+@pytest.mark.parametrize("delay", range(0, 12, 3))
+async def test_reconciling_while_a_pod_is_being_detached(on: Machine, known: bool, delay: int) -> None:
     """The runtime forgets it only afterwards, so it is among those to be reconciled."""
     before = await on.left()
     first = await reconciled(on.network())
@@ -227,6 +228,8 @@ async def test_reconciling_while_a_pod_is_being_detached(on: Machine, known: boo
     async with on.pod(first, "a", WEB) as a:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(network.detach, a.spec, a.attachment, a.namespace)
+            for _ in range(delay):
+                await trio.lowlevel.checkpoint()
             nursery.start_soon(network.reconcile, recorded(a))
         assert network.lost == frozenset()
         with on.host.netfilter() as netfilter:

@@ -170,14 +170,15 @@ class BridgeNetwork:
 
     async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> None:
         """See `PodNetwork`. A pod that was attached here and is not among these is kept: it is being recorded."""
+        # Before anything is waited for: what is detached meanwhile must not come back.
+        for sandbox_id, (spec, attachment) in pods.items():
+            if attachment is not None and sandbox_id not in self._leases and sandbox_id not in self._ending:
+                self._know(spec, attachment)
         with _deadline("reconcile the pods' network"):
             async with self._lock:
                 self._leases = {
                     name: lease for name, lease in self._leases.items() if lease.attached or name in self._ending
                 }
-                for sandbox_id, (spec, attachment) in pods.items():
-                    if attachment is not None and sandbox_id not in self._leases and sandbox_id not in self._ending:
-                        self._know(spec, attachment)
                 await self._bring_about()
 
     async def close(self) -> None:
