@@ -27,8 +27,9 @@ from tests.embedded.network.machine import (
 )
 from tests.network_namespace import network_namespace
 from tests.patience import PATIENCE
-from trikubelet.embedded.network.bridge.forwarding import IP6_FORWARD, IP_FORWARD
-from trikubelet.embedded.network.bridge.host import look
+from trikubelet.embedded.network.bridge.addresses import choose_ipv4
+from trikubelet.embedded.network.bridge.forwarding import IP6_FORWARD, IP_FORWARD, ProcFiles
+from trikubelet.embedded.network.bridge.host import look, make_bridge
 from trikubelet.embedded.network.bridge.names import Names
 from trikubelet.embedded.network.bridge.network import BridgeNetwork
 from trikubelet.embedded.network.model import Attachment, NetworkError, PortMapping
@@ -39,6 +40,7 @@ from trikubelet.linux.netlink.nftables import NFNL_SUBSYS_NFTABLES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
     from trikubelet.embedded.network.model import PodNetworkSpec
 
@@ -329,6 +331,25 @@ async def test_two_runtimes_never_have_the_same_subnet(on: Machine) -> None:
     assert "another route" in await other.problem()
     with network_namespace() as namespace, pytest.raises(NetworkError, match="another route"):
         await other.attach(specification("a"), namespace)
+
+
+async def test_two_runtimes_that_start_at_the_same_time(on: Machine) -> None:
+    """Both looked before either had a bridge, and would choose the same subnet."""
+    one = Names("/one")
+    wanted = choose_ipv4(one.root, [])
+    rival = next(each for each in map(Names, map(str, itertools.count())) if choose_ipv4(each.root, []) == wanted)
+    with on.host.netlink() as route:
+        seen = await look(route)
+        made = [await make_bridge(route, names, seen, on.proc, wanted=(), leased=()) for names in (one, rival)]
+    assert made[0].subnets[0] == wanted
+    assert not made[1].subnets[0].overlaps(wanted)
+
+
+async def test_a_machine_that_cannot_forward(on: Machine, tmp_path: Path) -> None:
+    network = BridgeNetwork("/runtime", open_socket=on.host.socket, proc=ProcFiles(tmp_path))
+    with pytest.raises(NetworkError, match="/proc/sys/net/ipv4/ip_forward is not there"):
+        await network.reconcile({})
+    await network.close()
 
 
 async def test_other_subnets_for_new_pods(on: Machine) -> None:

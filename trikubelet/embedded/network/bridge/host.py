@@ -168,6 +168,8 @@ async def make_ports(
 
 async def forward(route: NetlinkSocket, names: Names, machine: Machine, proc: ProcFiles, *, ipv6: bool) -> None:
     """Let the machine forward packets. What was before is written on the bridge first. Raises NetworkError, OSError."""
+    if proc.read(forwarding.IP_FORWARD) is None:
+        raise NetworkError(f"/proc/{forwarding.IP_FORWARD} is not there, so the machine cannot forward for pods")
     wanted = forwarding.wanted_sysctls(proc, ipv6=ipv6)
     earlier = {name: proc.read(name) or "" for name in wanted}
     own = machine.bridge(names)
