@@ -148,6 +148,17 @@ def specification(name: str, *ports: PortMapping) -> PodNetworkSpec:
     )
 
 
+def recorded(*pods: Pod) -> dict[str, tuple[PodNetworkSpec, Attachment | None]]:
+    """What a runtime has written down of its pods."""
+    return {each.spec.sandbox_id: (each.spec, each.attachment) for each in pods}
+
+
+async def reconciled(network: BridgeNetwork, *pods: Pod) -> BridgeNetwork:
+    """The same network, after it saw what a runtime has written down."""
+    await network.reconcile(recorded(*pods))
+    return network
+
+
 async def ask(where: Namespace, address: str, port: int, protocol: str = "tcp") -> str:
     """What one hears there: the label of who answers, and which address it sees. Raises OSError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
