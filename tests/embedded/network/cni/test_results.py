@@ -159,8 +159,8 @@ def test_a_pod_without_an_address_is_an_error() -> None:
     [
         ({"code": 7, "msg": "no", "details": "why"}, (7, "no; why")),
         ({"msg": " "}, (0, "")),
-        ({"msg": "\ud800"}, (0, "\\ud800")),
-        ({"code": 11, "msg": "x" * 5000}, (11, "x" * 2000 + "...")),
+        ({"msg": "\ud800\0\n-"}, (0, "\\ud800\ufffd\n-")),
+        ({"code": 11, "msg": "x" * 5000}, (11, "x" * 1000 + " ... " + "x" * 1000)),
     ],
 )
 def test_a_plugin_says_what_is_wrong(document: object, said: tuple[int, str]) -> None:

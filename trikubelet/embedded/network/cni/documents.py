@@ -104,9 +104,12 @@ def shown(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """What a plugin said, fit for a log and for CRI: of bounded length, and without what UTF-8 cannot write."""
+    """What a plugin said, fit for a log and for CRI: its beginning and its end, without control characters."""
     text = text.encode(errors="backslashreplace").decode().strip()
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+    if len(text) > _LONGEST_SHOWN:
+        half = _LONGEST_SHOWN // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
 
 
 def _refuse_constant(name: str) -> float:
