@@ -36,7 +36,10 @@ ATTACKS: Final = (
     "tests/agent/test_senseless_clients.py",
     "tests/agent/test_cgroups.py",
 )
-PARSERS: Final = "tests/embedded/registry/test_mutated_documents.py"
+PARSERS: Final = (
+    "tests/embedded/registry/test_mutated_documents.py",
+    "tests/embedded/network/cni/test_mutated_documents.py",
+)
 MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000"}
 LOGS: Final = "tests/node_api/test_followed_logs.py"
 LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}
@@ -58,7 +61,7 @@ async def attack() -> bool:
 
 async def parse() -> bool:
     """Have a million changed documents and layers of each kind read. Whether every one was read or refused."""
-    passed, output = await run(PARSERS, more=MANY_INPUTS)
+    passed, output = await run(*PARSERS, more=MANY_INPUTS)
     print(f"changed documents and layers:\n{output}", flush=True)
     return passed
 

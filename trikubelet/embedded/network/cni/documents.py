@@ -1,7 +1,7 @@
 """JSON from others: configurations, and what plugins print. It is read here or refused with `CniDataError`.
 
-A document has at most `MOST_BYTES`, is nested no deeper than `DEEPEST` and has no number that JSON cannot write, so
-that whatever was read can be passed on.
+A document has at most `MOST_BYTES`, is nested no deeper than `DEEPEST`, lists at most `MOST_OBJECTS` and has no number
+that JSON cannot write: so it costs little, and whatever was read can be passed on.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
+import reprlib
 from typing import Any, Final
 
 from trikubelet.embedded.network.model import NetworkError
 
 MOST_BYTES: Final = 2**20
 """Of one document. The largest results in use have some kilobytes."""
+MOST_OBJECTS: Final = 2**10
+"""In a list: of addresses, routes, plugins. Each costs the event loop some ten microseconds."""
 DEEPEST: Final = 64
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*", re.ASCII)
 _LONGEST_SHOWN: Final = 2000
@@ -79,6 +82,8 @@ def objects_in(fields: dict[str, Any], key: str, what: str) -> list[dict[str, An
         return []
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise CniDataError(f"{what}: expected a list of objects as {key}, got {shown(value)}")
+    if len(value) > MOST_OBJECTS:
+        raise CniDataError(f"{what}: expected at most {MOST_OBJECTS} objects as {key}, got {len(value)}")
     return value
 
 
@@ -99,7 +104,7 @@ def is_name(text: str) -> bool:
 
 def shown(value: object) -> str:
     """The beginning of a value, for an error."""
-    text = repr(value)
+    text = reprlib.repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
