@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from tests.embedded.network.cni.scripted import ADDRESS, ScriptedPlugins, network_list
 from tests.patience import PATIENCE
 from trikubelet.embedded.network.cni.cache import CachedAttachment
 from trikubelet.embedded.network.cni.chain import PluginChain
 from trikubelet.embedded.network.cni.configuration import parse_list
-from trikubelet.embedded.network.cni.plugin import end_left_plugins
+from trikubelet.embedded.network.cni.plugin import end_left_plugins, run_plugin
 from trikubelet.embedded.network.model import NetworkError
 
 if TYPE_CHECKING:
@@ -162,6 +165,25 @@ async def test_a_plugin_that_hangs_is_killed_with_what_it_started(plugins: Scrip
                 await trio.sleep(0.01)
 
 
+async def test_a_program_that_cannot_be_run_is_named(plugins: ScriptedPlugins, chain: PluginChain) -> None:
+    plugins.install("broken")
+    (plugins.folder / "broken").write_text("no program")
+    with pytest.raises(NetworkError, match=r"cannot run .*/broken: Exec format error"):
+        await add(chain, "broken")
+
+
+async def test_a_program_that_is_being_installed_is_waited_for(
+    plugins: ScriptedPlugins, autojump_clock: trio.testing.MockClock
+) -> None:
+    plugins.install("new")
+    program = plugins.folder / "new"
+    call = partial(run_plugin, program, {"CNI_COMMAND": "GC"}, b"{}", what="plugin", deadline=math.inf)
+    with program.open("r+b"), pytest.raises(NetworkError, match="is open for writing"):
+        await call()
+    assert autojump_clock.current_time() >= 4
+    assert await call() == b""
+
+
 async def test_a_deadline_names_the_plugin(plugins: ScriptedPlugins, chain: PluginChain) -> None:
     plugins.install("hangs")
     plugins.script("hangs", "ADD", "sleep 1000")
@@ -191,6 +213,16 @@ async def test_a_plugin_that_is_older_than_the_question_speaks_the_oldest(
     result = await add(chain, "ancient", version="0.2.0")
     assert [address.ip for address in result.addresses] == ["10.9.0.2"]
     assert plugins.stdin("ancient", "ADD")["cniVersion"] == "0.1.0"
+
+
+@pytest.mark.parametrize("answer", ["true", "echo '{}'", "echo no; exit 1"])
+async def test_a_plugin_that_does_not_say_its_versions_is_run_with_what_is_configured(
+    plugins: ScriptedPlugins, chain: PluginChain, answer: str
+) -> None:
+    plugins.install("quiet")
+    plugins.script("quiet", "VERSION", answer)
+    await add(chain, "quiet", version="0.4.0")
+    assert plugins.stdin("quiet", "ADD")["cniVersion"] == "0.4.0"
 
 
 async def test_status_is_asked_where_all_know_it(plugins: ScriptedPlugins, chain: PluginChain) -> None:
@@ -240,7 +272,9 @@ async def test_only_a_sandboxs_own_plugins_are_ended(tmp_path: Path) -> None:
                 env = {**os.environ, "CNI_CONTAINERID": sandbox, "CNI_COMMAND": asked}
                 run = trio.run_process
                 process = await nursery.start(
-                    lambda task_status: run(command, env=env, check=False, task_status=task_status)
+                    lambda task_status: run(
+                        command, env=env, check=False, start_new_session=True, task_status=task_status
+                    )
                 )
                 assert isinstance(process, trio.Process)
                 return process

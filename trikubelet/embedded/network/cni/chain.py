@@ -46,7 +46,9 @@ class PluginChain:
         """The version that all of the network's plugins are run with. Raises NetworkError."""
         spoken = {}
         for plugin in network.plugins:
-            spoken[plugin.type] = await self._versions_of(plugin.type)
+            versions = await self._versions_of(plugin.type)
+            if versions is not None:
+                spoken[plugin.type] = versions
         version = choose_version(network.versions, spoken, f"CNI network {network.name}")
         if version not in network.versions:
             log.debug("CNI plugins speak an older version than configured", network=network.name, version=version)
@@ -125,23 +127,27 @@ class PluginChain:
         if errors:
             raise NetworkError("; ".join(errors))
 
-    async def _versions_of(self, kind: str) -> frozenset[str]:
-        """Which it speaks; asked again when its program changed. Raises NetworkError."""
+    async def _versions_of(self, kind: str) -> frozenset[str] | None:
+        """Which it speaks; asked again when its program changed. Raises NetworkError.
+
+        None for a plugin that does not answer this as it should: such are run with what is configured, since other
+        runtimes never ask.
+        """
         program, key = await trio.to_thread.run_sync(self._find, kind)
         if key not in self._spoken:
             what = f"CNI plugin {kind}, VERSION"
             # The two dummies are for plugins that are older than the command.
             call = PluginCall(command="VERSION", namespace_path="dummy", interface="dummy")
-            asked = render({"cniVersion": CURRENT})
+            environment, asked = call.environment(self.folders), render({"cniVersion": CURRENT})
             deadline = trio.current_time() + _VERSION_TIMEOUT
             try:
-                answer = await run_plugin(program, call.environment(self.folders), asked, what=what, deadline=deadline)
-            except PluginError as error:
-                if "unknown CNI_COMMAND" not in error.problem.message:
-                    raise
-                versions = frozenset((OLDEST,))
-            else:
+                answer = await run_plugin(program, environment, asked, what=what, deadline=deadline)
                 versions = spoken_versions(parse_object(answer, what), what)
+            except (PluginError, CniDataError) as error:
+                if not isinstance(error, PluginError) or "unknown CNI_COMMAND" not in error.problem.message:
+                    log.warning("a CNI plugin does not say which versions it speaks", error=str(error))
+                    return None
+                versions = frozenset((OLDEST,))
             self._spoken = {old: its for old, its in self._spoken.items() if old[0] != program}
             self._spoken[key] = versions
         return self._spoken[key]

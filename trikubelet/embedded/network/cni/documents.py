@@ -24,7 +24,10 @@ _LONGEST_SHOWN: Final = 2000
 
 
 class CniDataError(NetworkError):
-    """A configuration, or what a plugin printed, is not what CNI says."""
+    """A configuration, or what a plugin printed, is not what CNI says. The text can be written, whatever it quotes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 def parse_object(data: bytes, what: str, *, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
@@ -34,7 +37,7 @@ def parse_object(data: bytes, what: str, *, most_bytes: int = MOST_BYTES) -> dic
     try:
         value = json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
-        raise CniDataError(f"{what}: expected JSON: {printable(str(error))}") from error
+        raise CniDataError(f"{what}: expected JSON: {error}") from error
     if not isinstance(value, dict):
         raise CniDataError(f"{what}: expected a JSON object, got {shown(value)}")
     if _deeper_than(value, DEEPEST):

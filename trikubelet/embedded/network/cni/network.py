@@ -24,6 +24,7 @@ from trikubelet.embedded.network.cni.cache import (
 )
 from trikubelet.embedded.network.cni.chain import PluginChain
 from trikubelet.embedded.network.cni.configuration import parse_list
+from trikubelet.embedded.network.cni.documents import printable
 from trikubelet.embedded.network.cni.folder import DEFAULT_FOLDER, DEFAULT_PLUGIN_FOLDERS, read_networks
 from trikubelet.embedded.network.cni.namespaces import DEFAULT_NAMESPACES, NamespaceMounts
 from trikubelet.embedded.network.cni.plugin import end_left_plugins
@@ -91,7 +92,7 @@ class CniNetwork:
             for network in await self._networks():
                 await self._chain.status(network, deadline)
         except NetworkError as error:
-            return str(error)
+            return printable(str(error))
         return ""
 
     async def attach(self, spec: PodNetworkSpec, namespace: NetworkNamespace) -> Attachment:

@@ -34,6 +34,9 @@ _MOST_STDERR: Final = 16 * 2**10
 _BLOCK: Final = 65536
 _BUSY_TRIES: Final = 5
 _KILL_TIMEOUT: Final = 10.0
+_LOOKS: Final = 2
+"""So often none must be found: a process that just executes another program has no environment for a moment."""
+_LOOK_AGAIN: Final = 0.02
 _PROCESSES: Final = Path("/proc")
 
 
@@ -102,7 +105,7 @@ async def _run(program: Path, environment: Mapping[str, str], configuration: byt
         deliver_cancel=_kill_group,
     )
     code = 0
-    async with trio.open_nursery(strict_exception_groups=True) as nursery:
+    async with trio.open_nursery() as nursery:
         try:
             process: trio.Process = await nursery.start(start)
         except OSError as error:
@@ -175,26 +178,41 @@ async def end_left_plugins(container_id: str, commands: Collection[str]) -> None
 
     They are from an agent that was killed: whoever calls this runs none of them itself.
     """
+    groups: set[int] = set()
+    unseen = 0
     with trio.move_on_after(_KILL_TIMEOUT):
-        while left := await trio.to_thread.run_sync(lambda: list(_processes_of(container_id, commands))):
-            try:
-                for descriptor in left:
-                    with contextlib.suppress(ProcessLookupError):
-                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                for descriptor in left:
-                    await trio.lowlevel.wait_readable(descriptor)
-            finally:
-                for descriptor in left:
-                    trio.lowlevel.notify_closing(descriptor)
-                    os.close(descriptor)
+        while unseen < _LOOKS:
+            left = await trio.to_thread.run_sync(lambda: list(_processes_of(container_id, commands, groups)))
+            for group in {group for _, group in left} - {os.getpgrp()}:
+                groups.add(group)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
+            await _end_all([process for process, _ in left])
+            unseen = 0 if left else unseen + 1
+            await trio.sleep(_LOOK_AGAIN)
         return
     raise NetworkError(f"CNI plugins of sandbox {container_id} that an earlier agent started do not end when killed")
 
 
-def _processes_of(container_id: str, commands: Collection[str]) -> Iterator[int]:
-    """Descriptors of them."""
+async def _end_all(processes: Sequence[int]) -> None:
+    """Kill processes, given by descriptors, and wait for them. Closes the descriptors."""
+    try:
+        for descriptor in processes:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        for descriptor in processes:
+            await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        for descriptor in processes:
+            trio.lowlevel.notify_closing(descriptor)
+            os.close(descriptor)
+
+
+def _processes_of(container_id: str, commands: Collection[str], groups: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Descriptors of them, and their process groups; those of the groups that were found before too."""
     wanted = f"CNI_CONTAINERID={container_id}".encode()
     commanded = {f"CNI_COMMAND={command}".encode() for command in commands}
+    ours = (_PROCESSES / "self/ns/pid").stat().st_ino
     for process in _PROCESSES.iterdir():
         if not process.name.isdecimal():
             continue
@@ -202,10 +220,13 @@ def _processes_of(container_id: str, commands: Collection[str]) -> Iterator[int]
             descriptor = os.pidfd_open(int(process.name))
             try:
                 variables = (process / "environ").read_bytes().split(b"\0")
-                matches = wanted in variables and not commanded.isdisjoint(variables)
+                group = os.getpgid(int(process.name))
+                matches = (wanted in variables and not commanded.isdisjoint(variables)) or group in groups
+                # What runs in a container can have any environment, and is none.
+                matches = matches and (process / "ns/pid").stat().st_ino == ours
             except OSError:
                 matches = False
             if matches:
-                yield descriptor
+                yield descriptor, group
             else:
                 os.close(descriptor)
