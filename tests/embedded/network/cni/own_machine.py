@@ -1,14 +1,15 @@
 """A machine for plugins that change one: a network and a mount namespace that end with the test.
 
-A test runs a function of its module there: `run_there(scenario, folder)`. What it makes is gone when its process is.
+A test runs a function of its module there, async or not: `run_there(scenario, folder)`. What it makes is
+gone when its process is.
 """
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +37,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=float(sys
 """
 
 
-async def run_there(scenario: Callable[[Path], Awaitable[None]], folder: Path) -> None:
+async def run_there(scenario: Callable[[Path], Awaitable[None] | None], folder: Path) -> None:
     """Raises AssertionError with what was printed when it fails."""
     code = (
         f"from tests.embedded.network.cni.own_machine import main; main({scenario.__module__!r}, {scenario.__name__!r})"
@@ -55,7 +56,10 @@ def main(module: str, name: str) -> None:
     """In there."""
     scenario = getattr(__import__(module, fromlist=[name]), name)
     run("ip", "link", "set", "lo", "up")
-    trio.run(partial(scenario, Path(sys.argv[1])))
+    if inspect.iscoroutinefunction(scenario):
+        trio.run(scenario, Path(sys.argv[1]))
+    else:
+        scenario(Path(sys.argv[1]))
 
 
 def run(*command: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from tests.embedded.network.cni.attaching import NamespaceAt, attaching_command,
 from tests.embedded.network.cni.scripted import ADDRESS, ScriptedPlugins, network_list
 from tests.patience import PATIENCE
 from trikubelet.embedded.network.cni.network import CniFolders, CniNetwork
+from trikubelet.embedded.network.cni.plugin import end_left_plugins
 from trikubelet.embedded.network.model import Attachment, NetworkError, NetworkNamespace, PodNetworkSpec, PortMapping
 from trikubelet.linux.mount_calls import MNT_DETACH, umount
 from trikubelet.linux.mount_table import MountTable
@@ -257,6 +259,11 @@ async def test_a_problem_says_what_is_missing(machine: Machine) -> None:
     assert await network.problem() == ""
 
 
+async def test_plugins_need_root(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "need root" in await machine.agent().problem()
+
+
 async def test_reconciling_takes_down_what_belongs_to_no_pod(machine: Machine) -> None:
     before = machine.agent()
     kept = {each: (pod(each), await attached(before, pod(each))) for each in ("1a", "2b")}
@@ -321,6 +328,20 @@ async def test_half_an_attachment_of_a_killed_agent_is_taken_down(machine: Machi
     assert machine.clean
     wanted = b"CNI_CONTAINERID=5a\0"
     assert not any(wanted in environment and b"CNI_COMMAND=ADD" in environment for environment in _environments())
+
+
+async def test_a_process_in_a_container_is_no_plugin() -> None:
+    """Whatever its environment says."""
+    variables = ["CNI_CONTAINERID=contained", "CNI_COMMAND=ADD"]
+    command = ["unshare", "--pid", "--fork", "--kill-child", "env", *variables, "sleep", "1000"]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            process = await nursery.start(partial(trio.run_process, command, check=False))
+            while not any(b"CNI_CONTAINERID=contained" in environment for environment in _environments()):
+                await trio.sleep(0.01)
+            await end_left_plugins("contained", ("ADD",))
+            assert process.poll() is None
+            process.kill()
 
 
 async def test_a_name_without_an_attachment_goes(machine: Machine) -> None:

@@ -124,6 +124,14 @@ class ResultCache:
         except OSError as error:
             raise NetworkError(f"cannot remove {self._results / attachment.file_name}: {error.strerror}") from error
 
+    def remove_unfinished(self, container_id: str) -> None:
+        """Files of a sandbox that a killed agent was writing. Raises NetworkError."""
+        try:
+            for path in self._results.glob(f".*-{container_id}-*.tmp"):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise NetworkError(f"cannot clean {self._results}: {error.strerror}") from error
+
     def all(self) -> list[CachedAttachment]:
         """Everybody's that can be read, in the order of their names. Raises NetworkError."""
         return self._read("")

@@ -104,15 +104,15 @@ class PluginChain:
                 what = _what(network, plugin, "STATUS")
                 await self._run(plugin, PluginCall(command="STATUS"), request(network, plugin, version), what, deadline)
 
+    async def knows_garbage(self, network: NetworkConfiguration) -> bool:
+        """Whether its plugins can be asked to collect it. Raises NetworkError."""
+        return not network.disable_gc and at_least(await self.version_for(network), VERSION_WITH_GC)
+
     async def collect_garbage(
         self, network: NetworkConfiguration, valid: Iterable[CachedAttachment], deadline: float
     ) -> None:
-        """Have plugins drop what belongs to no attachment but these, where they know how. Raises NetworkError."""
-        if network.disable_gc:
-            return
+        """Have plugins that know how drop what belongs to no attachment but these. Raises NetworkError."""
         version = await self.version_for(network)
-        if not at_least(version, VERSION_WITH_GC):
-            return
         attachments = [{"containerID": each.container_id, "ifname": each.interface} for each in valid]
         # The second name is what the library of the specification wrote first.
         keys = {"cni.dev/valid-attachments": attachments, "cni.dev/attachments": attachments}

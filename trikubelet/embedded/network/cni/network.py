@@ -7,6 +7,7 @@ agent finds it; what this agent began is never garbage to it.
 
 from __future__ import annotations
 
+import os
 import weakref
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -79,8 +80,8 @@ class CniNetwork:
         self._locks: weakref.WeakValueDictionary[str, trio.Lock] = weakref.WeakValueDictionary()
         self._attached: set[str] = set()
         """Sandboxes whose attachment this agent began and did not begin to take down."""
-        self._seen: set[str] = set()
-        """Sandboxes of which no plugin is left that an earlier agent started."""
+        self._own: set[str] = set()
+        """Sandboxes that this agent attached: an earlier one has left no plugin and no unfinished file of them."""
         self._gate = trio.Lock()
         self._working = 0
         self._rested = trio.Event()
@@ -88,6 +89,8 @@ class CniNetwork:
     async def problem(self) -> str:
         """Why no pod can be attached now; empty when one can."""
         deadline = trio.current_time() + STATUS_TIMEOUT
+        if os.geteuid() != 0:
+            return "a CNI network is configured, and its plugins need root, which the agent is not"
         try:
             for network in await self._networks():
                 await self._chain.status(network, deadline)
@@ -101,7 +104,7 @@ class CniNetwork:
         async with self._alone(sandbox_id):
             await self._take_down(sandbox_id)  # of an attempt that was cut off
             self._attached.add(sandbox_id)
-            self._seen.add(sandbox_id)
+            self._own.add(sandbox_id)
             try:
                 return await self._attach(spec, namespace)
             except BaseException:
@@ -127,8 +130,10 @@ class CniNetwork:
         errors = []
         whole = {sandbox_id for sandbox_id, (_, attachment) in pods.items() if attachment is not None}
         for sandbox_id in await self._known_sandboxes():
+            if sandbox_id in whole or sandbox_id in self._attached:
+                continue
             async with self._alone(sandbox_id):
-                if sandbox_id in whole or sandbox_id in self._attached:
+                if sandbox_id in self._attached:
                     continue
                 try:
                     await self._take_down(sandbox_id)
@@ -200,8 +205,10 @@ class CniNetwork:
         attachments = await self._attachments_of(sandbox_id, state or {})
         errors = []
         if attachments:
-            unfinished = any(attachment.result is None for attachment in attachments)
-            await self._end_left_plugins(sandbox_id, unfinished=unfinished)
+            if sandbox_id not in self._own:
+                # What a finished ADD started for good, a daemon, stays.
+                unfinished = any(attachment.result is None for attachment in attachments)
+                await end_left_plugins(sandbox_id, ("ADD", "DEL") if unfinished else ("DEL",))
             path = await self._namespace_path(sandbox_id, namespace)
             for attachment in reversed(attachments):
                 try:
@@ -212,9 +219,11 @@ class CniNetwork:
                     errors.append(str(error))
         if errors:
             raise NetworkError("; ".join(errors))
+        if sandbox_id not in self._own:
+            await trio.to_thread.run_sync(self._cache.remove_unfinished, sandbox_id)
         async with self._mounting:
             await trio.to_thread.run_sync(self._mounts.release, sandbox_id)
-        self._seen.discard(sandbox_id)
+        self._own.discard(sandbox_id)
 
     async def _attachments_of(self, sandbox_id: str, state: Mapping[str, Any]) -> list[CachedAttachment]:
         """From the cache; and from what the runtime kept, where somebody emptied the cache."""
@@ -223,12 +232,6 @@ class CniNetwork:
         for kept in _kept(sandbox_id, state):
             found.setdefault(kept.key, kept)
         return sorted(found.values(), key=lambda each: each.interface)
-
-    async def _end_left_plugins(self, sandbox_id: str, *, unfinished: bool) -> None:
-        """Plugins that an earlier agent left running; what a finished ADD started for good, a daemon, stays."""
-        if sandbox_id not in self._seen:
-            await end_left_plugins(sandbox_id, ("ADD", "DEL") if unfinished else ("DEL",))
-            self._seen.add(sandbox_id)
 
     async def _namespace_path(self, sandbox_id: str, namespace: NetworkNamespace | None) -> str:
         """Where the namespace is; empty when it is gone."""
@@ -250,9 +253,11 @@ class CniNetwork:
     async def _collect_garbage(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> None:
         """Others use the cache and maybe the same network: what is cached is valid too, whosever it is."""
         try:
-            networks = await self._networks()
+            networks = [network for network in await self._networks() if await self._chain.knows_garbage(network)]
         except NetworkError:
-            return  # `problem` says it; without a configuration nobody can be asked
+            return  # `problem` says it, and nobody can be asked
+        if not networks:
+            return
         async with self._gate:
             with trio.move_on_after(_QUIET_TIMEOUT):
                 while self._working:
