@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import trio
@@ -16,17 +18,18 @@ from tests.patience import PATIENCE
 from trikubelet.embedded.network.cni.network import CniNetwork
 from trikubelet.embedded.network.model import PodNetworkSpec, PortMapping
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 _PLUGINS: Final = ("bridge", "host-local", "portmap", "bandwidth")
-_MISSING: Final = [name for name in _PLUGINS if not (DEBIAN / name).is_file()]
+_PROGRAMS: Final = ("ip", "iptables-save", "nsenter", "tc", "unshare")
+_MISSING: Final = [
+    *(f"{DEBIAN / name}" for name in _PLUGINS if not (DEBIAN / name).is_file()),
+    *(name for name in _PROGRAMS if shutil.which(name) is None),
+]
+_PACKAGES: Final = "apt-get install containernetworking-plugins iproute2 iptables util-linux"
+_WITH_IPV6: Final = Path("/proc/sys/net/ipv6").exists()
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(
-        bool(_MISSING), reason=f"no {', '.join(_MISSING)} in {DEBIAN}: apt-get install containernetworking-plugins"
-    ),
+    pytest.mark.skipif(bool(_MISSING), reason=f"no {', '.join(_MISSING)}: {_PACKAGES}"),
 ]
 
 
@@ -39,8 +42,8 @@ def configure(folder: Path, *more: dict[str, Any]) -> None:
     ipam = {
         "type": "host-local",
         "dataDir": str(folder / "leases"),
-        "ranges": [[{"subnet": "10.123.0.0/24"}], [{"subnet": "fd00:123::/64"}]],
-        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+        "ranges": [[{"subnet": "10.123.0.0/24"}], *([[{"subnet": "fd00:123::/64"}]] if _WITH_IPV6 else [])],
+        "routes": [{"dst": "0.0.0.0/0"}, *([{"dst": "::/0"}] if _WITH_IPV6 else [])],
     }
     bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": True, "ipam": ipam}
     portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
@@ -88,7 +91,7 @@ async def two_pods(folder: Path) -> None:
     with pod_namespace() as first, pod_namespace() as second:
         served_at = await network.attach(server, NamespaceAt(first))
         asked_from = await network.attach(client, NamespaceAt(second))
-        assert served_at.ips == ("10.123.0.2", "fd00:123::2")
+        assert served_at.ips == ("10.123.0.2", *(["fd00:123::2"] if _WITH_IPV6 else []))
         with served(first):
             assert ask(served_at.ips[0], namespace=second) == asked_from.ips[0]
             assert ask("10.123.0.1", 8080) == "10.123.0.1"

@@ -105,7 +105,7 @@ def _result(body: bytes) -> None:
         if result.addresses or version >= "0.3.0":
             again = parse_result(render(result_to_json(result, version, "plugin")), version, "again")
             assert len(again.addresses) == len(result.addresses) or version < "0.3.0"
-    pod_addresses([result], "eth0", "net")
+    pod_addresses(result, "eth0", "net")
 
 
 def _problem(body: bytes) -> None:

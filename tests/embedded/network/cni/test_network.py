@@ -229,7 +229,7 @@ async def test_pods_are_attached_at_the_same_time(machine: Machine) -> None:
 
 
 async def test_several_networks_are_several_interfaces(machine: Machine) -> None:
-    machine.plugins.install("second", result={"ips": [{"address": "10.8.0.2/24"}]})
+    machine.plugins.install("second", result={"ips": [{"address": "fd00::2/64"}]})
     machine.configure(network_list("second", name="more"), "20-more.conflist")
     network = machine.agent(most_networks=2)
     attachment = await attached(network, pod())

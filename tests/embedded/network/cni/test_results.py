@@ -75,7 +75,7 @@ def test_a_result_is_converted_to_each_version(version: str, to: str) -> None:
     assert [(route.dst, route.gw) for route in again.routes] == [("0.0.0.0/0", "10.1.0.1"), ("::/0", "")]
     assert again.dns == _DNS
     if min(version, to) >= "0.3.0":
-        assert pod_addresses([again], "eth0", "net") == ("10.1.0.2", "fd00::2")
+        assert pod_addresses(again, "eth0", "net") == ("10.1.0.2", "fd00::2")
         assert [interface.name for interface in again.interfaces] == ["cni0", "eth0"]
     if min(version, to) >= "1.0.0":
         assert again == parsed(of_version(version))
@@ -144,14 +144,14 @@ def test_what_is_no_result_is_refused(document: object) -> None:
     ],
 )
 def test_a_pods_addresses_are_those_of_its_first_interface(result: Result, addresses: tuple[str, ...]) -> None:
-    assert pod_addresses([result], "eth0", "net") == addresses
+    assert pod_addresses(result, "eth0", "net") == addresses
 
 
 def test_a_pod_without_an_address_is_an_error() -> None:
     with pytest.raises(CniDataError, match="gave eth0 no address"):
-        pod_addresses([Result()], "eth0", "net")
+        pod_addresses(Result(), "eth0", "net")
     with pytest.raises(CniDataError, match="on interface 3 of 0"):
-        pod_addresses([Result(addresses=(Address(address="10.0.0.1/8", interface=3),))], "eth0", "net")
+        pod_addresses(Result(addresses=(Address(address="10.0.0.1/8", interface=3),)), "eth0", "net")
 
 
 @pytest.mark.parametrize(

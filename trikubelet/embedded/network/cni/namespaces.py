@@ -27,12 +27,14 @@ _PREFIX: Final = "cni-trikubelet"
 _MS_SHARED: Final = 1 << 20
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class NamespaceMounts:
     """The mounts of one runtime."""
 
     folder: Path
     mark: str
+    _prepared: bool = attrs.field(default=False, init=False)
+    """Whether the folder was looked at, which takes milliseconds on a machine with many mounts."""
 
     @classmethod
     def of_runtime(cls, root: Path, folder: Path) -> NamespaceMounts:
@@ -65,7 +67,9 @@ class NamespaceMounts:
         """Mount a namespace, in the place of another one if need be. Idempotent. Raises NetworkError."""
         path = self.path_of(sandbox_id)
         try:
-            self._prepare_folder()
+            if not self._prepared:
+                self._prepare_folder()
+                self._prepared = True
             if self.mounted(sandbox_id):
                 if path.samefile(source):
                     return path
@@ -73,6 +77,7 @@ class NamespaceMounts:
             path.touch(mode=0o444)
             calls.mount(source, str(path), "none", calls.MS_BIND, "", name=path)
         except OSError as error:
+            self._prepared = False
             raise NetworkError(f"cannot mount network namespace {source} at {path}: {error.strerror}") from error
         return path
 

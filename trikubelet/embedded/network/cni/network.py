@@ -137,7 +137,7 @@ class CniNetwork:
                     continue
                 try:
                     await self._take_down(sandbox_id)
-                    log.info("a CNI attachment that belonged to no pod is gone", sandbox=sandbox_id)
+                    log.info("took down a CNI attachment that no pod has", sandbox=sandbox_id)
                 except NetworkError as error:
                     errors.append(str(error))
         try:
@@ -181,7 +181,7 @@ class CniNetwork:
             await trio.to_thread.run_sync(self._cache.write, attachment)
             results.append(result)
             attachments.append(attachment)
-        addresses = pod_addresses(results, _FIRST_INTERFACE, f"CNI network {networks[0].name}")
+        addresses = pod_addresses(results[0], _FIRST_INTERFACE, f"CNI network {networks[0].name}")
         state = {_STATE: [attachment.to_json() for attachment in attachments]}
         return Attachment(ips=addresses, interface=_FIRST_INTERFACE, state=state)
 

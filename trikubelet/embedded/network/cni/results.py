@@ -10,7 +10,7 @@ A plugin must answer in the version that it was asked in; one that names no vers
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -26,9 +26,6 @@ from trikubelet.embedded.network.cni.documents import (
     texts_in,
 )
 from trikubelet.embedded.network.cni.versions import KNOWN, at_least
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @attrs.frozen(kw_only=True)
@@ -156,21 +153,20 @@ def parse_problem(answer: bytes, what: str) -> PluginProblem:
     return PluginProblem(number_in(fields, "code", what) or 0, message)
 
 
-def pod_addresses(results: Iterable[Result], interface: str, what: str) -> tuple[str, ...]:
-    """The pod's addresses: those of its first interface, at most one of each family, IPv4 first as with containerd.
+def pod_addresses(result: Result, interface: str, what: str) -> tuple[str, ...]:
+    """The pod's addresses: those of its interface, at most one of each family, IPv4 first as with containerd.
 
-    An address of which the plugin does not say whose it is belongs to the first interface. Raises CniDataError.
+    An address of which the plugin does not say whose it is belongs to that interface. Raises CniDataError.
     """
     found: dict[int, str] = {}
-    for result in results:
-        for address in result.addresses:
-            if address.interface is not None and not 0 <= address.interface < len(result.interfaces):
-                raise CniDataError(
-                    f"{what}: address {address.address} is on interface {address.interface} of {len(result.interfaces)}"
-                )
-            owner = interface if address.interface is None else result.interfaces[address.interface].name
-            if owner == interface:
-                found.setdefault(address.family, address.ip)
+    for address in result.addresses:
+        if address.interface is not None and not 0 <= address.interface < len(result.interfaces):
+            raise CniDataError(
+                f"{what}: address {address.address} is on interface {address.interface} of {len(result.interfaces)}"
+            )
+        owner = interface if address.interface is None else result.interfaces[address.interface].name
+        if owner == interface:
+            found.setdefault(address.family, address.ip)
     if not found:
         raise CniDataError(f"{what}: its plugins succeeded and gave {interface} no address")
     return tuple(found[family] for family in sorted(found))
