@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import subprocess
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -106,6 +107,24 @@ async def test_a_pod_is_attached_and_detached(machine: Machine) -> None:
     assert machine.plugins.environment("bridge", "DEL")["CNI_NETNS"] == path
     assert machine.plugins.stdin("portmap", "DEL")["runtimeConfig"]["portMappings"][0]["hostPort"] == 8080
     assert machine.clean
+
+
+async def test_a_daemon_in_a_container_sees_the_namespace(machine: Machine) -> None:
+    """One that started before the first pod."""
+    network = machine.agent()
+    await network.reconcile({})
+    command = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", "echo started; exec sleep 1000"]
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            start = partial(trio.run_process, command, check=False, stdout=subprocess.PIPE)
+            daemon = await nursery.start(start)
+            assert await daemon.stdout.receive_some() == b"started\n"
+            attachment = await attached(network, pod())
+            seen = Path(f"/proc/{daemon.pid}/root{machine.root}/netns/{machine.named[0]}")
+            assert seen.samefile(HERE.path)
+            await network.detach(pod(), attachment, None)
+            assert not seen.exists()
+            daemon.kill()
 
 
 async def test_the_cache_is_what_other_tools_read(machine: Machine) -> None:

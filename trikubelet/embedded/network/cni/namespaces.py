@@ -63,13 +63,21 @@ class NamespaceMounts:
             raise NetworkError(f"cannot read {self.folder}: {error.strerror}") from error
         return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
 
+    def prepare(self) -> None:
+        """Make the folder ready. A container that has it mounted sees what is mounted in it from then on.
+
+        Raises NetworkError.
+        """
+        try:
+            self._prepare_folder()
+        except OSError as error:
+            raise NetworkError(f"cannot make {self.folder} a shared mount: {error.strerror}") from error
+
     def bind(self, sandbox_id: str, source: str) -> Path:
         """Mount a namespace, in the place of another one if need be. Idempotent. Raises NetworkError."""
         path = self.path_of(sandbox_id)
         try:
-            if not self._prepared:
-                self._prepare_folder()
-                self._prepared = True
+            self._prepare_folder()
             if self.mounted(sandbox_id):
                 if path.samefile(source):
                     return path
@@ -98,6 +106,7 @@ class NamespaceMounts:
                 if self._is_mount():
                     calls.umount(self.folder, calls.UMOUNT_NOFOLLOW)  # fails when something was mounted meanwhile
                 self.folder.rmdir()
+                self._prepared = False
 
     @property
     def _prefix(self) -> str:
@@ -108,11 +117,13 @@ class NamespaceMounts:
 
     def _prepare_folder(self) -> None:
         """As `ip netns add` does it, but only where the folder is on no mount that is shared already."""
+        if self._prepared:
+            return
         self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         holder = MountTable.read().holder(self.folder)
-        if holder is not None and holder.shared:
-            return
-        folder = str(self.folder)
-        if holder is None or holder.point != self.folder:
-            calls.mount(folder, folder, "none", calls.MS_BIND | calls.MS_REC, "", name=self.folder)
-        calls.mount("none", folder, "none", _MS_SHARED | calls.MS_REC, "", name=self.folder)
+        if holder is None or not holder.shared:
+            folder = str(self.folder)
+            if holder is None or holder.point != self.folder:
+                calls.mount(folder, folder, "none", calls.MS_BIND | calls.MS_REC, "", name=self.folder)
+            calls.mount("none", folder, "none", _MS_SHARED | calls.MS_REC, "", name=self.folder)
+        self._prepared = True

@@ -125,9 +125,15 @@ class CniNetwork:
     async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> None:
         """Take down what belongs to no pod, and half attachments of an earlier agent; then collect garbage.
 
-        What is configured in pods is the plugins' own to keep. Raises NetworkError when all was tried.
+        The folder of namespaces is made ready too, for plugins' daemons that start before the first pod. What is
+        configured in pods is the plugins' own to keep. Raises NetworkError when all was tried.
         """
         errors = []
+        try:
+            async with self._mounting:
+                await trio.to_thread.run_sync(self._mounts.prepare)
+        except NetworkError as error:
+            errors.append(str(error))
         whole = {sandbox_id for sandbox_id, (_, attachment) in pods.items() if attachment is not None}
         for sandbox_id in await self._known_sandboxes():
             if sandbox_id in whole or sandbox_id in self._attached:
