@@ -101,7 +101,7 @@ def _single(body: bytes) -> None:
 
 def _result(body: bytes) -> None:
     result = parse_result(body, "1.0.0", "plugin")
-    for version in KNOWN:
+    for version in ("0.2.0", "0.4.0", "1.1.0"):
         if result.addresses or version >= "0.3.0":
             again = parse_result(render(result_to_json(result, version, "plugin")), version, "again")
             assert len(again.addresses) == len(result.addresses) or version < "0.3.0"
