@@ -38,7 +38,10 @@ ATTACKS: Final = (
     "tests/pods/test_tree.py",
     "tests/scenarios/test_kill_moments.py",
 )
-PARSERS: Final = "tests/embedded/registry/test_mutated_documents.py"
+PARSERS: Final = (
+    "tests/embedded/registry/test_mutated_documents.py",
+    "tests/embedded/network/cni/test_mutated_documents.py",
+)
 MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000"}
 LOGS: Final = "tests/node_api/test_followed_logs.py"
 LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}
@@ -60,7 +63,7 @@ async def attack() -> bool:
 
 async def parse() -> bool:
     """Have a million changed documents and layers of each kind read. Whether every one was read or refused."""
-    passed, output = await run(PARSERS, more=MANY_INPUTS)
+    passed, output = await run(*PARSERS, more=MANY_INPUTS)
     print(f"changed documents and layers:\n{output}", flush=True)
     return passed
 

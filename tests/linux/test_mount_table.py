@@ -36,6 +36,7 @@ def test_a_line_is_read_with_all_that_it_says(tmp_path: Path) -> None:
             device=(98, 4),
             id=36,
             parent=35,
+            shared=True,
         ),
     )
 

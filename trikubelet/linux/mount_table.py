@@ -44,6 +44,8 @@ class Mount:
     id: int = 0
     parent: int = -1
     """The mount that it is mounted on."""
+    shared: bool = False
+    """Whether what is mounted on it appears on its copies in other mount namespaces."""
 
 
 @attrs.frozen(slots=False)
@@ -70,10 +72,18 @@ class MountTable:
         found = [mount for mount in reversed(self.mounts) if f"{mount.point}/".startswith(prefix)]
         return sorted(found, key=self._depth, reverse=True)
 
+    def holder(self, path: Path) -> Mount | None:
+        """The mount that a path is on."""
+        for folder in (path, *path.parents):
+            mount = self.at(folder)
+            if mount is not None:
+                return mount
+        return None
+
     def references(self, path: Path) -> list[Mount]:
         """The mounts that show the same folder or file of the same file system as `path` does, but for the one at
         `path` itself (mount-utils: `SearchMountPoints`)."""
-        holder = self._holder(path)
+        holder = self.holder(path)
         if holder is None:
             return []
         inside = path.relative_to(holder.point)
@@ -83,14 +93,6 @@ class MountTable:
             for mount in self.mounts
             if (mount.device, mount.root) == (holder.device, root) and mount.point != path
         ]
-
-    def _holder(self, path: Path) -> Mount | None:
-        """The mount that a path is on."""
-        for folder in (path, *path.parents):
-            mount = self.at(folder)
-            if mount is not None:
-                return mount
-        return None
 
     @cached_property
     def _by_point(self) -> Mapping[Path, list[Mount]]:
@@ -129,6 +131,7 @@ def _parse(line: str) -> Mount:
         device=(int(major), int(minor)),
         id=int(identifier),
         parent=int(parent),
+        shared=any(field.startswith("shared:") for field in rest[:end]),
     )
 
 
