@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.linux.resolver import RESOLV_CONF, resolv_conf_for_pods
 from trikubelet.linux.safe_path import walk
 from trikubelet.runtime.logs.paths import (
     container_logs_directory,
@@ -104,11 +105,17 @@ class PodFiles:
         path.chmod(0o666)
         return path
 
-    def resolver_settings(self) -> DNSSettings | None:
-        """The node's resolv.conf; None when pods are not to have it."""
+    def resolver_settings(self, *, host_network: bool = True) -> DNSSettings | None:
+        """The node's resolv.conf; None when pods are not to have it.
+
+        A pod with a network of its own cannot reach a name server of the machine's loopback: it gets those that
+        systemd-resolved asks, unless the configuration names a file.
+        """
         path = self._options.resolver_config
         if path is None:
             return None
+        if path == RESOLV_CONF and not host_network:
+            path = resolv_conf_for_pods(path)
         with path.open("rb") as file:
             return parse_resolv_conf(file.read(MAX_RESOLV_CONF).decode(errors="replace"))
 

@@ -141,7 +141,7 @@ class MemoryPodFiles(PodFiles):
         folder = self._options.pod_directory(pod.metadata.uid) / "containers" / container.name
         return folder / f"{self._termination_files:08x}"
 
-    def resolver_settings(self) -> DNSSettings | None:
+    def resolver_settings(self, *, host_network: bool = True) -> DNSSettings | None:
         return None
 
     def link_log(self, pod: Pod, container_name: str, container_id: str, log_path: str) -> None:

@@ -189,7 +189,7 @@ class SandboxMaker:
         user_namespace = self._user_namespaces.for_pod(pod, handler, self._abilities())
         dns = pod_dns(
             pod,
-            host=self._files.resolver_settings(),
+            host=self._files.resolver_settings(host_network=pod.spec.host_network),
             cluster_dns=self._options.cluster_dns,
             cluster_domain=self._options.cluster_domain,
             node_ips=self._node.host_ips(),
