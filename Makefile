@@ -7,7 +7,7 @@ STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubel
 # What the tests on real containerd need, by Debian's names. They start what they use: the registry's service is not for
 # this machine to have.
 DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static docker-registry iproute2 \
-  iptables procps dbus-daemon libseccomp2
+  iptables procps dbus-daemon libseccomp2 passt
 # Two processes: one begins with the tests on containerd, the other with those that use the machine otherwise.
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 

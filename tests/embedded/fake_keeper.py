@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HELLO = {
     "version": protocol.VERSION,
+    "features": [protocol.POD_NETWORK],
     "pid": os.getpid(),
     "mode": "root",
     "overlay": True,
@@ -73,6 +74,29 @@ async def hang(connection: Connection) -> None:
 async def of_another_version(connection: Connection) -> None:
     await connection.answer(error={"kind": "invalid", "message": "the agent speaks protocol version 1, the keeper 2"})
     await trio.sleep_forever()
+
+
+def of_the_first_version(requests: list[dict[str, Any]], **listing: Any) -> Script:
+    """A keeper of the first protocol: it refuses any other version, and has no features.
+
+    `requests` is what it was asked.
+    """
+
+    async def run(connection: Connection) -> None:
+        hello = await connection.request()
+        refusal = {"error": {"kind": "invalid", "message": f"version {hello['version']}, expected 1"}}
+        answer = {"ok": {**HELLO, "version": 1, "features": []}} if hello["version"] == 1 else refusal
+        await connection.channel.send(json.dumps({"id": hello["id"], **answer}).encode())
+        assert await connection.answer(ok={**LISTING, **listing}) == "list"
+        while True:
+            request = await connection.request()
+            ok = {"ended": True} if request["op"] == "shutdown" else {}
+            await connection.channel.send(json.dumps({"id": request["id"], "ok": ok}).encode())
+            requests.append(request)
+            if request["op"] == "shutdown":
+                return
+
+    return run
 
 
 async def greet_and_die(connection: Connection) -> None:

@@ -70,12 +70,19 @@ class Node:
         self._count = 0
 
     async def sandbox(
-        self, name: str = "pod", *, options: v1.NamespaceOption = OWN_PID, hostname: str = "pod-host", **fields: Any
+        self,
+        name: str = "pod",
+        *,
+        options: v1.NamespaceOption = OWN_PID,
+        hostname: str = "pod-host",
+        port_mappings: Sequence[v1.PortMapping] = (),
+        **fields: Any,
     ) -> str:
         config = v1.PodSandboxConfig(
             metadata=v1.PodSandboxMetadata(name=name, namespace="default", uid=f"uid-{name}"),
             hostname=hostname,
             log_directory=str(self.logs / name),
+            port_mappings=list(port_mappings),
             linux=v1.LinuxPodSandboxConfig(
                 security_context=v1.LinuxSandboxSecurityContext(namespace_options=options), **fields
             ),
@@ -180,8 +187,8 @@ def parse_log(text: str) -> list[tuple[str, str, str]]:
 
 @asynccontextmanager
 async def running_node(root: Path, logs: Path, **options: Any) -> AsyncIterator[Node]:
-    """A node in `root`; its containers and its keeper live on when this ends."""
-    runtime = EmbeddedRuntime(root, clock=SystemClock(), **options)
+    """A node in `root`; its containers and its keeper live on when this ends. Its pods are on the machine's network."""
+    runtime = EmbeddedRuntime(root, clock=SystemClock(), **{"networks": {}, **options})
     async with trio.open_nursery() as nursery:
         await nursery.start(runtime.run)
         try:

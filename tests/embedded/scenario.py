@@ -9,12 +9,16 @@ from pathlib import Path
 import trio
 from grpclib import GRPCError
 
+from tests.embedded.fake_network import FakeNetwork
 from tests.embedded.remote import TTY, executing
 from tests.embedded.runtime_node import running_node
+from trikubelet.rpc.cri import v1
+
+MACHINE = v1.NamespaceOption(network=v1.NamespaceMode.NODE, ipc=v1.NamespaceMode.NODE, pid=v1.NamespaceMode.CONTAINER)
 
 
 async def main(folder: Path, command: list[str]) -> None:
-    async with running_node(folder / "runtime", folder / "logs") as node:
+    async with running_node(folder / "runtime", folder / "logs", networks={"fake": FakeNetwork()}) as node:
         outcome: dict[str, object] = {"capabilities": node.cri.capabilities()}
         try:
             sandbox = await node.sandbox()
@@ -25,6 +29,12 @@ async def main(folder: Path, command: list[str]) -> None:
                 pass
             outcome["terminal"] = client.out.decode()
             await node.wait_for_output(container, "ready")
+            machine = await node.sandbox("on-the-machine", options=MACHINE)
+            inside = await node.launch(machine, ["sleep", "1000"])
+            probe = await node.exec(inside, ["readlink", "/proc/self/ns/net", "/proc/self/ns/ipc", "/proc/self/ns/uts"])
+            outcome["machine's namespaces"] = probe.stdout.decode().split() == [
+                str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "ipc", "uts")
+            ]
             await node.stop(container, 1)
             ended = await node.ended(container)
             outcome |= {"out": ended.out, "err": ended.err, "exit": ended.exit_code}

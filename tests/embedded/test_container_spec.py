@@ -30,6 +30,8 @@ ROOT = KeeperAbilities(
     seccomp=True,
     landlock=7,
     apparmor=True,
+    network=True,
+    outdated=False,
     problems=(),
 )
 PLAIN = attrs.evolve(ROOT, mode="plain", overlay=False)
@@ -238,7 +240,7 @@ def test_a_keeper_of_an_older_version_confines_nothing() -> None:
     hello = {
         name: value for name, value in attrs.asdict(ROOT).items() if name not in ("seccomp", "landlock", "apparmor")
     }
-    older = KeeperAbilities.from_hello(hello)
+    older = KeeperAbilities.from_hello({**hello, "version": 1})
     assert (older.seccomp, older.landlock, older.apparmor) == (False, 0, False)
 
 
@@ -344,9 +346,9 @@ def test_an_unknown_capability_is_named() -> None:
 def test_sysctls_that_would_change_the_node_are_refused(name: str) -> None:
     config = v1.PodSandboxConfig(hostname="pod", linux=v1.LinuxPodSandboxConfig(sysctls={name: "1"}))
     with pytest.raises(SandboxConfigError, match="sysctl"):
-        sandbox_request("s", config)
+        sandbox_request("s", config, own_network=False)
 
 
 def test_sysctls_of_the_pods_own_namespaces_are_passed_on() -> None:
     config = v1.PodSandboxConfig(hostname="pod", linux=v1.LinuxPodSandboxConfig(sysctls={"kernel.shmmax": "1"}))
-    assert sandbox_request("s", config)["sysctls"] == {"kernel.shmmax": "1"}
+    assert sandbox_request("s", config, own_network=False)["sysctls"] == {"kernel.shmmax": "1"}

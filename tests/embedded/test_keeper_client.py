@@ -13,11 +13,22 @@ import pytest
 import trio
 import trio.testing
 
-from tests.embedded.fake_keeper import die, fake_keeper, greet_and_die, greet_and_stay, hang, of_another_version
-from tests.embedded.runtime_node import is_alive, running_node
+from tests.embedded.fake_keeper import (
+    die,
+    fake_keeper,
+    greet_and_die,
+    greet_and_stay,
+    hang,
+    of_another_version,
+    of_the_first_version,
+)
+from tests.embedded.fake_network import FakeNetwork
+from tests.embedded.runtime_node import Node, is_alive, running_node
 from trikubelet.clock import SystemClock
+from trikubelet.embedded.keeper import protocol
 from trikubelet.embedded.keeper_client import KeeperAbilities, KeeperClient, KeeperStartError
 from trikubelet.embedded.runtime import EmbeddedRuntime
+from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,3 +241,51 @@ async def test_a_keeper_that_does_not_do_what_tidying_asks_does_not_end_the_runt
         async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:
             await trio.sleep(70)
             assert node.keeper_pid() == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("oldest", "newest", "spoken"),
+    [(1, 1, 1), (1, 2, 2), (2, 2, 2), (1, 9, 2), (2, 9, 2), (3, 9, None), (0, 0, None)],
+)
+def test_a_keeper_speaks_the_newest_version_that_the_agent_knows_too(
+    oldest: int, newest: int, spoken: int | None
+) -> None:
+    assert protocol.agreed(oldest, newest) == spoken
+
+
+async def test_a_keeper_of_the_release_before_is_adopted_and_its_pods_are_on_the_machines_network(
+    tmp_path: Path,
+) -> None:
+    requests: list[dict[str, Any]] = []
+    script = of_the_first_version(requests, sandboxes=["of-another-pod"])
+    network = FakeNetwork()
+    async with (
+        fake_keeper(tmp_path / "runtime", script),
+        running_node(tmp_path / "runtime", tmp_path / "logs", networks={"fake": network}) as node,
+    ):
+        condition = (await node.cri.status(v1.StatusRequest())).status.conditions[1]
+        assert (condition.status, condition.reason) == (True, "HostNetwork")
+        assert "of an earlier release" in condition.message
+        sandbox = await node.sandbox()
+        started = next(request for request in requests if request["op"] == "sandbox_start")
+        assert started["network"] == "node"
+        assert not any(name.startswith("net.") for name in started["sysctls"])
+        assert (await pod_address(node, sandbox)) != ""
+        assert network.specs == []
+
+
+async def pod_address(node: Node, sandbox: str) -> str:
+    reply = await node.cri.pod_sandbox_status(v1.PodSandboxStatusRequest(pod_sandbox_id=sandbox))
+    return reply.status.network.ip
+
+
+async def test_an_unused_keeper_of_the_release_before_is_replaced(tmp_path: Path, listener: Listener) -> None:
+    requests: list[dict[str, Any]] = []
+    async with (
+        fake_keeper(tmp_path, of_the_first_version(requests), greet_and_stay) as keeper,
+        trio.open_nursery() as nursery,
+    ):
+        await start(KeeperClient(tmp_path, connected=listener.connected, event=listener.event), nursery)
+        assert [request["op"] for request in requests] == ["shutdown"]
+        assert (len(keeper.accepted_at), listener.keepers) == (2, 1)
+        nursery.cancel_scope.cancel()

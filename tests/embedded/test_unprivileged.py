@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -39,12 +40,16 @@ async def outcome(folder: Path, prefix: str, script: str) -> dict[str, Any]:
 
 
 async def test_a_user_namespace_gives_real_containers(tmp_path: Path) -> None:
-    script = "trap 'exit 4' TERM; echo $$; hostname; id -u; touch /usr/made; echo ready; while :; do sleep 0.01; done"
+    script = (
+        "trap 'exit 4' TERM; echo $$; hostname; id -u; touch /usr/made; ls /sys/class/net; echo ready; "
+        "while :; do sleep 0.01; done"
+    )
     found = await outcome(tmp_path, "exec", script)
     assert found["capabilities"]["mode"] == "user-namespace", found
-    assert found["out"] == "1\npod-host\n0\nready\n"
+    assert found["out"] == "1\npod-host\n0\nlo\nready\n"
     assert found["exec"] == "from exec\n"
     assert found["terminal"] == "/dev/pts/0\r\n0\r\n"
+    assert found["machine's namespaces"] is True
     assert found["exit"] == 4
     assert found["ended"] is True
     assert mounts_with(str(tmp_path)) == []
@@ -58,9 +63,33 @@ async def test_without_namespaces_there_are_plain_processes_and_none_escapes(tmp
         f"echo $HOSTNAME; python3 -c '{ESCAPER}' {marker} & trap '' TERM; echo ready; wait",
     )
     assert found["capabilities"]["mode"] == "plain", found
+    assert found["capabilities"]["network"] == "host"
     assert "containers are plain processes" in " ".join(found["capabilities"]["notIsolated"])
     assert found["out"] == "pod-host\nready\n"
     assert found["exec"] == "from exec\n"
     assert found["terminal"].startswith("/dev/pts/"), found["terminal"]
     assert found["exit"] == 137
     assert processes_with(marker) == []
+
+
+async def test_pods_have_networks_by_pasta_without_root(tmp_path: Path) -> None:
+    """In a network that looks like a machine's, and has no way out."""
+    if shutil.which("pasta") is None:
+        pytest.skip("pasta is not installed")
+    machine = (
+        "ip link set lo up; ip link add out type veth peer name peer; ip addr add 192.0.2.2/24 dev out; "
+        "ip link set out up; ip link set peer up; ip route add default via 192.0.2.1; "
+    )
+    scenario = [sys.executable, "-m", "tests.embedded.behind_pasta", str(tmp_path)]
+    command = ["unshare", "--net", "sh", "-c", machine + f"exec unshare --user --map-root-user {shlex.join(scenario)}"]
+    with trio.fail_after(60):
+        result = await trio.run_process(command, capture_stdout=True, stderr=subprocess.DEVNULL)
+    line = next(line for line in result.stdout.decode().splitlines() if line.startswith("outcome="))
+    assert json.loads(line.removeprefix("outcome=")) == {
+        "at their addresses": ["first", "second"],
+        "at the host port": "first",
+        "interfaces": ["eth0", "lo"],
+        "host port afterwards": "ConnectionRefusedError",
+        "ended": True,
+    }
+    assert processes_with(str(tmp_path)) == []

@@ -9,12 +9,14 @@ The story of a container, in order:
 3. Commands in it (`commands.py`, `exec_sync.py`), clients attached to it (`attachments.py`) and connections to its
    ports (`forwarding.py`) are descriptors shared with the keeper. `stream_calls.py` answers CRI's Exec, Attach and
    PortForward with URLs, `streaming_server.py` serves them, and `sessions.py` joins the two ends.
-4. The keeper's exit event comes back over the socket, becomes a CRI container event, and the agent's PLEG reads it.
+4. A pod's network namespace is the keeper's (`pod_namespace.py`); who fills it, and takes it down again, is `network/`,
+   by way of `pod_networks.py`.
+5. The keeper's exit event comes back over the socket, becomes a CRI container event, and the agent's PLEG reads it.
 
 Nothing is lost with a process: the keeper holds the containers while the agent is away, and the files tell a new keeper
 what to clean up. `registry/` pulls images, `images/` unpacks them into root filesystems. `runtime.py` puts the parts
 together.
 
-What it cannot do, and says so in its status: pods share the host's network, there is no seccomp, AppArmor or SELinux
-confinement, and resource limits need a writable cgroup hierarchy.
+What it cannot do, and says so in its status: there are no SELinux labels, resource limits need a writable cgroup
+hierarchy, and where the machine allows no better pods share its network.
 """

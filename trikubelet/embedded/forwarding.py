@@ -31,8 +31,13 @@ class ForwardError(Exception):
     """A connection to a pod's port that was refused or broke, in containerd's words."""
 
 
-async def forward(keeper: KeeperClient, sandbox_id: str, forwarded: ForwardedPort) -> None:
-    """Serve one connection of a client, to its end. Raises nothing of either side's doing."""
+async def forward(
+    keeper: KeeperClient, sandbox_id: str, forwarded: ForwardedPort, *, own_network: bool = False
+) -> None:
+    """Serve one connection of a client, to its end. Raises nothing of either side's doing.
+
+    `own_network`: the pod has its own, which is what a problem is about then.
+    """
     try:
         async with await _connect(keeper, sandbox_id, forwarded.port) as connection:
             await _copy_both_ways(connection, forwarded)
@@ -40,7 +45,7 @@ async def forward(keeper: KeeperClient, sandbox_id: str, forwarded: ForwardedPor
     except ForwardError as error:
         problem = (
             f"error forwarding port {forwarded.port} to pod {sandbox_id}, uid : "
-            f'failed to execute portforward in network namespace "host": {error}'
+            f'failed to execute portforward in network namespace "{sandbox_id if own_network else "host"}": {error}'
         )
     await forwarded.finish(problem)
 

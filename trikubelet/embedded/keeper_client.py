@@ -90,6 +90,10 @@ class KeeperAbilities:
     """The kernel's Landlock ABI; 0: none, or the keeper does not know."""
     apparmor: bool
     """Whether the keeper knows how to start a program in a profile."""
+    network: bool
+    """Whether pods can have network namespaces: the machine allows it, and the keeper is not of before it could."""
+    outdated: bool
+    """An agent of an earlier release started the keeper, which cannot do all that this one asks for."""
     problems: tuple[str, ...]
 
     @property
@@ -109,6 +113,8 @@ class KeeperAbilities:
             seccomp=hello.get("seccomp", False),
             landlock=hello.get("landlock", 0),
             apparmor=hello.get("apparmor", False),
+            network=protocol.POD_NETWORK in hello.get("features", ()),
+            outdated=hello["version"] < protocol.VERSION,
             problems=tuple(hello["problems"]),
         )
 
@@ -240,11 +246,14 @@ class KeeperClient:
                 nursery.start_soon(self._read, channel)
                 try:
                     abilities, listing = await self._greet(deadline)
+                    replaced = abilities.outdated and not _is_used(listing) and await self._end_outdated(deadline)
                 except (KeeperStartError, KeeperLostError, KeeperError) as error:
                     failure = error
                     nursery.cancel_scope.cancel()
                 else:
                     keeper = _open_process(abilities.pid)
+                    if replaced:
+                        return
                     self._on_connected(abilities, listing)
                     self._available = True
                     self._connected.send(None)
@@ -267,7 +276,7 @@ class KeeperClient:
     async def _greet(self, deadline: float) -> tuple[KeeperAbilities, dict[str, Any]]:
         try:
             with trio.fail_at(deadline):
-                hello = await self._ask(_Pending("hello"), (), {"version": protocol.VERSION})
+                hello = await self._ask(_Pending("hello"), (), {"version": protocol.OLDEST, "newest": protocol.VERSION})
                 listing = await self._ask(_Pending("list"), (), {})
             return KeeperAbilities.from_hello(hello), listing
         except trio.TooSlowError:
@@ -277,6 +286,14 @@ class KeeperClient:
                 f"the running one (pid {pid}) does not answer; if it is stopped, let it go on: `kill -CONT {pid}`, "
                 f"else end it and its containers: {self._kill_command()}",
             ) from None
+
+    async def _end_outdated(self, deadline: float) -> bool:
+        """Have a keeper of an earlier release end, in favour of one that can do more. Returns whether it ends."""
+        log.info("an unused container keeper of an earlier release is replaced", root=str(self._root))
+        with trio.move_on_at(deadline):
+            answer = await self._ask(_Pending("shutdown"), (), {})
+            return bool(answer["ended"])
+        return False
 
     def _fail_pending(self) -> None:
         pending, self._pending = self._pending, {}
@@ -411,6 +428,11 @@ class KeeperClient:
             raise KeeperStartError(self._root, reason.splitlines()[-1] if reason else f"exit code {result.returncode}")
         else:
             log.info("container keeper started", root=str(self._root))
+
+
+def _is_used(listing: dict[str, Any]) -> bool:
+    """Whether a keeper holds anything that would be lost with it, by its answer to `list`."""
+    return bool(listing["sandboxes"]) or any(container["exit"] is None for container in listing["containers"])
 
 
 def _close(descriptors: Sequence[int]) -> None:

@@ -17,19 +17,33 @@ from trikubelet.embedded.commands import Commands
 from trikubelet.embedded.event_stream import ContainerEvents
 from trikubelet.embedded.inventory import Inventory
 from trikubelet.embedded.keeper_client import KeeperAbilities, KeeperClient, KeeperError, KeeperLostError
-from trikubelet.embedded.records import ContainerRecord, Exit, Phase, RecordStore, SandboxRecord, delete_tree
+from trikubelet.embedded.network.model import NetworkError
+from trikubelet.embedded.pod_networks import PodNetworks
+from trikubelet.embedded.records import (
+    ContainerRecord,
+    Exit,
+    NetworkPhase,
+    Phase,
+    RecordStore,
+    SandboxNetwork,
+    SandboxRecord,
+    delete_tree,
+)
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trikubelet.clock import WallClock
+    from trikubelet.embedded.network.choice import NetworkOptions
+    from trikubelet.embedded.network.model import PodNetwork
 
 log = get_logger("embedded")
 
 _KILLED_WITHIN: Final = 10.0
 _CLEANUP_DEADLINE: Final = 60.0
+_FAILURES: Final = (NetworkError, KeeperError, KeeperLostError, OSError, trio.TooSlowError)
 
 
 class WrongStateError(Exception):
@@ -53,13 +67,26 @@ class StartFailedError(Exception):
 class Lifecycle:
     """Sandboxes and containers of one runtime folder."""
 
-    def __init__(self, store: RecordStore, *, clock: WallClock, address: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        store: RecordStore,
+        *,
+        clock: WallClock,
+        address: Callable[[], str],
+        networks: Mapping[str, PodNetwork],
+        network_options: NetworkOptions,
+    ) -> None:
         self.inventory = Inventory()
         self.events = ContainerEvents()
         self.abilities: KeeperAbilities | None = None
         self.keeper = KeeperClient(store.root, connected=self.connected, event=self.event)
         self.commands = Commands(self.keeper)
         self.attachments = Attachments(self.keeper)
+        self.networks = PodNetworks(self.keeper, networks, network_options)
+        self.untidy = trio.Event()
+        """Set when there is something to tidy up."""
+        self._held: set[str] = set()
+        """Sandboxes whose namespaces the keeper has."""
         self._store = store
         self._clock = clock
         self._address = address
@@ -89,12 +116,13 @@ class Lifecycle:
         held = {entry["container"]: entry for entry in listing["containers"]}
         for record in self.inventory.containers.values():
             self._settle(record, held.pop(record.id, None))
-        sandboxes = set(listing["sandboxes"])
+        self._held = sandboxes = set(listing["sandboxes"])
         for sandbox in self.inventory.sandboxes.values():
-            sandbox.ready = sandbox.id in sandboxes
+            sandbox.ready = sandbox.id in sandboxes and sandbox.may_be_ready
         self._unwanted = [("kill", {"container": container}) for container in held]
         for unknown in sandboxes - self.inventory.sandboxes.keys():
             self._unwanted.append(("sandbox_stop", {"sandbox": unknown}))
+        self.untidy.set()
 
     def _settle(self, record: ContainerRecord, entry: dict[str, Any] | None) -> None:
         """Bring a record to what the keeper, or what an earlier one wrote down, says."""
@@ -132,7 +160,11 @@ class Lifecycle:
             self._emit(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
 
     async def tidy(self) -> None:
-        """End what no record knows, delete what earlier removals left. Raises OSError where that cannot be listed."""
+        """End what no record knows, take down networks of pods that are gone, delete what earlier removals left.
+
+        Raises OSError where that cannot be listed.
+        """
+        self.untidy = trio.Event()
         unwanted, self._unwanted = self._unwanted, []
         for operation, fields in unwanted:
             log.warning("the keeper holds something without a record", operation=operation, **fields)
@@ -140,28 +172,101 @@ class Lifecycle:
                 await self.keeper.request(operation, **fields)
             except (KeeperError, KeeperLostError, trio.TooSlowError) as error:
                 log.warning("cannot end it", error=str(error) or "no answer", **fields)
+        for record in list(self.inventory.sandboxes.values()):
+            await self._release_if_lost(record)
+        await self.reconcile_networks()
         for folder in self._store.leftovers():
             await trio.to_thread.run_sync(delete_tree, folder, limiter=self._deletions)
 
     # -- sandboxes ---------------------------------------------------------------------------------------------------
 
+    def has_networks(self) -> bool:
+        """Whether a pod has, or may still have something of, a network of its own."""
+        return any(record.holds_network for record in self.inventory.sandboxes.values())
+
+    async def reconcile_networks(self) -> None:
+        """Bring the machine to what the pods' networks need. What cannot be had is logged, and tried again."""
+        choice = await self.networks.choose(self.abilities)
+        await self.networks.reconcile(self.inventory.sandboxes.values(), choice)
+
     async def run_sandbox(self, record: SandboxRecord, request: dict[str, Any]) -> None:
-        """Make the pod's namespaces and record it. Raises KeeperError, KeeperLostError; then nothing stays."""
-        self.inventory.sandboxes[record.id] = record
-        try:
-            with trio.CancelScope(shield=True):  # bounded: a request has a deadline
-                await self.keeper.request("sandbox_start", **request)
-            self._store.save_sandbox(record)
-        except BaseException:
-            del self.inventory.sandboxes[record.id]
-            self._store.set_aside(self._store.sandbox_folder(record.id))
-            raise
-        record.ready = True
+        """Make the pod's namespaces and its network, and record it.
+
+        Raises NetworkError, KeeperError, KeeperLostError. Then, and when it is cancelled, all of it is taken down; what
+        could not be stays in the records as a sandbox that is not ready.
+        """
+        async with record.changing:
+            self.inventory.sandboxes[record.id] = record
+            try:
+                with trio.CancelScope(shield=True):  # bounded: a request has a deadline
+                    await self.keeper.request("sandbox_start", **request)
+                self._held.add(record.id)
+                if record.network is not None:
+                    record.network.phase = NetworkPhase.ATTACHING
+                self._store.save_network(record)  # first: a record without it is a pod on the machine's network
+                self._store.save_sandbox(record)
+                if record.network is not None:
+                    await self._attach(record, record.network)
+                if record.id not in self._held:
+                    raise KeeperLostError("sandbox_start")
+            except BaseException:
+                await self._undo(record)
+                raise
+            record.ready = True
         self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_CREATED_EVENT)
         self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_STARTED_EVENT)
 
+    async def _attach(self, record: SandboxRecord, network: SandboxNetwork) -> None:
+        network.attachment = await self.networks.attach(network, self.inventory.sandboxes.values())
+        network.phase = NetworkPhase.ATTACHED
+        self._store.save_network(record)
+
+    async def _undo(self, record: SandboxRecord) -> None:
+        """Take down what was made of a sandbox, and forget it if that worked."""
+        with trio.move_on_after(_CLEANUP_DEADLINE, shield=True) as scope:
+            try:
+                await self._release(record)
+            except _FAILURES as error:
+                log.error("a pod's network is left for later", sandbox=record.id, error=str(error) or "too slow")
+                return
+        if not scope.cancelled_caught:
+            del self.inventory.sandboxes[record.id]
+            self._store.set_aside(self._store.sandbox_folder(record.id))
+
+    async def _release(self, record: SandboxRecord) -> None:
+        """Detach the pod's network and let its namespaces go; idempotent. Whoever calls holds `record.changing`."""
+        network = record.network
+        if network is not None and network.phase is not NetworkPhase.DETACHED:
+            self._note(record, network, NetworkPhase.DETACHING)
+            await self.networks.detach(network, held=record.id in self._held)
+            self._note(record, network, NetworkPhase.DETACHED)
+        await self.keeper.request("sandbox_stop", sandbox=record.id)
+        self._held.discard(record.id)
+
+    def _note(self, record: SandboxRecord, network: SandboxNetwork, phase: NetworkPhase) -> None:
+        """How far it is taken down. A full disk does not hold it up: detaching it again does no harm."""
+        network.phase = phase
+        try:
+            self._store.save_network(record)
+        except OSError as error:
+            log.warning("cannot write how far a pod's network is", sandbox=record.id, error=str(error))
+
+    async def _release_if_lost(self, record: SandboxRecord) -> None:
+        """Of a sandbox that was half made or half stopped, or whose namespaces went with their keeper."""
+        async with record.changing:
+            if record.ready or not record.holds_network or record.id not in self.inventory.sandboxes:
+                return
+            log.warning("taking down the network of a pod that is gone", sandbox=record.id)
+            try:
+                await self._release(record)
+            except _FAILURES as error:
+                log.error("cannot take it down", sandbox=record.id, error=str(error) or "too slow")
+
     async def stop_sandbox(self, record: SandboxRecord) -> None:
-        """Kill what runs in it, and let its namespaces go. Raises NotEndedError, KeeperError, KeeperLostError."""
+        """Kill what runs in it, take its network down, and let its namespaces go.
+
+        Raises NotEndedError, NetworkError, KeeperError, KeeperLostError.
+        """
         failures: list[NotEndedError | KeeperError | KeeperLostError | trio.TooSlowError] = []
 
         async def kill(container: ContainerRecord) -> None:
@@ -175,9 +280,12 @@ class Lifecycle:
                 nursery.start_soon(kill, container)
         if failures:
             raise failures[0]
-        await self.keeper.request("sandbox_stop", sandbox=record.id)
-        if record.ready:
-            record.ready = False
+        async with record.changing:
+            try:
+                await self._release(record)
+            finally:
+                was_ready, record.ready = record.ready, record.id in self._held and record.may_be_ready
+        if was_ready and not record.ready:
             self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
 
     async def remove_sandbox(self, record: SandboxRecord) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from trikubelet.embedded.inventory import STATES
 from trikubelet.embedded.records import ContainerRecord, Phase, SandboxRecord
@@ -27,20 +28,44 @@ def sandbox_item(record: SandboxRecord) -> v1.PodSandbox:
 
 
 def sandbox_status(record: SandboxRecord, address: str) -> v1.PodSandboxStatus:
-    """A pod's status. `address` is the node's: pods live in the host's network. A pod that asked for that gets none."""
+    """A pod's status. `address` is the node's, for pods on its network that did not ask for that."""
     namespaces = record.config.linux.security_context.namespace_options
-    shown = "" if namespaces.network == v1.NamespaceMode.NODE or not record.ready else address
     return v1.PodSandboxStatus(
         id=record.id,
         metadata=record.config.metadata,
         state=sandbox_state(record),
         created_at=record.created_at,
-        network=v1.PodSandboxNetworkStatus(ip=shown),
+        network=_addresses(record, address),
         linux=v1.LinuxPodSandboxStatus(namespaces=v1.Namespace(options=namespaces)),
         labels=record.config.labels,
         annotations=record.config.annotations,
         runtime_handler=record.runtime_handler,
     )
+
+
+def _addresses(record: SandboxRecord, address: str) -> v1.PodSandboxNetworkStatus:
+    """None of a pod that asked for the node's network, whose address the client knows, or that is not ready."""
+    namespaces = record.config.linux.security_context.namespace_options
+    if namespaces.network == v1.NamespaceMode.NODE or not record.ready:
+        return v1.PodSandboxNetworkStatus()
+    if record.network is None:
+        return v1.PodSandboxNetworkStatus(ip=address)
+    ips = () if record.network.attachment is None else record.network.attachment.ips
+    return v1.PodSandboxNetworkStatus(ip=next(iter(ips), ""), additional_ips=[v1.PodIp(ip=ip) for ip in ips[1:]])
+
+
+def sandbox_info(record: SandboxRecord) -> dict[str, str]:
+    """What a verbose status adds: JSON under "info"."""
+    info: dict[str, Any] = {"pid": 0, "runtimeType": "embedded", "network": None}
+    if record.network is not None:
+        attachment = record.network.attachment
+        info["network"] = {
+            "kind": record.network.kind,
+            "phase": record.network.phase.value,
+            "interface": None if attachment is None else attachment.interface,
+            "ips": [] if attachment is None else list(attachment.ips),
+        }
+    return {"info": json.dumps(info)}
 
 
 def container_item(record: ContainerRecord) -> v1.Container:

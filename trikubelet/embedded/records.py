@@ -1,6 +1,7 @@
 """Pod sandboxes and containers as values, and the files that they live in.
 
     sandboxes/<id>/sandbox.json      what the pod asked for, and resolv.conf, hostname, hosts beside it
+    sandboxes/<id>/network.json      its network, if that is not the machine's, and how far it is made or taken down
     containers/<id>/container.json   what was asked for, and the specification made of it
     containers/<id>/run.json         written by the keeper at the start
     containers/<id>/exit.json        written by the keeper at the end
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import trio
 
+from trikubelet.embedded.network.model import Attachment, PodNetworkSpec, PortMapping
 from trikubelet.linux.trees import remove_tree
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
@@ -103,15 +105,49 @@ class ContainerRecord:
         self.exited.set()
 
 
+class NetworkPhase(enum.Enum):
+    """How far a pod's network is. It is written down before each step, so that an interrupted one is found."""
+
+    ATTACHING = "attaching"
+    ATTACHED = "attached"
+    DETACHING = "detaching"
+    DETACHED = "detached"
+
+
+@attrs.define(eq=False)
+class SandboxNetwork:
+    """The network of a pod that has its own."""
+
+    kind: str
+    """Which of the networks of `pod_networks.py` made it, and is to take it down."""
+    spec: PodNetworkSpec
+    phase: NetworkPhase = NetworkPhase.DETACHED
+    attachment: Attachment | None = None
+
+
 @attrs.define(eq=False)
 class SandboxRecord:
-    """One pod sandbox. Ready means that the keeper holds its namespaces."""
+    """One pod sandbox. Ready means that the keeper holds its namespaces, and that its network is attached."""
 
     id: str
     config: v1.PodSandboxConfig
     created_at: int
     runtime_handler: str = ""
+    network: SandboxNetwork | None = None
+    """None: it is on the machine's network, as all pods of earlier releases are."""
     ready: bool = False
+    changing: trio.Lock = attrs.field(factory=trio.Lock)
+    """Held while it is made or stopped."""
+
+    @property
+    def may_be_ready(self) -> bool:
+        """Whether it is ready as far as its network goes."""
+        return self.network is None or self.network.phase is NetworkPhase.ATTACHED
+
+    @property
+    def holds_network(self) -> bool:
+        """Whether something of its network may be there."""
+        return self.network is not None and self.network.phase is not NetworkPhase.DETACHED
 
 
 def images_in(own: str, spec: Mapping[str, Any]) -> set[str]:
@@ -170,6 +206,21 @@ class RecordStore:
             "config": _encode(record.config),
         }
         write_document(folder / "sandbox.json", document)
+
+    def save_network(self, record: SandboxRecord) -> None:
+        """Write down how far its network is; nothing for a pod on the machine's."""
+        if record.network is None:
+            return
+        folder = self.sandbox_folder(record.id)
+        folder.mkdir(exist_ok=True)
+        document = {
+            "version": _VERSION,
+            "kind": record.network.kind,
+            "phase": record.network.phase.value,
+            "spec": attrs.asdict(record.network.spec),
+            "attachment": None if record.network.attachment is None else attrs.asdict(record.network.attachment),
+        }
+        write_document(folder / "network.json", document)
 
     def save_container(self, record: ContainerRecord) -> None:
         folder = self.container_folder(record.id)
@@ -238,6 +289,7 @@ class RecordStore:
             config=v1.PodSandboxConfig.FromString(_decode(document["config"])),
             created_at=int(document["created_at"]),
             runtime_handler=str(document["runtime_handler"]),
+            network=_read_network(path.with_name("network.json")),
         )
 
     def _read_container(self, path: Path) -> ContainerRecord:
@@ -268,6 +320,23 @@ def delete_tree(folder: Path) -> None:
         remove_tree(folder)
     except OSError as error:
         log.warning("cannot delete", path=str(folder), error=str(error))
+
+
+def _read_network(path: Path) -> SandboxNetwork | None:
+    try:
+        document = _read_document(path)
+    except FileNotFoundError:
+        return None
+    spec, attachment = document["spec"], document["attachment"]
+    ports = tuple(PortMapping(**port) for port in spec.pop("ports"))
+    return SandboxNetwork(
+        kind=str(document["kind"]),
+        spec=PodNetworkSpec(ports=ports, **spec),
+        phase=NetworkPhase(document["phase"]),
+        attachment=None
+        if attachment is None
+        else Attachment(ips=tuple(attachment["ips"]), interface=attachment["interface"], state=attachment["state"]),
+    )
 
 
 def _read_document(path: Path) -> dict[str, Any]:

@@ -21,21 +21,26 @@ from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.store import ImageStore
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError, KeeperStartError
 from trikubelet.embedded.lifecycle import Lifecycle
+from trikubelet.embedded.network.choice import NetworkOptions
+from trikubelet.embedded.network.ways import all_networks
+from trikubelet.embedded.pod_namespace import start_helper
 from trikubelet.embedded.preload import Preload
 from trikubelet.embedded.records import RecordStore
 from trikubelet.embedded.registry.hosts import DEFAULT_HOSTS_DIRS
 from trikubelet.embedded.registry.puller import Puller
 from trikubelet.embedded.runtime_service import EmbeddedRuntimeService
 from trikubelet.embedded.streaming_server import StreamingServer
+from trikubelet.http.client.connect import networks_apart
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from trio_typing import TaskStatus
 
     from trikubelet.clock import WallClock
+    from trikubelet.embedded.network.model import PodNetwork
     from trikubelet.rpc.grpc.server import Servable
 
 log = get_logger("embedded")
@@ -49,8 +54,9 @@ class EmbeddedRuntime:
     """A CRI runtime on a folder. `images_root` is where images lie, `root/images` unless given.
 
     `host_image`: whether containers may have the machine's own root filesystem as their image. `hidden`: files and
-    folders that these do not see, besides this runtime's own. Its folder is made with mode 0700. Raises
-    OSError where it cannot be.
+    folders that these do not see, besides this runtime's own. `networks`: the ways to give pods networks, in the order
+    in which they are tried; None: all that there are. Its folder is made with mode 0700. Raises
+    OSError where it cannot be, NetworkError for a podCIDR that is none.
     """
 
     def __init__(
@@ -63,13 +69,21 @@ class EmbeddedRuntime:
         registry_hosts_dirs: Sequence[Path] = DEFAULT_HOSTS_DIRS,
         host_image: bool = True,
         hidden: Sequence[Path] = (),
+        network: NetworkOptions = NetworkOptions(),  # noqa: B008 - frozen
+        networks: Mapping[str, PodNetwork] | None = None,
     ) -> None:
         self.root = root.absolute()
         self.root.mkdir(parents=True, exist_ok=True)
         self.images = ImageStore(images_root or self.root / "images", clock=clock, host=host_image)
         self._node_ip = node_ip
         self._records = RecordStore(self.root)
-        self._lifecycle = Lifecycle(self._records, clock=clock, address=self._address)
+        self._lifecycle = Lifecycle(
+            self._records,
+            clock=clock,
+            address=self._address,
+            networks=all_networks(self.root, network, self._start_helper) if networks is None else networks,
+            network_options=network,
+        )
         self._streaming = StreamingServer(self._lifecycle)
         self.runtime_service = EmbeddedRuntimeService(
             self._lifecycle,
@@ -110,6 +124,8 @@ class EmbeddedRuntime:
             except KeeperStartError as error:
                 failure = error  # raised below: here the nursery would wrap it
             else:
+                await self._lifecycle.reconcile_networks()
+                await nursery.start(self._lead_into_networks)
                 nursery.start_soon(self._preload.run)
                 nursery.start_soon(self._keep_tidy)
                 await nursery.start(self._streaming.run)
@@ -117,8 +133,19 @@ class EmbeddedRuntime:
         if failure is not None:
             raise failure
 
+    async def _lead_into_networks(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Have probes of this process reach pods behind pasta, by sockets in their networks."""
+        with networks_apart(self._lifecycle.networks.enter):
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def _start_helper(self, sandbox_id: str, argv: Sequence[str], output: int) -> int:
+        return await start_helper(self._lifecycle.keeper, sandbox_id, argv, output)
+
     async def shutdown(self) -> bool:
-        """End the keeper, if no container is left. Returns whether it ends."""
+        """End the keeper, if no container is left, and take the pods' network down. Returns whether it ends."""
+        if not self._lifecycle.has_networks():
+            await self._lifecycle.networks.close()
         try:
             return await self._lifecycle.keeper.shutdown()
         except (KeeperError, KeeperLostError, trio.TooSlowError) as error:
@@ -126,10 +153,11 @@ class EmbeddedRuntime:
             return False
 
     async def _keep_tidy(self) -> None:
-        """Once after the start, then from time to time."""
+        """After the start and whenever another keeper is there, and from time to time."""
         while True:
+            with trio.move_on_after(_TIDY_EVERY):
+                await self._lifecycle.untidy.wait()
             await self._tidy()
-            await trio.sleep(_TIDY_EVERY)
 
     async def _tidy(self) -> None:
         """What cannot be tidied is left for the next time, and ends nothing."""
@@ -140,7 +168,7 @@ class EmbeddedRuntime:
             log.warning("not all that earlier runs left could be removed", root=str(self.root), error=str(error))
 
     def _address(self) -> str:
-        """The address that pods are reached at: the node's."""
+        """The address that pods on the machine's network are reached at: the node's."""
         if not self._node_ip:
             self._node_ip = _own_address()
         return self._node_ip

@@ -28,8 +28,22 @@ from trikubelet.embedded.exec_sync import CommandTimeoutError, collect_output
 from trikubelet.embedded.inventory import UnknownIdError
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError
 from trikubelet.embedded.lifecycle import Lifecycle, NotEndedError, StartFailedError, WrongStateError
-from trikubelet.embedded.records import ContainerImage, ContainerRecord, Phase, RecordStore, SandboxRecord
-from trikubelet.embedded.sandbox_files import SandboxConfigError, sandbox_request, write_sandbox_files
+from trikubelet.embedded.network.choice import HOST, Choice
+from trikubelet.embedded.network.model import NetworkError
+from trikubelet.embedded.records import (
+    ContainerImage,
+    ContainerRecord,
+    Phase,
+    RecordStore,
+    SandboxNetwork,
+    SandboxRecord,
+)
+from trikubelet.embedded.sandbox_files import (
+    SandboxConfigError,
+    pod_network_spec,
+    sandbox_request,
+    write_sandbox_files,
+)
 from trikubelet.embedded.stream_calls import StreamCalls, StreamRequestError
 from trikubelet.embedded.streaming_server import NotServingError, StreamingServer, TooManyTokensError
 from trikubelet.embedded.usage_messages import UsageMessages
@@ -45,6 +59,8 @@ if TYPE_CHECKING:
 RUNTIME_NAME: Final = "trikubelet-embedded"
 _ITEMS_PER_MESSAGE: Final = 100
 _NETWORK_NOTE: Final = "pods share the node's network: no addresses or port mappings of their own"
+_NETWORK_NOT_READY: Final = "NetworkPluginNotReady"
+"""The reason that kubelets and tools know."""
 
 T = TypeVar("T")
 
@@ -85,12 +101,13 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
     async def status(self, status_request: v1.StatusRequest) -> v1.StatusResponse:
         abilities = self._lifecycle.abilities
         ready = abilities is not None
+        network = await self._lifecycle.networks.choose(abilities)
         conditions = [
             v1.RuntimeCondition(
                 type="RuntimeReady", status=ready, reason="" if ready else "NoKeeper",
                 message="" if ready else "the process that keeps the containers is not there",
             ),
-            v1.RuntimeCondition(type="NetworkReady", status=True, reason="HostNetwork", message=_NETWORK_NOTE),
+            await self._network_condition(network),
         ]  # fmt: skip
         response = v1.StatusResponse(
             status=v1.RuntimeStatus(conditions=conditions),
@@ -106,18 +123,34 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             response.info = {"config": json.dumps(self.capabilities())}
         return response
 
+    async def _network_condition(self, network: Choice) -> v1.RuntimeCondition:
+        if network.way == HOST:
+            note = f"{_NETWORK_NOTE} ({network.why})"
+            return v1.RuntimeCondition(type="NetworkReady", status=True, reason="HostNetwork", message=note)
+        problem = await self._lifecycle.networks.problem(network)
+        return v1.RuntimeCondition(
+            type="NetworkReady",
+            status=not problem,
+            reason=_NETWORK_NOT_READY if problem else "",
+            message=f"the pods' network ({network.way}) is not ready: {problem}" if problem else "",
+        )
+
     def capabilities(self) -> dict[str, Any]:
         """What this machine lets the runtime do, for `Status` and for people. Empty before the keeper is there."""
-        abilities = self._lifecycle.abilities
+        abilities, network = self._lifecycle.abilities, self._lifecycle.networks.chosen
         if abilities is None:
             return {}
         return {
             "mode": abilities.mode,
-            "namespaces": ["pid", "mount", "uts", "ipc"] if abilities.isolated else [],
+            "namespaces": [
+                *(["pid", "mount", "uts", "ipc"] if abilities.isolated else []),
+                *([] if network.way == HOST else ["network"]),
+            ],
+            "network": network.way,
             "rootfs": "overlay" if abilities.overlay else "read-only" if abilities.isolated else "host",
             "limits": list(abilities.limits),
             "notIsolated": [
-                _NETWORK_NOTE,
+                *([f"{_NETWORK_NOTE} ({network.why})"] if network.way == HOST else []),
                 "no SELinux labels" if abilities.seccomp else "no seccomp, no SELinux labels",
                 *([] if abilities.limits else ["no resource limits: no writable cgroup hierarchy"]),
                 *([] if abilities.isolated else ["processes, files and host names: containers are plain processes"]),
@@ -132,7 +165,11 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
     async def update_runtime_config(
         self, update_runtime_config_request: v1.UpdateRuntimeConfigRequest
     ) -> v1.UpdateRuntimeConfigResponse:
-        """Accepted without effect: the pod CIDR means nothing where pods have no addresses of their own."""
+        """The cluster's addresses for this node's pods, which the bridge gives to new ones."""
+        with _errors():
+            await self._lifecycle.networks.set_pod_cidr(
+                update_runtime_config_request.runtime_config.network_config.pod_cidr
+            )
         return v1.UpdateRuntimeConfigResponse()
 
     # -- sandboxes ---------------------------------------------------------------------------------------------------
@@ -144,10 +181,21 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         self._reserve_sandbox_name(config)
         record = SandboxRecord(secrets.token_hex(32), config, self._lifecycle.now())
         with _errors():
-            request = sandbox_request(record.id, config)
-            write_sandbox_files(self._store.sandbox_folder(record.id), config)
+            record.network = await self._network_for(record.id, config)
+            own_network = record.network is not None
+            abilities = self._lifecycle.abilities
+            all_groups = abilities is not None and abilities.mode == "root"
+            request = sandbox_request(record.id, config, own_network=own_network, all_groups=all_groups)
+            write_sandbox_files(self._store.sandbox_folder(record.id), config, own_network=own_network)
             await self._lifecycle.run_sandbox(record, request)
         return v1.RunPodSandboxResponse(pod_sandbox_id=record.id)
+
+    async def _network_for(self, sandbox_id: str, config: v1.PodSandboxConfig) -> SandboxNetwork | None:
+        """The network that the pod is to get; None for the machine's."""
+        if config.linux.security_context.namespace_options.network == v1.NamespaceMode.NODE:
+            return None
+        choice = await self._lifecycle.networks.choose(self._lifecycle.abilities)
+        return None if choice.way == HOST else SandboxNetwork(choice.way, pod_network_spec(sandbox_id, config))
 
     def _reserve_sandbox_name(self, config: v1.PodSandboxConfig) -> None:
         for other in self._inventory.sandboxes.values():
@@ -199,7 +247,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             timestamp=self._lifecycle.now(),
         )
         if pod_sandbox_status_request.verbose:
-            response.info = {"info": json.dumps({"pid": 0, "runtimeType": "embedded", "network": _NETWORK_NOTE})}
+            response.info = messages.sandbox_info(record)
         return response
 
     async def list_pod_sandbox(self, list_pod_sandbox_request: v1.ListPodSandboxRequest) -> v1.ListPodSandboxResponse:
@@ -433,7 +481,7 @@ def _errors() -> Iterator[None]:
         raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from None
     except WrongStateError as error:
         raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from None
-    except (StartFailedError, KeeperError) as error:
+    except (StartFailedError, NetworkError, KeeperError) as error:
         raise GRPCError(Status.UNKNOWN, str(error)) from None
     except (CommandTimeoutError, NotEndedError) as error:
         raise GRPCError(Status.DEADLINE_EXCEEDED, str(error)) from None

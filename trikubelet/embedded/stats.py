@@ -1,4 +1,4 @@
-"""CPU and memory of containers, from their cgroups, or from procfs where there are none.
+"""CPU and memory of containers, from their cgroups, or from procfs where there are none; traffic of pods.
 
 Functions here read small kernel files and block for some tens of microseconds. Counters are cumulative; rates are left
 to the reader, which knows the time of its last sample.
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _PROC: Final = Path("/proc")
+_LOOPBACK: Final = "lo"
+_COLUMNS: Final = 16
 
 
 @attrs.frozen
@@ -31,6 +33,32 @@ class Usage:
     page_faults: int | None = None
     major_page_faults: int | None = None
     processes: int | None = None
+
+
+@attrs.frozen
+class Traffic:
+    """Of one network interface, since it is there."""
+
+    interface: str
+    rx_bytes: int
+    rx_errors: int
+    tx_bytes: int
+    tx_errors: int
+
+
+def read_traffic(pid: int) -> list[Traffic]:
+    """Of each interface but loopback in the network that a process is in; none when it has ended."""
+    try:
+        lines = (_PROC / str(pid) / "net" / "dev").read_text().splitlines()[2:]
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        name, _, rest = line.partition(":")
+        columns = [int(column) for column in rest.split()]
+        if name.strip() != _LOOPBACK and len(columns) >= _COLUMNS:
+            found.append(Traffic(name.strip(), columns[0], columns[2], columns[8], columns[10]))
+    return found
 
 
 def read_usage(pid: int, cgroup: Mapping[str, Any] | None) -> Usage:

@@ -8,6 +8,7 @@ client then does with its connection is `trikubelet.http.streaming`'s, and where
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -169,9 +170,10 @@ class StreamingServer:
         from trikubelet.http.streaming.port_forward import serve_port_forward
 
         keeper = self._lifecycle.keeper
+        serve_one = partial(forward, own_network=session.sandbox.network is not None)
         async with (
             serve_port_forward(request, takeover, session.ports) as forwards,
             trio.open_nursery() as nursery,
         ):
             async for forwarded in forwards:
-                nursery.start_soon(forward, keeper, session.sandbox.id, forwarded)
+                nursery.start_soon(serve_one, keeper, session.sandbox.id, forwarded)

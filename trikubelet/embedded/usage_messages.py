@@ -10,7 +10,7 @@ import trio
 from trikubelet.embedded import messages
 from trikubelet.embedded.inventory import has_labels
 from trikubelet.embedded.records import ContainerRecord, Phase, RecordStore, SandboxRecord
-from trikubelet.embedded.stats import Usage, read_usage
+from trikubelet.embedded.stats import Traffic, Usage, read_traffic, read_usage
 from trikubelet.linux.trees import disk_usage
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
@@ -90,6 +90,9 @@ class UsageMessages:
             major_page_faults=_sum([usage.major_page_faults for usage in usages]),
         )
         total.process = v1.ProcessUsage(timestamp=now, process_count=_sum([usage.processes for usage in usages]))
+        if record.network is not None and record.network.attachment is not None and running:
+            interface = record.network.attachment.interface
+            total.network = _network_usage(read_traffic(running[0].pid), interface, now)
         return v1.PodSandboxStats(attributes=messages.sandbox_attributes(record), linux=total)
 
     def _add_usage(self, stats: v1.ContainerStats, usage: Usage) -> None:
@@ -131,6 +134,23 @@ class UsageMessages:
     def _forget_removed(self) -> None:
         known = self._lifecycle.inventory.containers
         self._disk = {container: size for container, size in self._disk.items() if container in known}
+
+
+def _network_usage(traffic: list[Traffic], default: str, now: int) -> v1.NetworkUsage:
+    usage = v1.NetworkUsage(timestamp=now)
+    for one in traffic:
+        message = v1.NetworkInterfaceUsage(
+            name=one.interface,
+            rx_bytes=v1.UInt64Value(value=one.rx_bytes),
+            rx_errors=v1.UInt64Value(value=one.rx_errors),
+            tx_bytes=v1.UInt64Value(value=one.tx_bytes),
+            tx_errors=v1.UInt64Value(value=one.tx_errors),
+        )
+        if one.interface == default:
+            usage.default_interface = message
+        else:
+            usage.interfaces.append(message)
+    return usage
 
 
 def _sum(values: list[int | None]) -> v1.UInt64Value:

@@ -55,6 +55,7 @@ class ChildContext:
         "in_user_namespace",
         "isolated",
         "limits",
+        "namespace_flags",
         "namespaces",
         "one_user_only",
         "proc",
@@ -88,6 +89,7 @@ class ChildContext:
         reaper_program: int | None,
         reaper_keeps_orphans: bool,
         target: int | None,
+        namespace_flags: int,
         isolated: bool,
         in_user_namespace: bool,
         one_user_only: bool,
@@ -116,6 +118,8 @@ class ChildContext:
         """Whether the reaper stays for what the command leaves behind, or hands that to the container's init."""
         self.target = target
         """pidfd of the container whose namespaces a command enters; None: this is the container."""
+        self.namespace_flags = namespace_flags
+        """CLONE flags of the pod's own namespaces, as against the machine's."""
         self.isolated = isolated
         self.in_user_namespace = in_user_namespace
         self.one_user_only = one_user_only
@@ -205,6 +209,8 @@ def _make(spec: dict[str, Any], context: ChildContext) -> None:
         rootfs.RootBuilder(
             spec,
             in_user_namespace=context.in_user_namespace,
+            own_network=bool(context.namespace_flags & linux.CLONE_NEWNET),
+            own_ipc=bool(context.namespace_flags & linux.CLONE_NEWIPC),
             shared_memory=context.shared_memory,
             proc=context.proc,
         ).build()
@@ -226,7 +232,7 @@ def _enter(spec: dict[str, Any], context: ChildContext) -> None:
     if context.isolated:
         assert context.target is not None
         context.stage = "namespaces"
-        flags = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
+        flags = linux.CLONE_NEWNS | context.namespace_flags
         linux.setns(context.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
         os.close(context.target)
         os.chdir("/")

@@ -72,6 +72,8 @@ class Container:
         self._finished_at = 0
         self._oom_kills_before = 0
         """Those that it outlived: it still ran when it was killed by us."""
+        self.namespace_flags = 0
+        """CLONE flags of the pod's own namespaces that it is in, for commands to enter."""
         self._input = -1
         self._input_kind: str | None = None
         """"stdin" (a pipe) or "terminal"; None without, or when it has been closed."""
@@ -89,6 +91,8 @@ class Container:
         self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None, proc: int | None
     ) -> None:
         """Fork it. Raises StartError with nothing left behind; later errors go to `on_started`."""
+        for _, flag in namespaces:
+            self.namespace_flags |= flag
         try:
             self.log = LogFile(self.spec["log_path"], self._environment.stamp)
             self._output = Output(self._environment.loop, self.log, self._environment.stamp)
@@ -133,6 +137,7 @@ class Container:
             reaper_program=self._environment.forker.program,
             reaper_keeps_orphans=True,
             target=None,
+            namespace_flags=self.namespace_flags,
             isolated=self._environment.isolated,
             in_user_namespace=self._environment.in_user_namespace,
             one_user_only=self._environment.abilities.one_user_only,

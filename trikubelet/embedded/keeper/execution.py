@@ -114,6 +114,7 @@ class Execution:
             # In a PID namespace of its own, the container's init inherits and takes along what stays behind.
             reaper_keeps_orphans=self._container.with_reaper,
             target=self._container.process.pidfd,
+            namespace_flags=self._container.namespace_flags,
             isolated=self._environment.isolated,
             in_user_namespace=self._environment.in_user_namespace,
             one_user_only=self._environment.abilities.one_user_only,

@@ -27,6 +27,7 @@ CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
 CLONE_INTO_CGROUP = 0x200000000
 
 MS_RDONLY = 0x1
@@ -200,15 +201,19 @@ def open_tree(path: str, *, descriptor: int = AT_FDCWD, recursive: bool = True) 
     return _checked(result, f"take the mount at {path or 'a descriptor'}")
 
 
-def new_mount(kind: str) -> int:
-    """A detached mount of a fresh file system without options: nosuid, nodev, noexec."""
+def new_mount(kind: str, *, read_only: bool = False) -> int:
+    """A detached mount of a fresh file system without options: nosuid, nodev, noexec.
+
+    `read_only` is the mount alone, not the file system, which others may have mounted too.
+    """
     context = _checked(
         int(_libc.syscall(ctypes.c_long(_SYS_FSOPEN), kind.encode(), ctypes.c_uint(_FSOPEN_CLOEXEC))), f"fsopen {kind}"
     )
     try:
         create = (ctypes.c_uint(_FSCONFIG_CMD_CREATE), None, None, ctypes.c_int(0))
         _checked(int(_libc.syscall(ctypes.c_long(_SYS_FSCONFIG), ctypes.c_int(context), *create)), f"create {kind}")
-        flags = (ctypes.c_uint(_FSMOUNT_CLOEXEC), ctypes.c_uint(_MOUNT_ATTR_QUIET))
+        attributes = _MOUNT_ATTR_QUIET | (MOUNT_ATTR_RDONLY if read_only else 0)
+        flags = (ctypes.c_uint(_FSMOUNT_CLOEXEC), ctypes.c_uint(attributes))
         return _checked(int(_libc.syscall(ctypes.c_long(_SYS_FSMOUNT), ctypes.c_int(context), *flags)), f"mount {kind}")
     finally:
         os.close(context)

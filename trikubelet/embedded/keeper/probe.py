@@ -21,10 +21,12 @@ _ALL_IDS = (1 << 32) - 1
 class Abilities:
     """`mode`: "root" (namespaces by privilege), "user-namespace" (the same with one user id), "plain" (neither)."""
 
-    __slots__ = ("mode", "one_user_only", "overlay", "problems")
+    __slots__ = ("mode", "network", "one_user_only", "overlay", "problems")
 
-    def __init__(self, mode: str, *, one_user_only: bool, overlay: bool, problems: list[str]) -> None:
+    def __init__(self, mode: str, *, network: bool, one_user_only: bool, overlay: bool, problems: list[str]) -> None:
         self.mode = mode
+        self.network = network
+        """Whether pods can have network namespaces."""
         self.one_user_only = one_user_only
         self.overlay = overlay
         self.problems = problems
@@ -39,15 +41,28 @@ def find_abilities(root: str) -> Abilities:
         outcome = _in_child(lambda: _try_container(root, in_user_namespace=nested))
         if outcome["works"]:
             mode = "user-namespace" if nested else "root"
-            return Abilities(mode, one_user_only=ids == 1, overlay=outcome["overlay"], problems=outcome["problems"])
+            return Abilities(
+                mode,
+                network=outcome["network"],
+                one_user_only=ids == 1,
+                overlay=outcome["overlay"],
+                problems=outcome["problems"],
+            )
         problems += [f"namespaces as root: {problem}" for problem in outcome["problems"]]
     outcome = _in_child(lambda: _try_in_user_namespace(root))
     if outcome["works"]:
         enter_user_namespace()
         problems += outcome["problems"]
-        return Abilities("user-namespace", one_user_only=True, overlay=outcome["overlay"], problems=problems)
+        return Abilities(
+            "user-namespace",
+            network=outcome["network"],
+            one_user_only=True,
+            overlay=outcome["overlay"],
+            problems=problems,
+        )
     problems += [f"user namespace: {problem}" for problem in outcome["problems"]]
-    return Abilities("plain", one_user_only=os.geteuid() != 0 or _mapped_ids() == 1, overlay=False, problems=problems)
+    one_user_only = os.geteuid() != 0 or _mapped_ids() == 1
+    return Abilities("plain", network=False, one_user_only=one_user_only, overlay=False, problems=problems)
 
 
 def _mapped_ids() -> int:
@@ -77,6 +92,17 @@ def _try_container(root: str, *, in_user_namespace: bool) -> dict[str, Any]:
     return _in_child(attempt, flags=linux.CLONE_NEWPID)
 
 
+def _try_network() -> list[str]:
+    """Why there are no network namespaces, if so."""
+    try:
+        linux.unshare(linux.CLONE_NEWNET)
+        # What shows a container its own network. Where the machine's is partly hidden the kernel may refuse it.
+        os.close(linux.new_mount("sysfs", read_only=True))
+    except OSError as error:
+        return [f"no network namespaces ({error}): pods are on the machine's network"]
+    return []
+
+
 def _try_mounts(root: str, *, in_user_namespace: bool) -> dict[str, Any]:
     directory = f"{root}/probe-{os.getpid()}"
     linux.unshare(linux.CLONE_NEWNS)
@@ -98,10 +124,11 @@ def _try_mounts(root: str, *, in_user_namespace: bool) -> dict[str, Any]:
         os.close(tree)
         os.close(linux.open_without_magic("/dev/null", os.O_PATH))
         os.close(linux.new_mount("proc"))
+        no_network = _try_network()
         linux.unmount(target)
     finally:
         remove_tree(directory)
-    return {"works": True, "overlay": overlay, "problems": problems}
+    return {"works": True, "overlay": overlay, "network": not no_network, "problems": problems + no_network}
 
 
 def _in_child(attempt: Callable[[], dict[str, Any]], flags: int = 0) -> dict[str, Any]:

@@ -4,12 +4,16 @@
     keeper → agent   {"id": 7, "ok": {…}} or {"id": 7, "error": {"kind": …, "message": …}}      or along with the answer
     keeper → agent   {"event": "exited", "container": …, …}           unasked, to every connection
 
-The first request is `hello` with the protocol version. A message too long for a datagram travels in a memfd, whose
-descriptor is the last one attached. Texts that are not UTF-8 (environment, paths) use surrogate escapes.
+A message too long for a datagram travels in a memfd, whose descriptor is the last one attached. Texts that are not
+UTF-8 (environment, paths) use surrogate escapes. `server.py` has the operations and their fields.
 
-Operations: hello, list, sandbox_start, sandbox_stop, start, signal, kill, exec, exec_kill, attach, close_stdin, socket,
-reopen_log, update, forget, shutdown. `server.py` has their fields. A keeper that was started by an older agent answers
-one that it does not know with an error.
+Agent and keeper may be of different releases, since a keeper outlives the agent that started it. So the first request
+is `hello`, with the oldest and the newest version of the protocol that the agent speaks, and the answer has the one
+that is spoken from then on: the newest that both know. What is added without a new version is a feature, and the answer
+names those that the keeper has. A version is given up only when no keeper of the release before speaks it alone.
+
+    1    the first; its keepers know no other, and no features
+    2    agreed on by both ends
 """
 
 from __future__ import annotations
@@ -25,7 +29,10 @@ if TYPE_CHECKING:
 
     Message: TypeAlias = dict[str, Any]
 
-VERSION = 1
+VERSION = 2
+OLDEST = 1
+POD_NETWORK = "pod-network"
+"""A feature: network namespaces of pods, `namespace`, and sockets of any kind."""
 LARGEST_DATAGRAM = 64 * 1024
 MOST_DESCRIPTORS = 8
 SOCKET_NAME = "keeper.sock"
@@ -37,6 +44,12 @@ _BLOCK = 64 * 1024
 
 class ProtocolError(Exception):
     """A datagram that is no message."""
+
+
+def agreed(oldest: int, newest: int) -> int | None:
+    """The version to speak with another that knows `oldest` to `newest`; None when there is none."""
+    version = min(newest, VERSION)
+    return version if version >= max(oldest, OLDEST) else None
 
 
 def encode(message: Message) -> tuple[bytes, int | None]:

@@ -53,14 +53,17 @@ def split(program: int | None, status_channel: int, *, keeps_orphans: bool) -> N
         os._exit(0)
 
 
-def hold_pid_namespace(program: int | None, channel: socket.socket, empty_folder: str) -> NoReturn:
+def hold_pid_namespace(program: int | None, channel: socket.socket, empty_folder: str, network: int | None) -> NoReturn:
     """Be the first process of a pod's shared PID namespace: reap orphans until killed. Never returns.
 
     A mount namespace whose root is procfs goes through `channel`: containers get theirs from there, since one that
     mounts it has to be in the PID namespace, where others could take it over. It is closed when this process has
-    nothing of the keeper any more.
+    nothing of the keeper any more. It is in the pod's `network`, if that has one: what procfs shows of this process's
+    network the pod may see.
     """
     try:
+        if network is not None:
+            linux.setns(network, linux.CLONE_NEWNET)
         linux.unshare(linux.CLONE_NEWNS)
         proc = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         rootfs.enter_new_root(empty_folder, "proc", rootfs.QUIET)

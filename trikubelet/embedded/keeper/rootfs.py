@@ -67,12 +67,24 @@ class RootBuilder:
     """Builds the root of one container in the calling process, which must be in a mount namespace of its own."""
 
     def __init__(
-        self, spec: Spec, *, in_user_namespace: bool, shared_memory: int | None = None, proc: int | None = None
+        self,
+        spec: Spec,
+        *,
+        in_user_namespace: bool,
+        own_network: bool = False,
+        own_ipc: bool = True,
+        shared_memory: int | None = None,
+        proc: int | None = None,
     ) -> None:
-        """`shared_memory`, `proc`: mount namespaces whose root is the pod's `/dev/shm`, or its procfs."""
+        """`own_network`, `own_ipc`: the calling process is in namespaces of the pod's, not in the machine's.
+
+        `shared_memory`, `proc`: mount namespaces whose root is the pod's `/dev/shm`, or its procfs.
+        """
         self._spec = spec
         self._shared_memory = shared_memory
         self._in_user_namespace = in_user_namespace
+        self._own_network = own_network
+        self._own_ipc = own_ipc
         self._targets = {_clean(mount["target"]) for mount in spec["mounts"]}
         self._trees: list[tuple[str, int]] = []
         self._shared: list[tuple[dict[str, Any], int]] = []
@@ -82,6 +94,9 @@ class RootBuilder:
         self._host_trees: list[tuple[str, int]] = []
         self._pods_proc = proc
         self._proc: int | None = None
+        self._sys: int | None = None
+        self._queues: int | None = None
+        """The machine's message queues, where a user namespace cannot mount them."""
         self._devices: dict[str, int] = {}
         self._null: int | None = None
         """A mount of the machine's null device, to mask files with: detached until the first one is masked."""
@@ -124,6 +139,8 @@ class RootBuilder:
     def _take_host_trees(self) -> None:
         if "/proc" not in self._targets:
             self._proc = linux.new_mount("proc") if self._pods_proc is None else _take_root_of(self._pods_proc)
+        if "/sys" not in self._targets:
+            self._take_sys()
         if self._shared_memory is not None and "/dev/shm" not in self._targets:
             self._trees.append(("/dev/shm", _take_root_of(self._shared_memory)))
         mounts = self._spec["mounts"]
@@ -142,10 +159,9 @@ class RootBuilder:
                 linux.set_mount_attributes("", descriptor=tree, propagation=linux.MS_PRIVATE, recursive=True)
                 self._keep_volume(mount, tree)
         if self._in_user_namespace:
+            if not self._own_ipc and os.path.isdir("/dev/mqueue"):
+                self._queues = linux.open_tree("/dev/mqueue")
             self._devices = {name: _machine_device(name) for name in _PLAIN_DEVICES}
-            if "/sys" not in self._targets:
-                # A new sysfs would need a network namespace of one's own; the host's, read-only, shows the same.
-                self._take_host("/sys")
         if self._spec["rootfs"]["host"]:
             self._hidden = _everywhere([self._spec["runtime_root"], *self._spec.get("hidden", ())])
         if self._spec["masked_paths"] or self._hidden:
@@ -153,6 +169,16 @@ class RootBuilder:
         if self._spec["rootfs"]["host"] and not self._in_user_namespace:
             for path in _host_file_systems(self._hidden):
                 self._take_host(path)
+
+    def _take_sys(self) -> None:
+        """A sysfs shows the network of the process that mounts it, which its user namespace must own.
+
+        Read-only is the mount, never the file system: that is one for all containers of the pod.
+        """
+        if self._in_user_namespace and not self._own_network:
+            self._take_host("/sys")
+        else:
+            self._sys = linux.new_mount("sysfs", read_only=self._in_user_namespace or not self._spec["privileged"])
 
     def _take_listening_volumes(self) -> None:
         """Those that shall show what is mounted on the host, from now on. The current folder is the new root."""
@@ -211,9 +237,8 @@ class RootBuilder:
     def _mount_kernel_files(self) -> None:
         if self._proc is not None:
             attach(self._proc, "/proc", follow=False)
-        if "/sys" not in self._targets and not self._in_user_namespace:
-            flags = QUIET | (0 if self._spec["privileged"] else linux.MS_RDONLY)
-            _mount_new("sysfs", "/sys", flags, follow=False)
+        if self._sys is not None:
+            attach(self._sys, "/sys", follow=False)
         if self._spec["cgroup_namespace"] and "/sys/fs/cgroup" not in self._targets:
             _mount_new("cgroup2", "/sys/fs/cgroup", QUIET | linux.MS_RDONLY, follow=False)
         if "/dev" not in self._targets:
@@ -242,7 +267,10 @@ class RootBuilder:
         options = "newinstance,ptmxmode=0666,mode=0620" + ("" if self._in_user_namespace else ",gid=5")
         linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, options)
         os.mkdir("/dev/mqueue")
-        linux.mount("mqueue", "/dev/mqueue", "mqueue", QUIET)
+        if self._queues is not None:
+            attach(self._queues, "/dev/mqueue")
+        elif self._own_ipc or not self._in_user_namespace:
+            linux.mount("mqueue", "/dev/mqueue", "mqueue", QUIET)
 
     def _hide(self, path: str) -> None:
         """Mask a path of the host; what is not there yet, and could come, as a folder."""

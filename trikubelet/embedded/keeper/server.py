@@ -1,8 +1,8 @@
 """The keeper's requests, and the containers, commands and pod namespaces that they are about.
 
-    hello         version                        → version, pid, abilities
+    hello         version, newest (protocol)     → version, pid, abilities, features
     list                                         → containers, sandboxes
-    sandbox_start sandbox, hostname, sysctls, host_ipc, host_uts, shared_pid
+    sandbox_start sandbox, hostname, sysctls, host_ipc, host_uts, shared_pid, network ("pod" or "node")
     sandbox_stop  sandbox                        its namespaces go; containers must have ended
     start         a container's specification    → what `Container.to_json` says, once the exec has worked
     signal        container, signal              kill  container          update  container, resources
@@ -11,7 +11,11 @@
     exec_kill     exec                           it and all that it started
     attach        container, stdin, streams; a pipe's writing end for each    → input: "stdin", "terminal" or null,
                   and its descriptor
-    close_stdin   container                      socket  sandbox, family  → a TCP socket in the pod's network
+    socket        sandbox, family (4 or 6)       → the descriptor of a TCP socket in the pod's network
+                  sandbox, family, kind, protocol (numbers)                → of any kind
+    namespace     sandbox                        → the descriptor of its network namespace
+    helper        sandbox, argv; a descriptor for its output     → a pidfd of a program that serves the pod's network
+    close_stdin   container
     reopen_log    container                      forget  container        (its files are the agent's to delete)
     shutdown                                     → ended: whether the keeper ends, which it does without containers
 
@@ -80,6 +84,8 @@ class Server:
             "attach": self._attach,
             "close_stdin": self._close_stdin,
             "socket": self._socket,
+            "namespace": self._namespace,
+            "helper": self._helper,
             "reopen_log": self._reopen_log,
             "forget": self._forget,
             "shutdown": self._shutdown,
@@ -128,14 +134,18 @@ class Server:
     # -- the requests; each returns its answer, or None if it answers later ------------------------------------------
 
     def _hello(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
-        if message.get("version") != protocol.VERSION:
+        oldest: int = message["version"]
+        version = protocol.agreed(oldest, message.get("newest", oldest))
+        if version is None:
             raise RequestError(
-                "invalid", f"the agent speaks protocol version {message.get('version')}, the keeper {protocol.VERSION}"
+                "invalid",
+                f"the agent speaks protocol version {oldest}, the keeper {protocol.OLDEST} to {protocol.VERSION}",
             )
         environment = self._environment
         cgroups = environment.cgroups
         return {
-            "version": protocol.VERSION,
+            "version": version,
+            "features": [protocol.POD_NETWORK] if environment.abilities.network else [],
             "pid": os.getpid(),
             "mode": environment.abilities.mode,
             "overlay": environment.abilities.overlay,
@@ -173,9 +183,7 @@ class Server:
         spec = message["spec"]
         if spec["container"] in self._containers:
             raise RequestError("exists", f"container {spec['container']} has been started before")
-        sandbox = self._sandboxes.get(spec["sandbox"])
-        if sandbox is None:
-            raise RequestError("unknown", f"no pod sandbox {spec['sandbox']}")
+        sandbox = self._sandbox(spec["sandbox"])
         if sandbox.host_ipc and self._environment.isolated:
             _share_memory_of_machine(spec)
 
@@ -287,15 +295,29 @@ class Server:
         return {}
 
     def _socket(self, connection: Connection, message: Message, _descriptors: list[int]) -> None:
-        """Made here because the pods' network is that of this process; the agent may have been started in another."""
-        if message["sandbox"] not in self._sandboxes:
-            raise RequestError("unknown", f"no pod sandbox {message['sandbox']}")
-        family = socket.AF_INET6 if message["family"] == 6 else socket.AF_INET
+        """Also for pods on the machine's network, which is that of this process; the agent may be in another."""
+        if "kind" in message:
+            wanted = (message["family"], message["kind"], message["protocol"])
+        else:
+            wanted = (socket.AF_INET6 if message["family"] == 6 else socket.AF_INET, socket.SOCK_STREAM, 0)
         try:
-            descriptor = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK).detach()
+            descriptor = self._sandbox(message["sandbox"]).socket(*wanted)
         except OSError as error:
-            raise RequestError("internal", f"socket: {error.strerror}") from None
+            raise RequestError("internal", f"socket: {error.strerror or error}") from None
         connection.reply(message["id"], {}, (descriptor,))
+
+    def _namespace(self, connection: Connection, message: Message, _descriptors: list[int]) -> None:
+        sandbox = self._sandbox(message["sandbox"])
+        if sandbox.network is None:
+            raise RequestError("invalid", f"pod sandbox {sandbox.id} is on the machine's network")
+        connection.reply(message["id"], {}, (os.dup(sandbox.network),))
+
+    def _helper(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
+        try:
+            process = self._sandbox(message["sandbox"]).start_helper(message["argv"], descriptors[0])
+        except OSError as error:
+            raise RequestError("start", f"network helper: {error.strerror or error}") from None
+        connection.reply(message["id"], {}, (process,))
 
     def _reopen_log(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
         try:
@@ -317,6 +339,12 @@ class Server:
         self._end_if_possible()
 
     # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _sandbox(self, sandbox_id: str) -> Sandbox:
+        sandbox = self._sandboxes.get(sandbox_id)
+        if sandbox is None:
+            raise RequestError("unknown", f"no pod sandbox {sandbox_id}")
+        return sandbox
 
     def _running(self, container_id: str) -> Container:
         container = self._containers.get(container_id)

@@ -12,11 +12,15 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 """As the socket module has it."""
@@ -33,7 +37,21 @@ its end finds us without a socket, and that keeps the port."""
 _IN_PROGRESS: Final = (errno.EINPROGRESS, errno.EALREADY)
 _NO_SUCH_NAME: Final = (socket.EAI_NONAME, socket.EAI_NODATA)
 
+_Enter = Callable[[str], Awaitable[socket.socket] | None]
+_enter: trio.lowlevel.RunVar[_Enter | None] = trio.lowlevel.RunVar("networks_apart", None)
 _lookups: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("lookups_for_pods")
+
+
+@contextmanager
+def networks_apart(enter: _Enter) -> Iterator[None]:
+    """In the body, and in this run of Trio: `enter(host)` makes the sockets that connect to addresses in networks to
+    which this machine has no way, pods' behind pasta. It returns None for all other addresses, and raises OSError."""
+    before = _enter.get()
+    _enter.set(enter)
+    try:
+        yield
+    finally:
+        _enter.set(before)
 
 
 async def connect_tcp(host: str, port: int) -> trio.SocketStream:
@@ -144,7 +162,8 @@ async def _any_of(addresses: list[tuple[int, Address]]) -> socket.socket:
 
 async def _reach(family: int, address: Address) -> socket.socket:
     for _ in range(_MOST_ATTEMPTS):
-        sock = _new_socket(family)
+        entered = enter(str(address[0])) if (enter := _enter.get()) is not None else None
+        sock = _new_socket(family) if entered is None else await entered
         try:
             await _connect(sock, address)
             if not _is_connected_to_itself(sock, address):

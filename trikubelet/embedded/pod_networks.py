@@ -1,0 +1,171 @@
+"""The networks of this runtime's pods: which one a new pod gets, and who takes down that of an old one.
+
+Each pod's record names the network that made its own. So after a restart with other options, or when a configuration of
+CNI plugins appears, the pods that run keep what they have, and it is taken down by who made it.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from trikubelet.embedded.keeper_client import KeeperError
+from trikubelet.embedded.network.choice import BRIDGE, HOST, PASTA, Choice, NetworkOptions, choose
+from trikubelet.embedded.network.model import NetworkError
+from trikubelet.embedded.network.ways import subnets
+from trikubelet.embedded.pod_namespace import make_socket, open_namespace
+from trikubelet.linux.resolver import RESOLV_CONF, leads_nowhere, resolv_conf_for_pods
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Collection, Mapping
+
+    from trikubelet.embedded.keeper_client import KeeperAbilities, KeeperClient
+    from trikubelet.embedded.network.model import Attachment, PodNetwork
+    from trikubelet.embedded.records import SandboxNetwork, SandboxRecord
+
+log = get_logger("embedded")
+
+
+class PodNetworks:
+    """The networks by name, in the order in which they are tried. The records are the lifecycle's."""
+
+    def __init__(self, keeper: KeeperClient, networks: Mapping[str, PodNetwork], options: NetworkOptions) -> None:
+        self._keeper = keeper
+        self._networks = networks
+        self._options = options
+        self._reconciled: set[str] = set()
+        self._waits_for_addresses = options.in_cluster and not options.pod_cidr
+        """Until the cluster has said which addresses this node's pods have; only the bridge wants to know."""
+        self.chosen = Choice(HOST, "not chosen yet")
+        """As it was last."""
+
+    async def choose(self, abilities: KeeperAbilities | None) -> Choice:
+        """The network that a new pod gets; every change of it is logged."""
+        choice = await choose(self._options, self._networks, _impossible(abilities), self.chosen.way)
+        if choice != self.chosen:
+            self.chosen = choice
+            if choice.way == HOST:
+                log.warning("pods are on the machine's network", reason=choice.why)
+            else:
+                log.info("pods have networks of their own", network=choice.way)
+                _warn_of_resolver()
+        return choice
+
+    async def problem(self, choice: Choice) -> str:
+        """Why no pod can have the chosen network now; empty when one can."""
+        if choice.way == HOST:
+            return ""
+        if choice.way == BRIDGE and self._waits_for_addresses:
+            return "the cluster has not given this node a podCIDR yet"
+        return await self._network(choice.way).problem()
+
+    async def set_pod_cidr(self, pod_cidr: str) -> None:
+        """What the cluster says of this node's pods. Those that run keep their addresses. Raises NetworkError."""
+        if not pod_cidr or not (self._options.way == BRIDGE or BRIDGE in self._reconciled):
+            return
+        from trikubelet.embedded.network.bridge.network import BridgeNetwork  # only for those that use it
+
+        bridge = self._networks[BRIDGE]
+        if isinstance(bridge, BridgeNetwork):
+            await bridge.set_subnets(subnets(pod_cidr))
+            self._waits_for_addresses = False
+
+    async def attach(self, network: SandboxNetwork, known: Collection[SandboxRecord]) -> Attachment:
+        """Make a pod's network. `known`: all pods. Raises NetworkError, KeeperError, KeeperLostError.
+
+        When it fails or is cancelled something may be left for `detach`.
+        """
+        maker = self._network(network.kind)
+        if network.kind not in self._reconciled:
+            await self._reconcile(network.kind, known)
+        async with open_namespace(self._keeper, network.spec.sandbox_id) as namespace:
+            return await maker.attach(network.spec, namespace)
+
+    async def detach(self, network: SandboxNetwork, *, held: bool) -> None:
+        """Take it down. `held`: the keeper has the namespace. Raises NetworkError, KeeperError, KeeperLostError."""
+        maker = self._network(network.kind)
+        async with AsyncExitStack() as stack:
+            namespace = None
+            if held:
+                try:
+                    namespace = await stack.enter_async_context(open_namespace(self._keeper, network.spec.sandbox_id))
+                except KeeperError as error:
+                    if error.kind != "unknown":  # else the keeper has just become another one
+                        raise
+            await maker.detach(network.spec, network.attachment, namespace)
+
+    def enter(self, address: str) -> Awaitable[socket.socket] | None:
+        """A TCP socket in the network of the pod with this address, if this machine has no way there.
+
+        None for all others. What it waits for raises OSError.
+        """
+        if PASTA not in self._reconciled:
+            return None
+        from trikubelet.embedded.network.pasta import PastaNetwork  # only for those that use it
+
+        pasta = self._networks[PASTA]
+        sandbox = pasta.sandbox_at(address) if isinstance(pasta, PastaNetwork) else None
+        return None if sandbox is None else self._socket_in(sandbox)
+
+    async def _socket_in(self, sandbox_id: str) -> socket.socket:
+        try:
+            return await make_socket(self._keeper, sandbox_id, socket.AF_INET, socket.SOCK_STREAM)
+        except NetworkError as error:
+            raise OSError(errno.EHOSTUNREACH, str(error)) from error
+
+    async def reconcile(self, known: Collection[SandboxRecord], choice: Choice) -> None:
+        """Bring every network that pods have, or will have, to what they need. Failures are logged, and tried again."""
+        kinds = {record.network.kind for record in known if record.network is not None and record.holds_network}
+        for kind in self._networks:
+            if kind in kinds or kind == choice.way:
+                try:
+                    await self._reconcile(kind, known)
+                except NetworkError as error:
+                    log.error("the pods' network is not as it should be", network=kind, error=str(error))
+
+    async def _reconcile(self, kind: str, known: Collection[SandboxRecord]) -> None:
+        pods = {
+            record.id: (record.network.spec, record.network.attachment)
+            for record in known
+            if record.network is not None and record.network.kind == kind and record.holds_network
+        }
+        await self._networks[kind].reconcile(pods)
+        self._reconciled.add(kind)
+
+    async def close(self) -> None:
+        """No pod has a network, and none is wanted for now: nothing of them stays on the machine."""
+        for kind in self._reconciled:
+            try:
+                await self._networks[kind].close()
+            except NetworkError as error:
+                log.error("the pods' network was not taken down", network=kind, error=str(error))
+        self._reconciled.clear()
+
+    def _network(self, kind: str) -> PodNetwork:
+        """Raises NetworkError: a record of another release may name one that this does not know."""
+        try:
+            return self._networks[kind]
+        except KeyError:
+            raise NetworkError(f"expected a network among {', '.join(self._networks)}, got {kind!r}") from None
+
+
+def _warn_of_resolver() -> None:
+    try:
+        nowhere = leads_nowhere(resolv_conf_for_pods())
+    except OSError:
+        return  # then pods have no such file either
+    if nowhere:
+        log.warning("pods cannot reach the machine's name servers, which are on its loopback", file=str(RESOLV_CONF))
+
+
+def _impossible(abilities: KeeperAbilities | None) -> str:
+    if abilities is None or abilities.network:
+        return ""
+    if abilities.outdated:
+        return "the keeper is of an earlier release; it is replaced when the agent starts and no pod is left"
+    if not abilities.isolated:
+        return "this machine lets the runtime make no namespaces"
+    return next((problem for problem in abilities.problems if "network" in problem), "no network namespaces")
