@@ -93,7 +93,12 @@ def _start(kind: str, folder: Path, stack: ExitStack) -> Arena:
         endpoint, runtime = "embedded", folder / "agent" / "root" / "runtime"
     kubeconfigs = stack.enter_context(running_api_server(folder / "api"))
     (folder / "agent" / "sign").mkdir(parents=True)
-    flags = [f"--kubeconfig={kubeconfigs / NODE_KUBECONFIG}", f"--max-pods={MOST_PODS}", "--host-image"]
+    flags = [
+        f"--kubeconfig={kubeconfigs / NODE_KUBECONFIG}",
+        f"--max-pods={MOST_PODS}",
+        "--host-image",
+        "--pod-network=host",
+    ]
     agent = stack.enter_context(running_agent(folder / "agent", endpoint, flags))
     agent.wait_until_it_listens()
     return Arena(kind, folder, floor, runtime, agent.process.pid, kubeconfigs / ADMIN_KUBECONFIG)

@@ -71,7 +71,7 @@ def _start(runtime_kind: str, folder: Path, stack: ExitStack) -> Node:
         endpoint, runtime = node.endpoint, node.socket
     kubeconfigs = stack.enter_context(running_api_server(folder / "api"))
     (folder / "agent" / "sign").mkdir(parents=True)
-    flags = [f"--kubeconfig={kubeconfigs / NODE_KUBECONFIG}", "--host-image"]
+    flags = [f"--kubeconfig={kubeconfigs / NODE_KUBECONFIG}", "--host-image", "--pod-network=host"]
     agent = stack.enter_context(running_agent(folder / "agent", endpoint, flags))
     agent.wait_until_it_listens()
     return Node(runtime_kind, runtime, folder / "agent", agent.process.pid, kubeconfigs / ADMIN_KUBECONFIG)

@@ -38,6 +38,8 @@ AGENT = ("-c", f"from {UNTOUCHED} import main; main()")
 COMMAND = (sys.executable, "-c", "from trikubelet.cli.main import main; main()")
 POLL = 0.03
 NODE_NAME = "node-1"
+NODES_NETWORK = "--pod-network=host"
+"""A flag for agents in a cluster, which would wait for CNI plugins. On containerd it changes nothing."""
 WITHOUT_CGROUPS: dict[str, Any] = {"cgroupsPerQOS": False, "enforceNodeAllocatable": [], "failCgroupV1": False}
 """Fields of a KubeletConfiguration: a machine's /kubepods belongs to nobody who tests."""
 

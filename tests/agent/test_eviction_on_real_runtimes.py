@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.agent.real_node import NODE_NAME
+from tests.agent.real_node import NODE_NAME, NODES_NETWORK
 from tests.patience import PATIENCE
 from tests.volumes.real.served_cluster import served_cluster
 
@@ -94,7 +94,7 @@ def test_who_fills_a_disk_or_a_volume_goes_and_who_is_chosen_goes_for_memory(nod
         kubeconfig.touch(mode=0o600)
         kubeconfig.write_text(cluster.kubeconfig(NODE_NAME))
         node.configure(evictionHard=ENOUGH_DISK, volumeStatsAggPeriod="1s")
-        node.start(f"--kubeconfig={kubeconfig}", "--no-drain-on-exit", "--host-image")
+        node.start(f"--kubeconfig={kubeconfig}", "--no-drain-on-exit", "--host-image", NODES_NETWORK)
         mounts: dict[str, Any] = {"volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}
         limited: dict[str, Any] = {
             "volumes": [{"name": "cache", "emptyDir": {"sizeLimit": "2Mi"}}],
@@ -120,7 +120,7 @@ def test_who_fills_a_disk_or_a_volume_goes_and_who_is_chosen_goes_for_memory(nod
 
         assert node.stop() == 0
         node.configure(evictionHard=NEVER_ENOUGH)
-        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit", "--host-image")
+        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit", "--host-image", NODES_NETWORK)
         until(node, cluster, "Failed", "less", "keeps")
         for name in ("less", "keeps"):
             ended_for(node, cluster, name, "The node was low on resource: memory. Threshold quantity: ")
@@ -153,7 +153,7 @@ def test_who_takes_the_memory_of_all_pods_ends_since_the_kernel_rang(
             evictionHard={"memory.available": "80Mi"},
             kernelMemcgNotification=True,
         )
-        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit", "--host-image")
+        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit", "--host-image", NODES_NETWORK)
         takes = f"until [ -e /told/go ]; do sleep 0.1; done; head -c {60 * MIB} /dev/zero > /dev/shm/held"
         waits: dict[str, Any] = {
             "volumes": [{"name": "told", "hostPath": {"path": str(node.shared)}}],

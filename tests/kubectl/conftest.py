@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tests.kubectl.one_node import OneNode
 
 
+POD_CIDR = "10.245.77.0/24"
+"""Of the pods on the embedded runtime: nobody else gives this node addresses."""
+
+
 @pytest.fixture(scope="package", params=RUNTIMES)
 def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
     if shutil.which("kubectl") is None:
@@ -29,7 +33,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     else:
         node = RealNode(folder, "localhost/test:1", request.getfixturevalue("containerd"))
     with private_cgroups() as cgroups, served_cluster() as cluster:
-        node.configure(**cgroups.fields)
+        node.configure(**cgroups.fields, podCIDR=POD_CIDR)
         with one_node(node, cluster, cgroups) as joined:
             yield _with_web(joined)
 

@@ -64,7 +64,9 @@ class OneNode:
         self.until(lambda: _is_ready(self.pod(name)), f"{name} is ready")
 
     def start_agent(self) -> None:
-        self.node.start(f"--kubeconfig={self.node.folder / 'kubeconfig'}", "--drain-on-exit", "--host-image")
+        self.node.start(
+            f"--kubeconfig={self.node.folder / 'kubeconfig'}", "--drain-on-exit", "--host-image", "--pod-network=bridge"
+        )
 
     def pod(self, name: str) -> Document:
         return self.cluster.find("pods", name) or {}

@@ -12,6 +12,7 @@ import attrs
 
 from trikubelet.api import Quantity, Taint
 from trikubelet.config.kubelet_configuration import MEMORY_QOS, KubeletConfiguration
+from trikubelet.embedded.network.choice import NetworkOptions
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
 from trikubelet.pleg.sources import EnabledSources
@@ -87,6 +88,8 @@ class AgentOptions:
     host_image: bool | None = None
     """Whether the embedded runtime shows the machine's root filesystem as an image; None: only without a cluster,
     where whoever may create pods is no user of the machine."""
+    network: NetworkOptions = attrs.field(default=NetworkOptions())
+    """How pods get networks on the embedded runtime."""
     warnings: tuple[str, ...] = ()
     flags: Mapping[str, str] = attrs.field(factory=dict)
     """The command line's, by name without dashes, with those that have their defaults."""

@@ -269,17 +269,22 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
     After a drain the keeper ends with it; otherwise it goes on with its containers, and the next agent finds it.
     """
     from trikubelet.embedded.keeper_client import KeeperStartError
+    from trikubelet.embedded.network.model import NetworkError
     from trikubelet.embedded.runtime import EmbeddedRuntime
 
     given = next((str(ip) for ip in options.node.ips if not ip.is_unspecified), None)
     node_ip = given or primary_address()
-    runtime = EmbeddedRuntime(
-        options.root_dir / "runtime",
-        clock=SystemClock(),
-        node_ip=node_ip,
-        host_image=options.has_host_image,
-        hidden=options.secret_paths,
-    )
+    try:
+        runtime = EmbeddedRuntime(
+            options.root_dir / "runtime",
+            clock=SystemClock(),
+            node_ip=node_ip,
+            host_image=options.has_host_image,
+            hidden=options.secret_paths,
+            network=options.network,
+        )
+    except NetworkError as error:
+        raise StartError(f"podCIDR: {error}") from error
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(runtime.run)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 @click.option("--runtime-endpoint", default="embedded", show_default=True, help="The runtime to check for.")
 def check(root_dir: Path, runtime_endpoint: str) -> int:
     """Check whether the agent can run here. Exits 1 when something it needs is missing."""
-    from trikubelet.cli.machine_checks import Level, check_machine
+    from trikubelet.cli.machine_checks import Level, Machine, check_machine
+    from trikubelet.cli.network_checks import check_networks
     from trikubelet.cli.runtime_checks import check_runtime
     from trikubelet.cli.volume_checks import check_volumes
 
@@ -26,6 +27,7 @@ def check(root_dir: Path, runtime_endpoint: str) -> int:
     results = [
         *check_machine(root_dir, embedded=embedded),
         *check_volumes(root_dir, embedded=embedded),
+        *(check_networks(root_dir, Machine()) if embedded else ()),
         *check_runtime(runtime_endpoint),
     ]
     for result in results:

@@ -13,6 +13,7 @@ import click
 
 from trikubelet.cli.cluster_flags import cluster_flags, cluster_options, node_options
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.network_flags import network_flags
 from trikubelet.cli.root_dir import root_dir_option
 from trikubelet.config.flags import CONFIG_FLAGS, ConfigFlag, FlagKind
 
@@ -102,6 +103,7 @@ def _option(flag: ConfigFlag) -> Callable[[Callable[..., Any]], Callable[..., An
     default=None,
     help="Offer pods the machine's own root filesystem, as localhost/host.  [default: outside of clusters]",
 )
+@network_flags
 @_deprecated_flags
 def run(**arguments: Any) -> int:
     """Run the agent until it is interrupted. A second signal ends it at once.
@@ -143,6 +145,9 @@ def build_options(
     verbosity: int,
     drain_on_exit: bool | None,
     host_image: bool | None,
+    pod_network: str,
+    cni_conf_dir: Path,
+    cni_bin_dirs: tuple[Path, ...],
     kubeconfig: Path | None,
     bootstrap_kubeconfig: Path | None,
     cert_dir: Path | None,
@@ -156,6 +161,7 @@ def build_options(
     """What the agent is to do. Raises CommandError, after naming every problem on stderr."""
     from trikubelet.agent.options import AgentOptions
     from trikubelet.config.loader import ConfigurationError, load_configuration
+    from trikubelet.embedded.network.choice import NetworkOptions
     from trikubelet.runtime.gc_choice import ContainerGCPolicy
 
     settings: dict[str, tuple[str, str]] = {}
@@ -191,6 +197,13 @@ def build_options(
         ),
         drain_on_exit=drain_on_exit,
         host_image=host_image,
+        network=NetworkOptions(
+            way=pod_network,
+            pod_cidr=configuration.pod_cidr,
+            in_cluster=kubeconfig is not None,
+            cni_conf_dir=cni_conf_dir,
+            cni_bin_dirs=cni_bin_dirs,
+        ),
         warnings=(*loaded.warnings, *node_warnings),
         log_format=log_format,
         verbosity=verbosity,

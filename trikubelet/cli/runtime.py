@@ -8,7 +8,10 @@ from pathlib import Path
 import click
 
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.network_flags import network_flags
 from trikubelet.cli.root_dir import default_root_dir, registry_hosts_option
+from trikubelet.embedded.network.choice import NetworkOptions
+from trikubelet.embedded.network.model import NetworkError
 
 
 @click.group(short_help="The embedded runtime by itself.")
@@ -20,11 +23,25 @@ def runtime() -> None:
 @click.option("--listen", required=True, help="Where to serve CRI: unix:///PATH.")
 @click.option("--root", type=click.Path(path_type=Path), help="The runtime's state.  [default: ROOT-DIR/runtime]")
 @registry_hosts_option
+@network_flags
+@click.option(
+    "--pod-cidr", default="", help="The addresses of pods on the bridge, one range for each family, with commas."
+)
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
 )
 @click.option("-v", "--v", "verbosity", type=click.IntRange(0, 10), default=0, help="Log verbosity.")
-def serve(listen: str, root: Path | None, hosts_dirs: tuple[Path, ...], log_format: str, verbosity: int) -> None:
+def serve(
+    listen: str,
+    root: Path | None,
+    hosts_dirs: tuple[Path, ...],
+    pod_network: str,
+    pod_cidr: str,
+    cni_conf_dir: Path,
+    cni_bin_dirs: tuple[Path, ...],
+    log_format: str,
+    verbosity: int,
+) -> None:
     """Serve CRI v1 on a unix socket until interrupted. Containers that run then run on, and are found again."""
     import trio
 
@@ -33,14 +50,17 @@ def serve(listen: str, root: Path | None, hosts_dirs: tuple[Path, ...], log_form
     if not listen.startswith("unix:///"):
         raise CommandError(f"--listen: expected unix:///PATH, got {listen!r}")
     configure_logging("json" if log_format == "json" else "text", verbosity)
+    network = NetworkOptions(way=pod_network, pod_cidr=pod_cidr, cni_conf_dir=cni_conf_dir, cni_bin_dirs=cni_bin_dirs)
     folder = Path.cwd() / root if root is not None else default_root_dir() / "runtime"
     try:
-        trio.run(_serve, Path(listen.removeprefix("unix://")), folder, hosts_dirs)
+        trio.run(_serve, Path(listen.removeprefix("unix://")), folder, hosts_dirs, network)
+    except NetworkError as error:
+        raise CommandError(f"--pod-cidr: {error}") from None
     except OSError as error:
         raise CommandError(f"{listen} cannot be served: {error}") from None
 
 
-async def _serve(socket: Path, root: Path, hosts_dirs: tuple[Path, ...]) -> None:
+async def _serve(socket: Path, root: Path, hosts_dirs: tuple[Path, ...], network: NetworkOptions) -> None:
     import trio
 
     from trikubelet.clock import SystemClock
@@ -53,6 +73,7 @@ async def _serve(socket: Path, root: Path, hosts_dirs: tuple[Path, ...]) -> None
         clock=SystemClock(),
         hidden=[default_root_dir()],
         registry_hosts_dirs=hosts_dirs or DEFAULT_HOSTS_DIRS,
+        network=network,
     )
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:

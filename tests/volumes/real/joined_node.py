@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from tests.agent.real_node import NODE_NAME, REPOSITORY, RealNode
+from tests.agent.real_node import NODE_NAME, NODES_NETWORK, REPOSITORY, RealNode
 from tests.patience import PATIENCE
 from tests.volumes.real.served_cluster import DRIVER, ServedCluster
 from trikubelet.cli.failures import CommandError
@@ -255,7 +255,7 @@ def joined_node(node: RealNode, cluster: ServedCluster) -> Iterator[JoinedNode]:
     kubeconfig.touch(mode=0o600)
     kubeconfig.write_text(cluster.kubeconfig(NODE_NAME))
     try:
-        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit", "--host-image")
+        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit", "--host-image", NODES_NETWORK)
         joined.until(lambda: cluster.find("nodes", NODE_NAME), "the node is registered")
         cluster.create("CSIDriver", DRIVER, spec=DRIVER_SPEC)
         joined.run_driver()

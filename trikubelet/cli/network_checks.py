@@ -1,0 +1,63 @@
+"""The checks of the network that pods of the embedded runtime get, and of the names that they can resolve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from trikubelet.cli.machine_checks import CheckResult, Level, check_user_namespaces, ok, warn
+from trikubelet.linux.resolver import RESOLV_CONF, SYSTEMD_RESOLV_CONF, leads_nowhere
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from trikubelet.cli.machine_checks import Machine
+
+_WAYS: Final = {
+    "cni": "by the CNI plugins that are configured",
+    "bridge": "on a bridge of the runtime's own",
+    "pasta": "by pasta: behind the machine's address",
+}
+
+
+def check_networks(root_dir: Path, machine: Machine) -> Iterator[CheckResult]:
+    """Which network pods would get, and why no better one."""
+    yield check_pod_network(root_dir, machine)
+    yield check_resolver()
+
+
+def check_pod_network(root_dir: Path, machine: Machine) -> CheckResult:
+    import trio
+
+    from trikubelet.embedded.network.choice import HOST, NetworkOptions, choose
+    from trikubelet.embedded.network.ways import all_networks
+
+    options = NetworkOptions()
+    namespaces = check_user_namespaces(machine)
+    impossible = "" if namespaces.level is Level.OK else namespaces.finding
+    choice = trio.run(choose, options, all_networks(root_dir / "runtime", options), impossible)
+    if choice.way != HOST:
+        return ok("pod network", _WAYS[choice.way])
+    return warn(
+        "pod network",
+        f"pods share the machine's: two of them cannot listen on the same port ({choice.why})",
+        "run as root, or install pasta (Debian: apt-get install passt)",
+    )
+
+
+def check_resolver() -> CheckResult:
+    """Whether pods with a network of their own can resolve what the machine resolves."""
+    subject = "name servers"
+    try:
+        nowhere = leads_nowhere(RESOLV_CONF)
+    except OSError:
+        return ok(subject, f"there is no {RESOLV_CONF}")
+    if not nowhere:
+        return ok(subject, f"those of {RESOLV_CONF}")
+    if SYSTEMD_RESOLV_CONF.exists():
+        return ok(subject, f"those of {SYSTEMD_RESOLV_CONF}: {RESOLV_CONF} names the machine's loopback alone")
+    return warn(
+        subject,
+        f"{RESOLV_CONF} names the machine's loopback alone, which pods with a network of their own cannot reach",
+        "set resolvConf in the configuration to a file with name servers that pods can reach",
+    )
