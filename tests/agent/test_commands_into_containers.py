@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
     from tests.agent.real_node import RealNode
 
+PORT = 8080
+GREET = (
+    f"import socket; listener = socket.create_server(('127.0.0.1', {PORT})); print('up', flush=True);"
+    "connection, _ = listener.accept(); connection.sendall(b'welcome'); connection.close()"
+)
 WAIT = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
 
@@ -106,30 +112,29 @@ async def test_top_knows_what_pods_use(waiting: RealNode) -> None:
 
 
 async def test_port_forward_reaches_a_server_and_explains_where_there_is_none(waiting: RealNode) -> None:
-    """The embedded runtime's pods are in the machine's network; in other pods nobody listens."""
-
-    async def greet(stream: trio.SocketStream) -> None:
-        await stream.send_all(b"welcome")
-
-    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port = listener.socket.getsockname()[1]
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, greet, [listener])
-            async with started_cli(waiting.root, "port-forward", "web", f":{port}", ":1") as process:
-                assert process.stdout is not None
-                assert process.stderr is not None
-                out = b""
-                while out.count(b"-> 1\n") < 1:
-                    out += await process.stdout.receive_some()
-                local = {int(remote): int(here) for here, remote in re.findall(rb":(\d+) -> (\d+)\n", out)}
-                if waiting.containerd is None:
-                    assert await received(local[port]) == b"welcome"
-                assert await received(local[1]) == b""
-                assert b"connection refused" in (await process.stderr.receive_some()).lower()
-                process.send_signal(signal.SIGINT)
-                assert await process.wait() == 130
-            nursery.cancel_scope.cancel()
+    """Only the embedded runtime's image has a program that can be a server."""
+    with trio.fail_after(60):
+        async with AsyncExitStack() as stack:
+            if waiting.containerd is None:
+                command = ("exec", "web", "--", "python3", "-c", GREET)
+                server = await stack.enter_async_context(started_cli(waiting.root, *command))
+                assert server.stdout is not None
+                assert await server.stdout.receive_some() == b"up\n"
+            process = await stack.enter_async_context(
+                started_cli(waiting.root, "port-forward", "web", f":{PORT}", ":1")
+            )
+            assert process.stdout is not None
+            assert process.stderr is not None
+            out = b""
+            while out.count(b"-> 1\n") < 1:
+                out += await process.stdout.receive_some()
+            local = {int(remote): int(here) for here, remote in re.findall(rb":(\d+) -> (\d+)\n", out)}
+            if waiting.containerd is None:
+                assert await received(local[PORT]) == b"welcome"
+            assert await received(local[1]) == b""
+            assert b"connection refused" in (await process.stderr.receive_some()).lower()
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 130
 
 
 async def received(port: int) -> bytes:

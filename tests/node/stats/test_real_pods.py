@@ -45,8 +45,6 @@ class RealPod:
     meter: Meter
     sandbox_id: str
     container_id: str
-    has_network: bool
-    """Of its own; the embedded runtime gives none."""
 
     async def stats(self, *, only: bool = False) -> tuple[PodStats, ContainerStats]:
         summary = await self.provider.summary(only_cpu_and_memory=only)
@@ -122,10 +120,9 @@ async def test_the_full_picture_of_a_real_pod_has_its_disks(pod: RealPod) -> Non
     assert container.logs.inodes_used == 1
     assert entry.ephemeral_storage is not None
     assert entry.ephemeral_storage.used_bytes is not None
-    assert (entry.network is not None) == pod.has_network
-    if entry.network is not None:
-        assert entry.network.name == "eth0"
-        assert entry.network.rx_bytes is not None
+    assert entry.network is not None
+    assert entry.network.name == "eth0"
+    assert entry.network.rx_bytes is not None
     node = (await pod.provider.summary()).node
     assert node.runtime is not None
     assert node.runtime.image_fs is not None
@@ -196,7 +193,7 @@ async def _running_pod(channel: Channel, folder: Path, image: str) -> AsyncItera
         paths = NodePaths(root_dir=folder, pod_logs_dir=logs)
         meter = Meter(paths)
         provider = StatsProvider(FakeView().given(), runtime, ImageClient(channel), meter, clock=SystemClock())
-        yield RealPod(runtime, provider, meter, sandbox_id, container_id, image == TEST_IMAGE)
+        yield RealPod(runtime, provider, meter, sandbox_id, container_id)
     finally:
         with trio.move_on_after(PATIENCE, shield=True):
             await runtime.stop_pod_sandbox(sandbox_id)
