@@ -268,6 +268,29 @@ def test_a_plain_process_with_a_read_only_root_writes_to_its_mounts_only() -> No
         container_spec(around(attrs.evolve(PLAIN, landlock=0)), config, HOST)
 
 
+@pytest.mark.parametrize(
+    ("readonly", "propagation", "problem"),
+    [
+        (False, v1.MountPropagation.PROPAGATION_PRIVATE, "must be read-only itself"),
+        (True, v1.MountPropagation.PROPAGATION_HOST_TO_CONTAINER, "private propagation, got rslave"),
+        (True, v1.MountPropagation.PROPAGATION_BIDIRECTIONAL, "private propagation, got rshared"),
+        (True, v1.MountPropagation.PROPAGATION_PRIVATE, ""),
+    ],
+)
+def test_a_mount_is_recursively_read_only_if_it_is_read_only_and_private(
+    readonly: bool, propagation: v1.MountPropagation, problem: str
+) -> None:
+    mount = v1.Mount(
+        container_path="/in", host_path="/out", readonly=readonly, recursive_read_only=True, propagation=propagation
+    )
+    config = v1.ContainerConfig(command=["true"], mounts=[mount])
+    if problem:
+        with pytest.raises(SpecError, match=problem):
+            container_spec(around(), config, IMAGE)
+    else:
+        assert container_spec(around(), config, IMAGE)["mounts"][0]["recursive_readonly"]
+
+
 def test_ambient_capabilities_are_the_containers_own() -> None:
     wanted = v1.Capability(add_ambient_capabilities=["NET_ADMIN"], drop_capabilities=["ALL"])
     spec = container_spec(around(), secured(capabilities=wanted), IMAGE)

@@ -293,6 +293,13 @@ def _mount(mount: v1.Mount) -> dict[str, Any]:
         raise SpecError(
             f"mount: expected absolute paths, got {mount.host_path!r} on the host, {mount.container_path!r} inside"
         )
+    if mount.recursive_read_only and not mount.readonly:
+        raise SpecError(f"mount {mount.container_path}: a recursive read-only mount must be read-only itself")
+    if mount.recursive_read_only and mount.propagation != v1.MountPropagation.PROPAGATION_PRIVATE:
+        raise SpecError(
+            f"mount {mount.container_path}: a recursive read-only mount needs private propagation, "
+            f"got {_PROPAGATION[mount.propagation]}"
+        )
     return {
         "source": mount.host_path,
         "target": mount.container_path,
