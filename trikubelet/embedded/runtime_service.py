@@ -28,6 +28,7 @@ from trikubelet.embedded.exec_sync import CommandTimeoutError, collect_output
 from trikubelet.embedded.inventory import UnknownIdError
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError
 from trikubelet.embedded.lifecycle import Lifecycle, NotEndedError, StartFailedError, WrongStateError
+from trikubelet.embedded.metrics import PodMetrics, descriptors
 from trikubelet.embedded.records import ContainerImage, ContainerRecord, Phase, RecordStore, SandboxRecord
 from trikubelet.embedded.sandbox_files import SandboxConfigError, sandbox_request, write_sandbox_files
 from trikubelet.embedded.stream_calls import StreamCalls, StreamRequestError
@@ -70,6 +71,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         self._address = address
         self._hidden = hidden
         self._usage = UsageMessages(lifecycle, store)
+        self._metrics = PodMetrics(lifecycle, store, self._usage)
         self._streams = StreamCalls(lifecycle, streaming)
 
     # -- the runtime itself ------------------------------------------------------------------------------------------
@@ -415,6 +417,22 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
     ) -> AsyncIterator[v1.StreamPodSandboxStatsResponse]:
         for part in _parts(await self._usage.sandboxes(stream_pod_sandbox_stats_request.filter)):
             yield v1.StreamPodSandboxStatsResponse(pod_sandbox_stats=list(part))
+
+    async def list_metric_descriptors(
+        self, list_metric_descriptors_request: v1.ListMetricDescriptorsRequest
+    ) -> v1.ListMetricDescriptorsResponse:
+        return v1.ListMetricDescriptorsResponse(descriptors=descriptors())
+
+    async def list_pod_sandbox_metrics(
+        self, list_pod_sandbox_metrics_request: v1.ListPodSandboxMetricsRequest
+    ) -> v1.ListPodSandboxMetricsResponse:
+        return v1.ListPodSandboxMetricsResponse(pod_metrics=await self._metrics.of_all())
+
+    async def stream_pod_sandbox_metrics(
+        self, stream_pod_sandbox_metrics_request: v1.StreamPodSandboxMetricsRequest
+    ) -> AsyncIterator[v1.StreamPodSandboxMetricsResponse]:
+        for part in _parts(await self._metrics.of_all()):
+            yield v1.StreamPodSandboxMetricsResponse(pod_sandbox_metrics=list(part))
 
 
 def _parts(records: Sequence[T]) -> Iterator[Sequence[T]]:
