@@ -11,7 +11,14 @@ import attrs
 import pytest
 
 from trikubelet.embedded.confinement import ConfinementError, apparmor_profile
-from trikubelet.embedded.container_spec import SpecContext, SpecError, container_spec, signal_number, stop_signal
+from trikubelet.embedded.container_spec import (
+    SpecContext,
+    SpecError,
+    changed_limits,
+    container_spec,
+    signal_number,
+    stop_signal,
+)
 from trikubelet.embedded.images.model import ImageConfig, StoredImage
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper.child import SetupError, change_profile_on_exec
@@ -289,6 +296,19 @@ def test_a_mount_is_recursively_read_only_if_it_is_read_only_and_private(
             container_spec(around(), config, IMAGE)
     else:
         assert container_spec(around(), config, IMAGE)["mounts"][0]["recursive_readonly"]
+
+
+def test_a_change_of_a_limit_brings_what_it_means_nothing_without() -> None:
+    before = {"cpu_period": 50_000, "cpu_quota": 10_000, "cpu_shares": 2, "memory_swap_limit_in_bytes": 9}
+    assert changed_limits(before, v1.LinuxContainerResources(cpu_quota=20_000)) == {
+        "cpu_period": 50_000,
+        "cpu_quota": 20_000,
+    }
+    assert changed_limits(before, v1.LinuxContainerResources(memory_limit_in_bytes=5)) == {
+        "memory_limit_in_bytes": 5,
+        "memory_swap_limit_in_bytes": 9,
+    }
+    assert changed_limits(before, v1.LinuxContainerResources(cpuset_cpus="1")) == {"cpuset_cpus": "1"}
 
 
 def test_ambient_capabilities_are_the_containers_own() -> None:

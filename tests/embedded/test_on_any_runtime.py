@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -250,22 +249,22 @@ async def test_a_pods_processes_see_each_other_or_not(runtime: Runtime) -> None:
 
 async def test_resources_are_changed_before_the_start_and_while_it_runs(runtime: Runtime) -> None:
     pod = await runtime.pod()
-    resources = v1.LinuxContainerResources(cpu_shares=512, memory_limit_in_bytes=64 * 2**20, cpuset_cpus="0")
-    container = await runtime.create(pod, "sleep 1000", resources=resources)
+    resources = v1.LinuxContainerResources(cpu_shares=512, memory_limit_in_bytes=64 * 2**20)
+    container = await runtime.create(pod, "sleep 1000 & wait", resources=resources)
     await runtime.calls.update_container_resources(container, v1.LinuxContainerResources(cpu_shares=256))
     await runtime.calls.start_container(container)
-    allowed = ["sh", "-c", "grep Cpus_allowed_list /proc/1/status | cut -f2"]
-    assert (await runtime.exec(container, allowed)).stdout == b"0\n"
-    every = Path("/sys/fs/cgroup/cpuset/cpuset.cpus")
-    cpus = every.read_text().strip() if every.exists() else f"0-{(os.cpu_count() or 1) - 1}"
-    changes = v1.LinuxContainerResources(cpuset_cpus=cpus, cpu_period=100_000, cpu_quota=50_000)
-    await runtime.calls.update_container_resources(container, changes)
-    assert (await runtime.exec(container, allowed)).stdout.decode().strip() == cpus
-    kept = (await runtime.status(container)).resources.linux
+    allowed = ["sh", "-c", "cat /proc/[0-9]*/status | grep Cpus_allowed_list | cut -f2 | sort -u"]
+    every = (await runtime.exec(container, allowed)).stdout.decode().strip()
+    for cpus in ("0", every):
+        changes = v1.LinuxContainerResources(cpuset_cpus=cpus, cpu_period=50_000, cpu_quota=10_000)
+        await runtime.calls.update_container_resources(container, changes)
+        assert (await runtime.exec(container, allowed)).stdout.decode().strip() == cpus
     if runtime.name == "embedded":  # containerd 1.6 does not tell
-        assert (kept.cpu_shares, kept.cpu_quota, kept.memory_limit_in_bytes) == (256, 50_000, 64 * 2**20)
-        assert kept.cpuset_cpus == cpus
+        kept = (await runtime.status(container)).resources.linux
+        assert (kept.cpu_shares, kept.cpu_quota, kept.memory_limit_in_bytes) == (256, 10_000, 64 * 2**20)
+        assert kept.cpuset_cpus == every
     await runtime.calls.stop_container(container, 0)
+    await runtime.ended(container)
 
 
 async def test_statistics_are_told_of_what_runs(runtime: Runtime) -> None:

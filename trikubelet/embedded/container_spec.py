@@ -165,6 +165,16 @@ def resources_to_json(resources: v1.LinuxContainerResources) -> dict[str, Any]:
     return values
 
 
+def changed_limits(before: Mapping[str, Any], changes: v1.LinuxContainerResources) -> dict[str, Any]:
+    """What `changes` sets, each together with what it means nothing without: kernels take a quota with its period, and
+    swap is what memory with swap leaves beyond memory."""
+    limits = resources_to_json(changes)
+    for pair in (("cpu_period", "cpu_quota"), ("memory_limit_in_bytes", "memory_swap_limit_in_bytes")):
+        if limits.keys() & set(pair):
+            limits.update({name: before[name] for name in pair if name in before and name not in limits})
+    return limits
+
+
 def stop_signal(config: v1.ContainerConfig, image: StoredImage) -> int:
     """The number of the signal that asks the container to end: its own, its image's, or SIGTERM."""
     if config.stop_signal != v1.Signal.RUNTIME_DEFAULT:

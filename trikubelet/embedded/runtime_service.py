@@ -20,8 +20,8 @@ from trikubelet.embedded import messages
 from trikubelet.embedded.container_spec import (
     SpecContext,
     SpecError,
+    changed_limits,
     container_spec,
-    resources_to_json,
     stop_signal,
 )
 from trikubelet.embedded.exec_sync import CommandTimeoutError, collect_output
@@ -326,7 +326,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             record = self._inventory.container(update_container_resources_request.container_id)
             if record.phase is Phase.EXITED:
                 raise WrongStateError(f"container {record.id} has ended")
-            limits = resources_to_json(wanted)
+            limits = changed_limits(record.spec["resources"], wanted)
             if record.phase is Phase.RUNNING:
                 await self._lifecycle.keeper.request("update", container=record.id, resources=limits)
             record.spec["resources"] = {**record.spec["resources"], **limits}
