@@ -87,6 +87,8 @@ class AgentOptions:
     host_image: bool | None = None
     """Whether the embedded runtime shows the machine's root filesystem as an image; None: only without a cluster,
     where whoever may create pods is no user of the machine."""
+    registry_hosts_dirs: tuple[Path, ...] = ()
+    """Where the embedded runtime looks for registries' hosts.toml; none: where it always does."""
     warnings: tuple[str, ...] = ()
     flags: Mapping[str, str] = attrs.field(factory=dict)
     """The command line's, by name without dashes, with those that have their defaults."""

@@ -269,6 +269,7 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
     After a drain the keeper ends with it; otherwise it goes on with its containers, and the next agent finds it.
     """
     from trikubelet.embedded.keeper_client import KeeperStartError
+    from trikubelet.embedded.registry.hosts import DEFAULT_HOSTS_DIRS
     from trikubelet.embedded.runtime import EmbeddedRuntime
 
     given = next((str(ip) for ip in options.node.ips if not ip.is_unspecified), None)
@@ -277,6 +278,7 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
         options.root_dir / "runtime",
         clock=SystemClock(),
         node_ip=node_ip,
+        registry_hosts_dirs=options.registry_hosts_dirs or DEFAULT_HOSTS_DIRS,
         host_image=options.has_host_image,
         hidden=options.secret_paths,
     )

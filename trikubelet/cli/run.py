@@ -13,7 +13,7 @@ import click
 
 from trikubelet.cli.cluster_flags import cluster_flags, cluster_options, node_options
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.cli.root_dir import registry_hosts_option, root_dir_option
 from trikubelet.config.flags import CONFIG_FLAGS, ConfigFlag, FlagKind
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def _option(flag: ConfigFlag) -> Callable[[Callable[..., Any]], Callable[..., An
     default=None,
     help="Offer pods the machine's own root filesystem, as localhost/host.  [default: outside of clusters]",
 )
+@registry_hosts_option
 @_deprecated_flags
 def run(**arguments: Any) -> int:
     """Run the agent until it is interrupted. A second signal ends it at once.
@@ -143,6 +144,7 @@ def build_options(
     verbosity: int,
     drain_on_exit: bool | None,
     host_image: bool | None,
+    hosts_dirs: tuple[Path, ...],
     kubeconfig: Path | None,
     bootstrap_kubeconfig: Path | None,
     cert_dir: Path | None,
@@ -191,6 +193,7 @@ def build_options(
         ),
         drain_on_exit=drain_on_exit,
         host_image=host_image,
+        registry_hosts_dirs=tuple(Path.cwd() / folder for folder in hosts_dirs),
         warnings=(*loaded.warnings, *node_warnings),
         log_format=log_format,
         verbosity=verbosity,
