@@ -100,6 +100,8 @@ async def test_what_cannot_be_mounted_is_told(node: Node, image: str, mount: v1.
 @pytest.mark.root
 async def test_an_image_that_is_a_volume_is_in_use(node: Node, image: str) -> None:
     container = await node.create(await node.sandbox(), ["true"], mounts=[image_mount()])
+    (mount,) = (await node.status(container)).mounts
+    assert (mount.image.image, mount.image.image_ref) == ("data:1", image)
     request = v1.RemoveImageRequest(image=v1.ImageSpec(image=image))
     with pytest.raises(GRPCError, match="in use"):
         await node.runtime.image_service.remove_image(request)

@@ -243,9 +243,13 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         return image
 
     def _image_volumes(self, config: v1.ContainerConfig) -> dict[str, StoredImage]:
-        """The images that it mounts, by the names that its mounts have for them."""
+        """The images that it mounts, by the names that its mounts have for them, which also get the ids."""
         found = {name: self._resolve_image(name) for name in {mount.image.image for mount in config.mounts} if name}
-        return {name: image for name, image in found.items() if image is not None}
+        images = {name: image for name, image in found.items() if image is not None}
+        for mount in config.mounts:
+            if mount.image.image in images:
+                mount.image.image_ref = images[mount.image.image].id
+        return images
 
     def _new_container(self, sandbox: SandboxRecord, config: v1.ContainerConfig, image: StoredImage) -> ContainerRecord:
         abilities = self._lifecycle.abilities
