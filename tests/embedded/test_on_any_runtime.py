@@ -171,8 +171,9 @@ async def test_an_image_is_found_by_every_reference_and_removed_by_any(runtime: 
     assert image is not None
     assert image.repo_tags == ["registry.example/team/app:1"]
     assert (image.uid.value, image.username) == (1002, "")
-    (digest,) = image.repo_digests or ("",)
-    for reference in (image.id, image.id.removeprefix("sha256:"), image.id[7:20], *([digest] if digest else [])):
+    references = [image.id, image.id.removeprefix("sha256:"), image.id[7:20], *image.repo_tags, *image.repo_digests]
+    references += [name.replace("@", ":1@") for name in image.repo_digests]
+    for reference in references:
         found = await runtime.images.image_status(v1.ImageSpec(image=reference))
         assert found is not None, reference
         assert found.id == image.id
@@ -265,6 +266,7 @@ async def test_resources_are_changed_before_the_start_and_while_it_runs(runtime:
         assert kept.cpuset_cpus == every
     await runtime.calls.stop_container(container, 0)
     await runtime.ended(container)
+    await runtime.calls.update_container_resources(container, v1.LinuxContainerResources(cpu_shares=128))
 
 
 async def test_statistics_are_told_of_what_runs(runtime: Runtime) -> None:

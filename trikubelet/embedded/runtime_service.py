@@ -325,14 +325,17 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
     async def update_container_resources(
         self, update_container_resources_request: v1.UpdateContainerResourcesRequest
     ) -> v1.UpdateContainerResourcesResponse:
+        """Of one that has ended, only what is said of it changes, as on containerd."""
         wanted = update_container_resources_request.linux
         with _errors():
             record = self._inventory.container(update_container_resources_request.container_id)
-            if record.phase is Phase.EXITED:
-                raise WrongStateError(f"container {record.id} has ended")
             limits = changed_limits(record.spec["resources"], wanted)
             if record.phase is Phase.RUNNING:
-                await self._lifecycle.keeper.request("update", container=record.id, resources=limits)
+                try:
+                    await self._lifecycle.keeper.request("update", container=record.id, resources=limits)
+                except KeeperError as error:
+                    if error.kind != "not_running":
+                        raise
             record.spec["resources"] = {**record.spec["resources"], **limits}
             record.config.linux.resources = messages.merged_resources(record.config.linux.resources, wanted)
             self._store.save_container(record)
