@@ -1,8 +1,8 @@
 """From a CRI container configuration to the plain specification that the keeper carries out.
 
-Pure but for what is looked up on the host: device nodes that are asked for (`host_devices.py`), and profiles
-(`confinement.py`). The result is JSON and lies in the container's record, so that it starts after a restart of the
-agent as it would have before.
+Pure but for what is looked up on the host: device nodes that are asked for (`host_devices.py`), profiles
+(`confinement.py`), and folders of images that are to be mounted. The result is JSON and lies in the container's record,
+so that it starts after a restart of the agent as it would have before.
 
     container, sandbox, directory, runtime_root, log_path
     hidden: what a container of the host image does not see, besides runtime_root; earlier releases have none
@@ -31,6 +31,7 @@ import betterproto
 
 from trikubelet.embedded.confinement import ConfinementError, apparmor_profile, refuse_selinux, seccomp_filter
 from trikubelet.embedded.host_devices import all_host_devices, host_device
+from trikubelet.embedded.images.lower import LowerLayers
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.rpc.cri import v1
@@ -331,6 +332,8 @@ def _image_mount(mount: v1.Mount, images: Mapping[str, StoredImage]) -> dict[str
         raise SpecError(f"{failed}: expected no host path, an absolute path inside, and readonly")
     if mount.image_sub_path.startswith("/") or ".." in mount.image_sub_path.split("/"):
         raise SpecError(f"{failed}: expected a path within the image, got {mount.image_sub_path!r}")
+    if not LowerLayers([str(layer) for layer in image.layers]).has_folder(mount.image_sub_path):
+        raise SpecError(f"{failed}: it has no folder {mount.image_sub_path!r}")
     return {
         "source": str(image.layers[-1]),
         "target": mount.container_path,
