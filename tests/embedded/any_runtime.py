@@ -55,7 +55,7 @@ class Runtime:
         self._count += 1
         name = fields.pop("name", f"c{self._count}")
         security = fields.pop("security", None) or v1.LinuxContainerSecurityContext()
-        security.namespace_options = pod[1].linux.security_context.namespace_options
+        security.namespace_options = fields.pop("options", pod[1].linux.security_context.namespace_options)
         config = v1.ContainerConfig(
             metadata=v1.ContainerMetadata(name=name),
             image=v1.ImageSpec(image=TEST_IMAGE),

@@ -248,6 +248,16 @@ async def test_a_pods_processes_see_each_other_or_not(runtime: Runtime) -> None:
         assert any("sleep 4321" in line for line in lines) is seen
 
 
+async def test_a_container_joins_the_processes_of_another(runtime: Runtime) -> None:
+    pod = await runtime.pod()
+    target = await runtime.start(pod, "exec sleep 4321")
+    options = v1.NamespaceOption(network=NODE, pid=v1.NamespaceMode.TARGET, target_id=target)
+    assert await runtime.run(pod, "tr '\\0' ' ' < /proc/1/cmdline; echo", options=options) == ["sleep 4321 "]
+    await runtime.calls.stop_container(target, 0)
+    late = runtime.start(pod, "true", options=options)
+    assert await status_of(late) is not Status.OK
+
+
 async def test_resources_are_changed_before_the_start_and_while_it_runs(runtime: Runtime) -> None:
     pod = await runtime.pod()
     resources = v1.LinuxContainerResources(cpu_shares=512, memory_limit_in_bytes=64 * 2**20)
