@@ -205,7 +205,10 @@ async def on_embedded(folder: Path, archive: Path) -> AsyncIterator[Contestant]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
-        os.kill(keeper, signal.SIGKILL)
+        shutil.rmtree(root)  # which is how the keeper ends, with its cgroups
+        with trio.fail_after(PATIENCE, shield=True):
+            while Path(f"/proc/{keeper}").exists():  # noqa: ASYNC110, ASYNC240
+                await trio.sleep(0.1)
 
 
 @attrs.frozen
