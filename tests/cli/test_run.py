@@ -38,6 +38,7 @@ def test_without_flags_the_defaults_are_taken(started: list[AgentOptions], monke
     assert options.manifests is None
     assert options.drain_on_exit is None
     assert options.has_host_image
+    assert options.registry_hosts_dirs == ()
     assert options.warnings == ()
 
 
@@ -45,6 +46,7 @@ def test_flags_say_what_to_run(started: list[AgentOptions], tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     arguments = ["--manifests", "pods", "--root-dir", "state", "--runtime-endpoint", "unix:///run/x.sock"]
     more = ["--node-name", "Node-1", "--log-format", "json", "-v", "4", "--drain-on-exit"]
+    more += ["--registry-hosts-dir", "certs.d", "--registry-hosts-dir", "/etc/certs.d"]
     run_command("run", *arguments, *more)
     (options,) = started
     assert options.manifests == tmp_path / "pods"
@@ -53,6 +55,7 @@ def test_flags_say_what_to_run(started: list[AgentOptions], tmp_path: Path, monk
     assert options.image_endpoint is None
     assert (options.node_name, options.log_format, options.verbosity) == ("node-1", "json", 4)
     assert options.drain_on_exit is True
+    assert options.registry_hosts_dirs == (tmp_path / "certs.d", Path("/etc/certs.d"))
     assert options.warnings == ()
 
 

@@ -11,7 +11,14 @@ import attrs
 import pytest
 
 from trikubelet.embedded.confinement import ConfinementError, apparmor_profile
-from trikubelet.embedded.container_spec import SpecContext, SpecError, container_spec, signal_number, stop_signal
+from trikubelet.embedded.container_spec import (
+    SpecContext,
+    SpecError,
+    changed_limits,
+    container_spec,
+    signal_number,
+    stop_signal,
+)
 from trikubelet.embedded.images.model import ImageConfig, StoredImage
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper.child import SetupError, change_profile_on_exec
@@ -268,6 +275,42 @@ def test_a_plain_process_with_a_read_only_root_writes_to_its_mounts_only() -> No
     assert container_spec(around(), config, HOST)["write_only_below"] is None
     with pytest.raises(SpecError, match=r"readOnlyRootFilesystem: .* no Landlock"):
         container_spec(around(attrs.evolve(PLAIN, landlock=0)), config, HOST)
+
+
+@pytest.mark.parametrize(
+    ("readonly", "propagation", "problem"),
+    [
+        (False, v1.MountPropagation.PROPAGATION_PRIVATE, "must be read-only itself"),
+        (True, v1.MountPropagation.PROPAGATION_HOST_TO_CONTAINER, "private propagation, got rslave"),
+        (True, v1.MountPropagation.PROPAGATION_BIDIRECTIONAL, "private propagation, got rshared"),
+        (True, v1.MountPropagation.PROPAGATION_PRIVATE, ""),
+    ],
+)
+def test_a_mount_is_recursively_read_only_if_it_is_read_only_and_private(
+    readonly: bool, propagation: v1.MountPropagation, problem: str
+) -> None:
+    mount = v1.Mount(
+        container_path="/in", host_path="/out", readonly=readonly, recursive_read_only=True, propagation=propagation
+    )
+    config = v1.ContainerConfig(command=["true"], mounts=[mount])
+    if problem:
+        with pytest.raises(SpecError, match=problem):
+            container_spec(around(), config, IMAGE)
+    else:
+        assert container_spec(around(), config, IMAGE)["mounts"][0]["recursive_readonly"]
+
+
+def test_a_change_of_a_limit_brings_what_it_means_nothing_without() -> None:
+    before = {"cpu_period": 50_000, "cpu_quota": 10_000, "cpu_shares": 2, "memory_swap_limit_in_bytes": 9}
+    assert changed_limits(before, v1.LinuxContainerResources(cpu_quota=20_000)) == {
+        "cpu_period": 50_000,
+        "cpu_quota": 20_000,
+    }
+    assert changed_limits(before, v1.LinuxContainerResources(memory_limit_in_bytes=5)) == {
+        "memory_limit_in_bytes": 5,
+        "memory_swap_limit_in_bytes": 9,
+    }
+    assert changed_limits(before, v1.LinuxContainerResources(cpuset_cpus="1")) == {"cpuset_cpus": "1"}
 
 
 def test_ambient_capabilities_are_the_containers_own() -> None:

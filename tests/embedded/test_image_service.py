@@ -189,11 +189,23 @@ async def test_the_verbose_status_holds_the_image_configuration(images: Fixture)
     assert info["imageSpec"]["config"]["Cmd"] == ["run"]
 
 
-async def test_the_list_holds_every_image_or_the_one_asked_for(images: Fixture) -> None:
+async def test_the_list_holds_every_image_or_those_asked_for(images: Fixture) -> None:
     image_id = await images.add("app:1")
     reply = await images.service.list_images(v1.ListImagesRequest())
     assert [image.repo_tags for image in reply.images] == [["localhost/host:latest"], ["docker.io/library/app:1"]]
-    for name, ids in (("app:1", [image_id]), ("nginx", [])):
+    other_id = await images.add("app:2")
+    await images.add("application:1")
+    digest = reply.images[1].repo_digests[0]
+    for name, ids in (
+        ("app:1", [image_id]),
+        ("app", [other_id, image_id]),
+        ("docker.io/library/app", [other_id, image_id]),
+        (image_id[7:20], [image_id]),
+        (digest, [image_id]),
+        ("app:3", []),
+        ("nginx", []),
+        ("No Name", []),
+    ):
         wanted = v1.ImageFilter(image=v1.ImageSpec(image=name))
         reply = await images.service.list_images(v1.ListImagesRequest(filter=wanted))
         assert [image.id for image in reply.images] == ids
@@ -227,7 +239,7 @@ async def test_the_file_system_info_tells_what_the_images_take(images: Fixture) 
     (usage,) = reply.image_filesystems
     assert usage.fs_id.mountpoint == str(images.path / "store")
     assert usage.used_bytes.value > 0
-    assert usage.inodes_used.value == 2
+    assert usage.inodes_used.value == 3
     assert usage.timestamp >= EPOCH.timestamp() * 1e9
     assert reply.container_filesystems == [usage]
 

@@ -90,6 +90,8 @@ class AgentOptions:
     where whoever may create pods is no user of the machine."""
     network: NetworkOptions = attrs.field(default=NetworkOptions())
     """How pods get networks on the embedded runtime."""
+    registry_hosts_dirs: tuple[Path, ...] = ()
+    """Where the embedded runtime looks for registries' hosts.toml; none: where it always does."""
     warnings: tuple[str, ...] = ()
     flags: Mapping[str, str] = attrs.field(factory=dict)
     """The command line's, by name without dashes, with those that have their defaults."""

@@ -270,6 +270,7 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
     """
     from trikubelet.embedded.keeper_client import KeeperStartError
     from trikubelet.embedded.network.model import NetworkError
+    from trikubelet.embedded.registry.hosts import DEFAULT_HOSTS_DIRS
     from trikubelet.embedded.runtime import EmbeddedRuntime
 
     given = next((str(ip) for ip in options.node.ips if not ip.is_unspecified), None)
@@ -279,6 +280,7 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
             options.root_dir / "runtime",
             clock=SystemClock(),
             node_ip=node_ip,
+            registry_hosts_dirs=options.registry_hosts_dirs or DEFAULT_HOSTS_DIRS,
             host_image=options.has_host_image,
             hidden=options.secret_paths,
             network=options.network,

@@ -167,7 +167,7 @@ def remove_images(names: tuple[str, ...], root_dir: Path, runtime_root: Path | N
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="The archive.  [default: stdout]")
 @_root_options
 def save_images(names: tuple[str, ...], output: Path | None, root_dir: Path, runtime_root: Path | None) -> None:
-    """Write images as an OCI archive, for `images import` or `docker load`. Their ids are others then."""
+    """Write images as an OCI archive, for `images import`, `ctr images import` or `docker load`."""
     from trikubelet.embedded.images.save import SavedName
 
     if output is None and sys.stdout.isatty():

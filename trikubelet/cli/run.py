@@ -14,7 +14,7 @@ import click
 from trikubelet.cli.cluster_flags import cluster_flags, cluster_options, node_options
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.network_flags import network_flags
-from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.cli.root_dir import registry_hosts_option, root_dir_option
 from trikubelet.config.flags import CONFIG_FLAGS, ConfigFlag, FlagKind
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def _option(flag: ConfigFlag) -> Callable[[Callable[..., Any]], Callable[..., An
     help="Offer pods the machine's own root filesystem, as localhost/host.  [default: outside of clusters]",
 )
 @network_flags
+@registry_hosts_option
 @_deprecated_flags
 def run(**arguments: Any) -> int:
     """Run the agent until it is interrupted. A second signal ends it at once.
@@ -148,6 +149,7 @@ def build_options(
     pod_network: str,
     cni_conf_dir: Path,
     cni_bin_dirs: tuple[Path, ...],
+    hosts_dirs: tuple[Path, ...],
     kubeconfig: Path | None,
     bootstrap_kubeconfig: Path | None,
     cert_dir: Path | None,
@@ -204,6 +206,7 @@ def build_options(
             cni_conf_dir=cni_conf_dir,
             cni_bin_dirs=cni_bin_dirs,
         ),
+        registry_hosts_dirs=tuple(Path.cwd() / folder for folder in hosts_dirs),
         warnings=(*loaded.warnings, *node_warnings),
         log_format=log_format,
         verbosity=verbosity,

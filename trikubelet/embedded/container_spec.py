@@ -1,8 +1,8 @@
 """From a CRI container configuration to the plain specification that the keeper carries out.
 
-Pure but for what is looked up on the host: device nodes that are asked for (`host_devices.py`), and profiles
-(`confinement.py`). The result is JSON and lies in the container's record, so that it starts after a restart of the
-agent as it would have before.
+Pure but for what is looked up on the host: device nodes that are asked for (`host_devices.py`), profiles
+(`confinement.py`), and folders of images that are to be mounted. The result is JSON and lies in the container's record,
+so that it starts after a restart of the agent as it would have before.
 
     container, sandbox, directory, runtime_root, log_path
     hidden: what a container of the host image does not see, besides runtime_root; earlier releases have none
@@ -31,6 +31,7 @@ import betterproto
 
 from trikubelet.embedded.confinement import ConfinementError, apparmor_profile, refuse_selinux, seccomp_filter
 from trikubelet.embedded.host_devices import all_host_devices, host_device
+from trikubelet.embedded.images.lower import LowerLayers
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.rpc.cri import v1
@@ -165,6 +166,16 @@ def resources_to_json(resources: v1.LinuxContainerResources) -> dict[str, Any]:
     return values
 
 
+def changed_limits(before: Mapping[str, Any], changes: v1.LinuxContainerResources) -> dict[str, Any]:
+    """What `changes` sets, each together with what it means nothing without: kernels take a quota with its period, and
+    swap is what memory with swap leaves beyond memory."""
+    limits = resources_to_json(changes)
+    for pair in (("cpu_period", "cpu_quota"), ("memory_limit_in_bytes", "memory_swap_limit_in_bytes")):
+        if limits.keys() & set(pair):
+            limits.update({name: before[name] for name in pair if name in before and name not in limits})
+    return limits
+
+
 def stop_signal(config: v1.ContainerConfig, image: StoredImage) -> int:
     """The number of the signal that asks the container to end: its own, its image's, or SIGTERM."""
     if config.stop_signal != v1.Signal.RUNTIME_DEFAULT:
@@ -293,6 +304,13 @@ def _mount(mount: v1.Mount) -> dict[str, Any]:
         raise SpecError(
             f"mount: expected absolute paths, got {mount.host_path!r} on the host, {mount.container_path!r} inside"
         )
+    if mount.recursive_read_only and not mount.readonly:
+        raise SpecError(f"mount {mount.container_path}: a recursive read-only mount must be read-only itself")
+    if mount.recursive_read_only and mount.propagation != v1.MountPropagation.PROPAGATION_PRIVATE:
+        raise SpecError(
+            f"mount {mount.container_path}: a recursive read-only mount needs private propagation, "
+            f"got {_PROPAGATION[mount.propagation]}"
+        )
     return {
         "source": mount.host_path,
         "target": mount.container_path,
@@ -314,6 +332,8 @@ def _image_mount(mount: v1.Mount, images: Mapping[str, StoredImage]) -> dict[str
         raise SpecError(f"{failed}: expected no host path, an absolute path inside, and readonly")
     if mount.image_sub_path.startswith("/") or ".." in mount.image_sub_path.split("/"):
         raise SpecError(f"{failed}: expected a path within the image, got {mount.image_sub_path!r}")
+    if not LowerLayers([str(layer) for layer in image.layers]).has_folder(mount.image_sub_path):
+        raise SpecError(f"{failed}: it has no folder {mount.image_sub_path!r}")
     return {
         "source": str(image.layers[-1]),
         "target": mount.container_path,

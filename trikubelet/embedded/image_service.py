@@ -10,7 +10,7 @@ from grpclib.const import Status
 
 from trikubelet.embedded.images.errors import ImageError, ImageInUseError, ImagePinnedError, InvalidReferenceError
 from trikubelet.embedded.images.host import HOST_IMAGE_NAME
-from trikubelet.embedded.images.reference import Reference, id_prefix
+from trikubelet.embedded.images.reference import Reference, bare_repository, id_prefix
 from trikubelet.embedded.registry.credentials import CredentialsFormatError, read_credentials
 from trikubelet.embedded.registry.errors import PullError, PullFailure
 from trikubelet.rpc.cri import v1
@@ -156,10 +156,20 @@ class EmbeddedImageService(v1.ImageServiceBase):
         )
 
     def _matching(self, wanted: v1.ImageFilter) -> list[v1.Image]:
+        """A repository alone means all of its images, as in `crictl images REPOSITORY`."""
         if not wanted.image.image:
             return [_to_message(image) for image in self._store.list()]
-        image = self._store.resolve(wanted.image.image)
-        return [] if image is None else [_to_message(image)]
+        one, repository = self._store.resolve(wanted.image.image), bare_repository(wanted.image.image)
+        found = [image for image in self._store.list() if repository is not None and _is_of(image, repository)]
+        if one is not None and one.id not in {image.id for image in found}:
+            found.append(one)
+        return [_to_message(image) for image in found]
+
+
+def _is_of(image: StoredImage, repository: str) -> bool:
+    return any(
+        name.startswith((f"{repository}:", f"{repository}@")) for name in (*image.repo_tags, *image.repo_digests)
+    )
 
 
 def _to_message(image: StoredImage) -> v1.Image:

@@ -20,14 +20,15 @@ from trikubelet.embedded import messages
 from trikubelet.embedded.container_spec import (
     SpecContext,
     SpecError,
+    changed_limits,
     container_spec,
-    resources_to_json,
     stop_signal,
 )
 from trikubelet.embedded.exec_sync import CommandTimeoutError, collect_output
 from trikubelet.embedded.inventory import UnknownIdError
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError
 from trikubelet.embedded.lifecycle import Lifecycle, NotEndedError, StartFailedError, WrongStateError
+from trikubelet.embedded.metrics import PodMetrics, descriptors
 from trikubelet.embedded.network.choice import HOST, Choice
 from trikubelet.embedded.network.model import NetworkError
 from trikubelet.embedded.records import (
@@ -86,6 +87,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         self._address = address
         self._hidden = hidden
         self._usage = UsageMessages(lifecycle, store)
+        self._metrics = PodMetrics(lifecycle, store, self._usage)
         self._streams = StreamCalls(lifecycle, streaming)
 
     # -- the runtime itself ------------------------------------------------------------------------------------------
@@ -289,9 +291,13 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         return image
 
     def _image_volumes(self, config: v1.ContainerConfig) -> dict[str, StoredImage]:
-        """The images that it mounts, by the names that its mounts have for them."""
+        """The images that it mounts, by the names that its mounts have for them, which also get the ids."""
         found = {name: self._resolve_image(name) for name in {mount.image.image for mount in config.mounts} if name}
-        return {name: image for name, image in found.items() if image is not None}
+        images = {name: image for name, image in found.items() if image is not None}
+        for mount in config.mounts:
+            if mount.image.image in images:
+                mount.image.image_ref = images[mount.image.image].id
+        return images
 
     def _new_container(self, sandbox: SandboxRecord, config: v1.ContainerConfig, image: StoredImage) -> ContainerRecord:
         abilities = self._lifecycle.abilities
@@ -367,14 +373,17 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
     async def update_container_resources(
         self, update_container_resources_request: v1.UpdateContainerResourcesRequest
     ) -> v1.UpdateContainerResourcesResponse:
+        """Of one that has ended, only what is said of it changes, as on containerd."""
         wanted = update_container_resources_request.linux
         with _errors():
             record = self._inventory.container(update_container_resources_request.container_id)
-            if record.phase is Phase.EXITED:
-                raise WrongStateError(f"container {record.id} has ended")
-            limits = resources_to_json(wanted)
+            limits = changed_limits(record.spec["resources"], wanted)
             if record.phase is Phase.RUNNING:
-                await self._lifecycle.keeper.request("update", container=record.id, resources=limits)
+                try:
+                    await self._lifecycle.keeper.request("update", container=record.id, resources=limits)
+                except KeeperError as error:
+                    if error.kind != "not_running":
+                        raise
             record.spec["resources"] = {**record.spec["resources"], **limits}
             record.config.linux.resources = messages.merged_resources(record.config.linux.resources, wanted)
             self._store.save_container(record)
@@ -463,6 +472,22 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
     ) -> AsyncIterator[v1.StreamPodSandboxStatsResponse]:
         for part in _parts(await self._usage.sandboxes(stream_pod_sandbox_stats_request.filter)):
             yield v1.StreamPodSandboxStatsResponse(pod_sandbox_stats=list(part))
+
+    async def list_metric_descriptors(
+        self, list_metric_descriptors_request: v1.ListMetricDescriptorsRequest
+    ) -> v1.ListMetricDescriptorsResponse:
+        return v1.ListMetricDescriptorsResponse(descriptors=descriptors())
+
+    async def list_pod_sandbox_metrics(
+        self, list_pod_sandbox_metrics_request: v1.ListPodSandboxMetricsRequest
+    ) -> v1.ListPodSandboxMetricsResponse:
+        return v1.ListPodSandboxMetricsResponse(pod_metrics=await self._metrics.of_all())
+
+    async def stream_pod_sandbox_metrics(
+        self, stream_pod_sandbox_metrics_request: v1.StreamPodSandboxMetricsRequest
+    ) -> AsyncIterator[v1.StreamPodSandboxMetricsResponse]:
+        for part in _parts(await self._metrics.of_all()):
+            yield v1.StreamPodSandboxMetricsResponse(pod_sandbox_metrics=list(part))
 
 
 def _parts(records: Sequence[T]) -> Iterator[Sequence[T]]:

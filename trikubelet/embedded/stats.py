@@ -72,22 +72,22 @@ def read_usage(pid: int, cgroup: Mapping[str, Any] | None) -> Usage:
         usage = _memory_v2(Path(unified))
     cpu = _cpu(controllers.get("cpuacct"), unified)
     if cpu is not None and usage.memory_bytes is not None:
-        return attrs.evolve(usage, cpu_nanoseconds=cpu, processes=len(list(_descendants(pid))))
+        return attrs.evolve(usage, cpu_nanoseconds=cpu, processes=len(list(descendants(pid))))
     measured = _from_processes(pid)
     return measured if cpu is None else attrs.evolve(measured, cpu_nanoseconds=cpu)
 
 
 def _cpu(cpuacct: str | None, unified: str | None) -> int | None:
     if cpuacct:
-        return _number(Path(cpuacct) / "cpuacct.usage")
+        return read_number(Path(cpuacct) / "cpuacct.usage")
     if unified:
-        usage = _table(Path(unified) / "cpu.stat").get("usage_usec")
+        usage = read_table(Path(unified) / "cpu.stat").get("usage_usec")
         return None if usage is None else usage * 1000
     return None
 
 
 def _memory_v1(folder: Path) -> Usage:
-    used, table = _number(folder / "memory.usage_in_bytes"), _table(folder / "memory.stat")
+    used, table = read_number(folder / "memory.usage_in_bytes"), read_table(folder / "memory.stat")
     return Usage(
         memory_bytes=used,
         working_set_bytes=_working_set(used, table.get("total_inactive_file", 0)),
@@ -98,7 +98,7 @@ def _memory_v1(folder: Path) -> Usage:
 
 
 def _memory_v2(folder: Path) -> Usage:
-    used, table = _number(folder / "memory.current"), _table(folder / "memory.stat")
+    used, table = read_number(folder / "memory.current"), read_table(folder / "memory.stat")
     return Usage(
         memory_bytes=used,
         working_set_bytes=_working_set(used, table.get("inactive_file", 0)),
@@ -115,7 +115,7 @@ def _working_set(used: int | None, inactive_file: int) -> int | None:
 def _from_processes(pid: int) -> Usage:
     """Sums over the container's process tree. What has ended counts as far as its parent has waited for it."""
     ticks = resident = faults = major_faults = processes = 0
-    for process in _descendants(pid):
+    for process in descendants(pid):
         try:
             fields = (_PROC / str(process) / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
@@ -138,7 +138,8 @@ def _from_processes(pid: int) -> Usage:
     )
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
+    """A process and all below it."""
     waiting = [pid]
     while waiting:
         process = waiting.pop()
@@ -150,15 +151,16 @@ def _descendants(pid: int) -> Iterator[int]:
             continue
 
 
-def _number(path: Path) -> int | None:
+def read_number(path: Path) -> int | None:
+    """The number in a kernel file; None where there is no such file, or something else in it."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
         return None
 
 
-def _table(path: Path) -> dict[str, int]:
-    """`name value` lines."""
+def read_table(path: Path) -> dict[str, int]:
+    """`name value` lines, those with numbers; none where there is no such file."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
     except OSError:

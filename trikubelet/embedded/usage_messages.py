@@ -59,7 +59,7 @@ class UsageMessages:
         stats = v1.ContainerStats(attributes=messages.container_attributes(record))
         if record.phase is Phase.RUNNING:
             self._add_usage(stats, read_usage(record.pid, record.cgroup))
-        used, inodes = await self._disk_usage(record)
+        used, inodes = await self.disk_usage(record)
         stats.writable_layer = v1.FilesystemUsage(
             timestamp=self._lifecycle.now(),
             fs_id=v1.FilesystemIdentifier(mountpoint=str(self._store.container_folder(record.id) / "upper")),
@@ -109,7 +109,8 @@ class UsageMessages:
                 major_page_faults=v1.UInt64Value(value=usage.major_page_faults or 0),
             )
 
-    async def _disk_usage(self, record: ContainerRecord) -> tuple[int, int]:
+    async def disk_usage(self, record: ContainerRecord) -> tuple[int, int]:
+        """Bytes and inodes of a container's own files."""
         known = self._disk.get(record.id)
         if known is not None and trio.current_time() - known[0] < _DISK_USAGE_FRESH_FOR:
             return known[1]

@@ -23,6 +23,7 @@ from trikubelet.embedded.images.regular_file import WatchedFile, open_regular_fi
 from trikubelet.embedded.images.tar_stream import (
     CHUNK,
     Checkpoint,
+    CopyingReader,
     DigestReader,
     GuardedTarInfo,
     Readable,
@@ -46,6 +47,8 @@ class ArchivedLayer:
     """Digest of the uncompressed tar stream."""
     digest: str = ""
     """Digest of the file itself; empty where the archive tells none."""
+    checked: bool = False
+    """Whether the file has been compared with that digest already."""
 
 
 @attrs.frozen
@@ -61,6 +64,8 @@ class ArchivedImage:
     """Of the manifest, and of the index that led to it (first)."""
     spec: Mapping[str, Any]
     layers: tuple[ArchivedLayer, ...]
+    documents: tuple[bytes, ...] = ()
+    """The configuration, its manifest, and the indexes that led to it, as they came."""
 
 
 class ArchiveFiles:
@@ -109,9 +114,11 @@ class ArchiveFiles:
             raise ArchiveError(f"the archive lacks the file {name!r} that it speaks of")
         return source
 
-    def open_layer(self, layer: ArchivedLayer) -> IO[bytes]:
-        """The layer's file."""
-        return self.open(layer.file)
+    @contextmanager
+    def open_layer(self, layer: ArchivedLayer, kept: Path) -> Iterator[Readable]:
+        """The layer's file, which is copied to `kept` as it is read."""
+        with self.open(layer.file) as source, kept.open("wb") as copy:
+            yield CopyingReader(source, copy)
 
     def diff_id(self, name: str) -> str:
         """The digest of an uncompressed layer, for archives that do not tell it."""

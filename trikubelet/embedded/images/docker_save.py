@@ -59,6 +59,7 @@ def _image(files: ArchiveFiles, item: dict[str, Any], platform: Platform) -> Arc
         layers=tuple(
             ArchivedLayer(posixpath.normpath(layer), diff_id) for layer, diff_id in zip(layers, diff_ids, strict=True)
         ),
+        documents=(data,),
     )
 
 
@@ -93,4 +94,12 @@ def _legacy_image(files: ArchiveFiles, top: str, names: tuple[str, ...]) -> Arch
         "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
     }
     data = json.dumps(spec, sort_keys=True).encode()
-    return ArchivedImage(id=digest_of(data), names=names, bare_tag="", digests=(), spec=spec, layers=tuple(layers))
+    return ArchivedImage(
+        id=digest_of(data),
+        names=names,
+        bare_tag="",
+        digests=(),
+        spec=spec,
+        layers=tuple(layers),
+        documents=(data,),
+    )

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH208
+# ruff: noqa: PTH115, PTH208
 """What the layers below show at a path, read from their directories as overlayfs would merge them.
 
 Layers are unpacked one by one, but an entry may lie in a directory, or behind a link, that only a layer below has: the
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+MAX_LINKS_ON_A_WAY = 40
 OPAQUE_XATTR = "trusted.overlay.opaque"
 
 
@@ -59,6 +60,28 @@ class LowerLayers:
             if opaque:
                 return None
         return None
+
+    def has_folder(self, path: str) -> bool:
+        """Whether the merged view has a folder at `path`. Links are followed within the image, as a container would."""
+        here: list[str] = []
+        pending = path.split("/")[::-1]
+        links = 0
+        while pending:
+            part = pending.pop()
+            if part == "..":
+                del here[-1:]
+            elif part not in ("", "."):
+                found = self.find("/".join([*here, part]))
+                mode = os.lstat(found).st_mode if found is not None else 0
+                if found is not None and stat.S_ISLNK(mode) and links < MAX_LINKS_ON_A_WAY:
+                    target = os.readlink(found)
+                    here, links = [] if target.startswith("/") else here, links + 1
+                    pending += target.split("/")[::-1]
+                elif stat.S_ISDIR(mode):
+                    here.append(part)
+                else:
+                    return False
+        return True
 
     def names_in_root(self) -> set[str]:
         """Every name that the merged root may show (deleted ones may be among them)."""

@@ -82,6 +82,9 @@ class StoredImage:
     layer_format: LayerFormat = LayerFormat.FLAT
     spec: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     """The OCI image configuration as it was in the archive."""
+    documents: tuple[str, ...] = attrs.field(default=(), repr=False)
+    """The configuration, its manifest, and the indexes that led to it, as they came, those that did. None of an image
+    that an earlier release brought in."""
 
     @property
     def name(self) -> str:

@@ -51,6 +51,8 @@ class Manifest:
     config_digest: str
     way: tuple[str, ...]
     """Digests from the top to the manifest."""
+    documents: tuple[bytes, ...] = ()
+    """The configuration, the manifest, and the indexes that led to it, as they are."""
 
 
 def find_images(files: ArchiveFiles, platform: Platform) -> list[ArchivedImage]:
@@ -62,7 +64,7 @@ def find_images(files: ArchiveFiles, platform: Platform) -> list[ArchivedImage]:
     best: dict[object, tuple[int, ArchivedImage]] = {}
     others: list[str] = []
     for descriptor in expect_objects(index.get("manifests"), INDEX):
-        for candidate in _candidates(files, descriptor, platform, (), others):
+        for candidate in _candidates(files, descriptor, platform, (), (), others):
             name, bare_tag = _name(descriptor)
             image = image_of(candidate, name, bare_tag)
             rank = Platform.from_json(candidate.spec).rank_on(platform)
@@ -92,23 +94,28 @@ def _name(descriptor: dict[str, Any]) -> tuple[str, str]:
 
 
 def _candidates(
-    files: ArchiveFiles, descriptor: dict[str, Any], platform: Platform, way: tuple[str, ...], others: list[str]
+    files: ArchiveFiles,
+    descriptor: dict[str, Any],
+    platform: Platform,
+    way: tuple[str, ...],
+    above: tuple[bytes, ...],
+    others: list[str],
 ) -> Iterator[Manifest]:
     """Manifests that a descriptor leads to: its own, or of an index the fittest whose file is in the archive."""
     digest = digest_in(descriptor)
     if len(way) >= DEEPEST_INDEX:
         raise ArchiveError(f"more than {DEEPEST_INDEX} indexes lead to it", entry=_blob(digest))
-    _, document = files.read_object(_blob(digest), digest=digest)
-    way = (*way, digest)
+    data, document = files.read_object(_blob(digest), digest=digest)
+    way, above = (*way, digest), (data, *above)
     if not is_index(descriptor.get("mediaType"), document):
-        candidate = _manifest(files, digest, document, way)
+        candidate = _manifest(files, digest, document, way, above)
         if candidate is not None:
             yield candidate
         return
     children, unfit = fittest_children(document, _blob(digest), platform)
     others += unfit
     for child in [child for child in children if _blob(digest_in(child)) in files][:1]:
-        yield from _candidates(files, child, platform, way, others)
+        yield from _candidates(files, child, platform, way, above, others)
 
 
 def is_index(media_type: object, document: dict[str, Any]) -> bool:
@@ -145,12 +152,14 @@ def config_of(document: dict[str, Any], entry: str) -> dict[str, Any]:
     return config
 
 
-def _manifest(files: ArchiveFiles, digest: str, document: dict[str, Any], way: tuple[str, ...]) -> Manifest | None:
+def _manifest(
+    files: ArchiveFiles, digest: str, document: dict[str, Any], way: tuple[str, ...], above: tuple[bytes, ...]
+) -> Manifest | None:
     config_digest = digest_in(config_of(document, _blob(digest)))
-    _, spec = files.read_object(_blob(config_digest), digest=config_digest)
+    data, spec = files.read_object(_blob(config_digest), digest=config_digest)
     if spec.get("os") == "unknown":  # a build attestation dressed as an image
         return None
-    return Manifest(digest, document, spec, config_digest, way)
+    return Manifest(digest, document, spec, config_digest, way, (data, *above))
 
 
 def image_of(candidate: Manifest, name: str, bare_tag: str) -> ArchivedImage:
@@ -173,6 +182,7 @@ def image_of(candidate: Manifest, name: str, bare_tag: str) -> ArchivedImage:
         layers=tuple(
             ArchivedLayer(_blob(digest), diff_id, digest) for digest, diff_id in zip(digests, diff_ids, strict=True)
         ),
+        documents=candidate.documents,
     )
 
 

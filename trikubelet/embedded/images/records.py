@@ -33,6 +33,8 @@ class LayerRecord:
     content_bytes: int
     disk_bytes: int
     inodes: int
+    packed: tuple[str, ...] = ()
+    """Digests of the packed layers that it was made of, which lie beside it (`packed_layer`), the lowest first."""
 
 
 @attrs.frozen
@@ -42,7 +44,7 @@ class _Cached:
 
 
 class ImageRecords:
-    """The records of a store's folder: `images/<id>.json` and `layers/<name>/{fs,layer.json}`."""
+    """The records of a store's folder: `images/<id>.json` and `layers/<name>/{fs,packed-N,layer.json}`."""
 
     def __init__(self, root: Path) -> None:
         self.images_dir = root / "images"
@@ -84,6 +86,7 @@ class ImageRecords:
             "importedAt": imported_at,
             "pulled": list(image.pulled),
             "spec": image.spec,
+            "documents": list(image.documents),
         }
         write_json(self._path(image.id), document)
 
@@ -118,6 +121,7 @@ class ImageRecords:
             imported_at=datetime.fromisoformat(document["importedAt"]) if document["importedAt"] else None,
             pulled=tuple(document.get("pulled", ())),
             spec=document["spec"],
+            documents=tuple(document.get("documents", ())),
         )
 
     @staticmethod
@@ -138,12 +142,27 @@ class ImageRecords:
 def read_layer(directory: Path) -> LayerRecord:
     """What `write_layer` wrote. Raises OSError or ValueError where the layer is not whole."""
     document = json.loads((directory / "layer.json").read_bytes())
-    return LayerRecord(int(document["contentBytes"]), int(document["diskBytes"]), int(document["inodes"]))
+    return LayerRecord(
+        content_bytes=int(document["contentBytes"]),
+        disk_bytes=int(document["diskBytes"]),
+        inodes=int(document["inodes"]),
+        packed=tuple(document.get("packed", ())),
+    )
+
+
+def packed_layer(directory: Path, number: int) -> Path:
+    """Where a layer's directory has what it was unpacked from."""
+    return directory / f"packed-{number}"
 
 
 def write_layer(directory: Path, record: LayerRecord) -> None:
     """Describe a layer that is ready in `directory/fs`."""
-    document = {"contentBytes": record.content_bytes, "diskBytes": record.disk_bytes, "inodes": record.inodes}
+    document = {
+        "contentBytes": record.content_bytes,
+        "diskBytes": record.disk_bytes,
+        "inodes": record.inodes,
+        "packed": list(record.packed),
+    }
     write_json(directory / "layer.json", document)
 
 

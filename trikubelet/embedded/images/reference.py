@@ -62,6 +62,16 @@ class Reference:
         return cls(full, digest=digest) if digest else cls(full, tag=tag or DEFAULT_TAG)
 
 
+def bare_repository(text: str) -> str | None:
+    """The full name of a repository, where the text is one without tag and digest; else None."""
+    if "@" in text or _split_tag(text)[1] is not None:
+        return None
+    try:
+        return Reference.parse(text).repository
+    except InvalidReferenceError:
+        return None
+
+
 def is_digest(text: str) -> bool:
     """Whether the text is a complete digest, `sha256:…` or `sha512:…`."""
     return _DIGEST.fullmatch(text) is not None

@@ -1,7 +1,11 @@
 """Images written as an OCI archive, which `docker load` reads too.
 
-The store keeps unpacked layers alone, so that their tars are made again: the files are the same, the digests of layers
-and image are not. Blocking: called from a worker thread, and asks `checkpoint` often whether it is still wanted.
+An image is written as it came: its configuration, its manifest, the indexes above that, and its packed layers; so it
+has the same id and digests wherever it is imported. One that came without a manifest gets one of its own. Of an image
+that an earlier release brought in there are unpacked layers alone, whose tars are made again: the files are the same,
+the digests of layers and image are not.
+
+Blocking: called from a worker thread, and asks `checkpoint` often whether it is still wanted.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from trikubelet.embedded.images.attributes import Attributes
 from trikubelet.embedded.images.entry_path import OPAQUE_WHITEOUT, WHITEOUT_PREFIX
 from trikubelet.embedded.images.lower import is_opaque, is_whiteout
 from trikubelet.embedded.images.model import StoredImage
-from trikubelet.embedded.images.oci_layout import INDEX
+from trikubelet.embedded.images.oci_layout import INDEX, digest_in
+from trikubelet.embedded.images.records import packed_layer, read_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +37,10 @@ if TYPE_CHECKING:
 
 _MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG_TYPE: Final = "application/vnd.oci.image.config.v1+json"
+_INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
 _LAYER_TYPE: Final = "application/vnd.oci.image.layer.v1.tar"
+_COMPRESSIONS: Final = {b"\x1f\x8b": "+gzip", b"\x28\xb5": "+zstd"}
+"""By a file's first bytes."""
 
 
 @attrs.frozen
@@ -63,21 +71,40 @@ class _Archive:
         self._docker: list[dict[str, Any]] = []
 
     def add_image(self, saved: SavedName) -> None:
-        layers = [self._layer(path) for path in saved.image.layers]
-        config = self._document(_CONFIG_TYPE, _config(saved.image.spec, [layer["digest"] for layer in layers]))
-        manifest = {"schemaVersion": 2, "mediaType": _MANIFEST_TYPE, "config": config, "layers": layers}
-        described = self._document(_MANIFEST_TYPE, manifest)
+        packed = _packed_layers(saved.image)
+        if packed is None:
+            layers = [self._layer(path) for path in saved.image.layers]
+            data = json.dumps(_config(saved.image.spec, [layer["digest"] for layer in layers])).encode()
+            above: list[bytes] = []
+        else:
+            layers = [self._packed_layer(path, digest) for path, digest in packed]
+            data, *above = (document.encode() for document in saved.image.documents)
+        config = self._document(_CONFIG_TYPE, data)
+        if not above or [digest_in(layer) for layer in json.loads(above[0])["layers"]] != _digests(layers):
+            manifest = {"schemaVersion": 2, "mediaType": _MANIFEST_TYPE, "config": config, "layers": layers}
+            above = [json.dumps(manifest).encode()]
+        for document in above:
+            described = self._document(_media_type(document), document)
         for name in saved.names or ("",):
             annotations = {"io.containerd.image.name": name} if name else {}
             self._index.append({**described, "annotations": annotations})
         names = {"Config": _blob(config["digest"]), "RepoTags": list(saved.names)}
-        self._docker.append({**names, "Layers": [_blob(layer["digest"]) for layer in layers]})
+        self._docker.append({**names, "Layers": [_blob(digest) for digest in _digests(layers)]})
 
     def finish(self) -> None:
-        index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": self._index}
+        index = {"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": self._index}
         self._file("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
         self._file("manifest.json", json.dumps(self._docker).encode())
         self._file(INDEX, json.dumps(index).encode())
+
+    def _packed_layer(self, path: Path, digest: str) -> dict[str, Any]:
+        self._checkpoint()
+        with path.open("rb") as file:
+            compression = _COMPRESSIONS.get(file.read(2), "")
+            file.seek(0)
+            size = os.fstat(file.fileno()).st_size
+            self._blob(digest, size, file)
+        return {"mediaType": _LAYER_TYPE + compression, "digest": digest, "size": size}
 
     def _layer(self, root: Path) -> dict[str, Any]:
         if root not in self._layers:
@@ -94,8 +121,7 @@ class _Archive:
             self._layers[root] = {"mediaType": _LAYER_TYPE, "digest": digest, "size": size}
         return self._layers[root]
 
-    def _document(self, media_type: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        data = json.dumps(document).encode()
+    def _document(self, media_type: str, data: bytes) -> dict[str, Any]:
         self._blob(digest_of(data), len(data), io.BytesIO(data))
         return {"mediaType": media_type, "digest": digest_of(data), "size": len(data)}
 
@@ -111,6 +137,27 @@ class _Archive:
         info = tarfile.TarInfo(name)
         info.size = size
         self._tar.addfile(info, content)
+
+
+def _packed_layers(image: StoredImage) -> list[tuple[Path, str]] | None:
+    """Files and digests of the packed layers, the lowest first; None where not all of them are there."""
+    if not image.documents:
+        return None
+    found: list[tuple[Path, str]] = []
+    for layer in image.layers:
+        packed = read_layer(layer.parent).packed
+        found += [(packed_layer(layer.parent, number), digest) for number, digest in enumerate(packed)]
+    return found if len(found) == len((image.spec.get("rootfs") or {}).get("diff_ids") or ()) else None
+
+
+def _digests(layers: list[dict[str, Any]]) -> list[str]:
+    return [str(layer["digest"]) for layer in layers]
+
+
+def _media_type(document: bytes) -> str:
+    """Of a manifest or an index. OCI lets both leave it out."""
+    content = json.loads(document)
+    return str(content.get("mediaType") or (_INDEX_TYPE if "manifests" in content else _MANIFEST_TYPE))
 
 
 def _config(spec: Mapping[str, Any], diff_ids: list[str]) -> dict[str, Any]:
@@ -190,4 +237,4 @@ def _without_links(path: str, flags: int) -> int:
 
 
 def _blob(digest: str) -> str:
-    return f"blobs/sha256/{digest.partition(':')[2]}"
+    return f"blobs/{digest.replace(':', '/')}"

@@ -20,7 +20,7 @@ from trikubelet.embedded.images.errors import ArchiveError, ImagePinnedError
 from trikubelet.embedded.images.host import HOST_IMAGE_NAME
 from trikubelet.embedded.images.lower import LowerLayers
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLimits, config_from_spec
-from trikubelet.embedded.images.records import ImageRecords, LayerRecord, read_layer, write_layer
+from trikubelet.embedded.images.records import ImageRecords, LayerRecord, packed_layer, read_layer, write_layer
 from trikubelet.embedded.images.reference import Reference
 from trikubelet.embedded.images.tar_stream import (
     Checkpoint,
@@ -34,6 +34,7 @@ from trikubelet.linux.trees import disk_usage, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from trikubelet.embedded.images.capabilities import Capabilities
@@ -57,8 +58,8 @@ class StagedImage:
 class PackedLayers(Protocol):
     """Where an image's packed layers are."""
 
-    def open_layer(self, layer: ArchivedLayer) -> Readable:
-        """Its bytes. Called in a worker thread; may wait for them."""
+    def open_layer(self, layer: ArchivedLayer, kept: Path) -> AbstractContextManager[Readable]:
+        """Its bytes, which are in the file `kept` once they have all been read. Called in a worker thread; may wait."""
         ...
 
 
@@ -148,6 +149,7 @@ class Staging:
             layers=tuple(self._records.layer_path(layer) for layer in layers),
             layer_format=self._capabilities.layer_format,
             spec=image.spec,
+            documents=_texts(image.documents),
         )
         return StagedImage(stored, names, image.digests)
 
@@ -165,8 +167,8 @@ class Staging:
                 lower = LowerLayers([os.fspath(self._place(below) / "fs") for below in names])
                 before = budget.content_bytes
                 unpacker = self._unpacker(name, budget, lower)
-                self._apply(files, layer, unpacker)
-                self._complete(name, unpacker, budget.content_bytes - before)
+                packed = self._apply(files, layer, unpacker, name, 0)
+                self._complete(name, unpacker, budget.content_bytes - before, (packed,))
             names.append(name)
         if not names:  # an image without layers is an empty directory
             names.append(self._empty_layer())
@@ -177,20 +179,19 @@ class Staging:
         if self._find(name) is None:
             budget = UnpackBudget(self._limits)
             unpacker = self._unpacker(name, budget, LowerLayers(()))
-            for layer in image.layers:
-                self._apply(files, layer, unpacker)
-            self._complete(name, unpacker, budget.content_bytes)
+            packed = [self._apply(files, layer, unpacker, name, number) for number, layer in enumerate(image.layers)]
+            self._complete(name, unpacker, budget.content_bytes, tuple(packed))
         return name
 
     def _empty_layer(self) -> str:
         name = "empty"
         if self._find(name) is None:
             budget = UnpackBudget(self._limits)
-            self._complete(name, self._unpacker(name, budget, LowerLayers(())), 0)
+            self._complete(name, self._unpacker(name, budget, LowerLayers(())), 0, ())
         return name
 
     def _unpacker(self, name: str, budget: UnpackBudget, lower: LowerLayers) -> LayerUnpacker:
-        root = self.directory / f"{name}.part" / "fs"
+        root = self._part(name) / "fs"
         root.mkdir(parents=True, mode=0o755)
         return LayerUnpacker(
             root,
@@ -201,34 +202,47 @@ class Staging:
             privileged=self._capabilities.privileged,
         )
 
-    def _apply(self, files: PackedLayers, layer: ArchivedLayer, unpacker: LayerUnpacker) -> None:
-        """Unpack one layer, and make sure that it was the one that the image's configuration means."""
+    def _apply(self, files: PackedLayers, layer: ArchivedLayer, unpacker: LayerUnpacker, name: str, number: int) -> str:
+        """Unpack one layer, and make sure that it was the one that the image's configuration means.
+
+        The packed one is kept. Returns its digest.
+        """
         subject = f"layer {layer.file}"
-        packed = self._digest_reader(files.open_layer(layer), subject, layer.digest)
-        with broken_input_is_an_archive_error(subject):
+        kept = packed_layer(self._part(name), number)
+        with files.open_layer(layer, kept) as stream, broken_input_is_an_archive_error(subject):
+            packed = self._digest_reader(stream, subject, "" if layer.checked else layer.digest or "sha256")
             plain = self._digest_reader(decompressed(packed, subject=subject), subject, layer.diff_id)
             unpacker.apply(plain, subject=subject)
             plain.drain()
             packed.drain()
-        if packed.digest != layer.digest:
+        if layer.digest and not layer.checked and packed.digest != layer.digest:
             raise ArchiveError(f"its content has the digest {packed.digest}, expected {layer.digest}", entry=layer.file)
         if plain.digest != layer.diff_id:
             raise ArchiveError(
                 f"unpacked it has the digest {plain.digest}; the image's configuration says {layer.diff_id}",
                 entry=layer.file,
             )
+        return layer.digest or packed.digest
 
     def _digest_reader(self, stream: Readable, subject: str, digest: str) -> DigestReader:
-        """Around a layer's stream, to compare with that digest; counts against the limits, and can be stopped."""
+        """Around a layer's stream, to compare with that digest, or for one of that algorithm.
+
+        Counts against the limits, and can be stopped.
+        """
         limit = self._limits.max_layer_bytes
         algorithm = digest.partition(":")[0]
         return DigestReader(stream, limit=limit, subject=subject, checkpoint=self._checkpoint, algorithm=algorithm)
 
-    def _complete(self, name: str, unpacker: LayerUnpacker, content_bytes: int) -> None:
+    def _part(self, name: str) -> Path:
+        return self.directory / f"{name}.part"
+
+    def _complete(self, name: str, unpacker: LayerUnpacker, content_bytes: int, packed: tuple[str, ...]) -> None:
         unpacker.finish()
-        part = self.directory / f"{name}.part"
+        part = self._part(name)
         disk_bytes, inodes = disk_usage(part / "fs")
-        write_layer(part, LayerRecord(content_bytes, disk_bytes, inodes))
+        kept = [packed_layer(part, number).stat() for number in range(len(packed))]
+        disk_bytes += sum(status.st_blocks * 512 for status in kept)
+        write_layer(part, LayerRecord(content_bytes, disk_bytes, inodes + len(kept), packed))
         part.rename(self.directory / name)
 
     def _find(self, name: str) -> Path | None:
@@ -252,6 +266,14 @@ def _chain_ids(image: ArchivedImage) -> list[str]:
         below = chain_ids[-1] if chain_ids else ""
         chain_ids.append(digest_of(f"{below} {layer.diff_id}".encode()) if below else layer.diff_id)
     return chain_ids
+
+
+def _texts(documents: Sequence[bytes]) -> tuple[str, ...]:
+    """None if one of them is no UTF-8: JSON may be something else, and those who save images expect what is usual."""
+    try:
+        return tuple(document.decode() for document in documents)
+    except UnicodeDecodeError:
+        return ()
 
 
 def _name(chain_id: str) -> str:

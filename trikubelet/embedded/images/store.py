@@ -2,6 +2,7 @@
 
     root/images/<id>.json        a record per image
     root/layers/<name>/fs        unpacked layers, named by content, shared between images
+    root/layers/<name>/packed-0  what it was unpacked from, so that a saved image is the same one
     root/staging/<token>/        imports at work, and what is about to be deleted
 
 An import unpacks in `staging`, then moves its layers into place and writes the record last, so an image is there whole
@@ -323,6 +324,8 @@ class ImageStore:
                 repo_digests=tuple(dict.fromkeys((*(known.repo_digests if known else ()), *digests))),
                 imported_at=now,
                 pulled=(*before, *names) if pulled else before,
+                # Another time it may have come without its manifest, as docker save tells none.
+                documents=max(new.image.documents, known.documents if known else (), key=len),
             )
             self._records.write(image)
 

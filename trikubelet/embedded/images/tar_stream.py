@@ -39,6 +39,19 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
+class CopyingReader:
+    """Passes a stream's bytes on, and writes them to a file."""
+
+    def __init__(self, stream: Readable, copy: IO[bytes]) -> None:
+        self._stream = stream
+        self._copy = copy
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        self._copy.write(data)
+        return data
+
+
 class GuardedTarInfo(tarfile.TarInfo):
     """A tar header, refused when reading on would exhaust memory or never end."""
 

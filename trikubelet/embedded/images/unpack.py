@@ -27,7 +27,7 @@ import attrs
 from trikubelet.embedded.images.attributes import Attributes, AttributeWriter
 from trikubelet.embedded.images.entry_path import OPAQUE_WHITEOUT, split_entry_name, whiteout_target
 from trikubelet.embedded.images.errors import ArchiveError
-from trikubelet.embedded.images.lower import OPAQUE_XATTR, LowerLayers, is_whiteout
+from trikubelet.embedded.images.lower import MAX_LINKS_ON_A_WAY, OPAQUE_XATTR, LowerLayers, is_whiteout
 from trikubelet.embedded.images.model import LayerFormat, UnpackLimits
 from trikubelet.embedded.images.tar_stream import (
     CHUNK,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     import tarfile
     from collections.abc import Callable
 
-_MAX_LINKS_ON_A_WAY = 40
 _HARMLESS_DEVICES = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}  # null zero full random urandom tty ptmx
 
 
@@ -277,7 +276,7 @@ class LayerUnpacker:
             if link is None:
                 continue
             links += 1
-            if link.startswith("/") or links > _MAX_LINKS_ON_A_WAY:
+            if link.startswith("/") or links > MAX_LINKS_ON_A_WAY:
                 raise ArchiveError(
                     f"the link {'/'.join(here)!r} on its way leads to {link!r}, out of the image", entry=entry
                 )

@@ -169,9 +169,19 @@ class ContainerCgroup:
             settings = _v1_settings(resources)
             if self._grows_with_swap(resources):
                 settings.sort(key=lambda setting: setting[1] != "memory.memsw.limit_in_bytes")
+            waiting: list[tuple[str, str]] = []
             for controller, name, value in settings:
                 if controller in self.controllers:
-                    write_file(f"{self.controllers[controller]}/{name}", value)
+                    path = f"{self.controllers[controller]}/{name}"
+                    try:
+                        write_file(path, value)
+                    except OSError as error:
+                        # A shorter period with the quota that is still the old one may be more than the pod has.
+                        if name != "cpu.cfs_period_us" or not resources.get("cpu_quota") or error.errno != errno.EINVAL:
+                            raise
+                        waiting.append((path, value))
+            for path, value in waiting:
+                write_file(path, value)
         if self.unified:
             for name, value in _v2_settings(resources):
                 path = f"{self.unified}/{name}"
@@ -304,7 +314,7 @@ class Cgroups:
         if "devices" in self.controllers:
             self._check_devices(self.controllers["devices"])
         if "cpuset" in self.controllers:
-            self._fill_cpuset(self.controllers["cpuset"])
+            self._fill_cpuset(self.controllers["cpuset"], self._mounts["cpuset"])
 
     def _usable(self, parents: list[str], what: str) -> str | None:
         problem = ""
@@ -345,11 +355,14 @@ class Cgroups:
             del self.controllers["devices"]
             ContainerCgroup(None, {"devices": folder}).remove()
 
-    def _fill_cpuset(self, folder: str) -> None:
-        """A v1 cpuset group takes no process before it has CPUs and memory nodes."""
+    def _fill_cpuset(self, folder: str, mountpoint: str) -> None:
+        """A v1 cpuset group takes no process before it has CPUs and memory nodes, which those above it must have."""
+        above = os.path.dirname(folder)
         for name in ("cpuset.cpus", "cpuset.mems"):
             if not _read(f"{folder}/{name}").strip():
-                write_file(f"{folder}/{name}", _read(f"{os.path.dirname(folder)}/{name}").strip())
+                if above.startswith(f"{mountpoint}/"):
+                    self._fill_cpuset(above, mountpoint)
+                write_file(f"{folder}/{name}", _read(f"{above}/{name}").strip())
 
     def leave_service(self) -> None:
         """Move this process out of the group that a service manager would kill; no matter if that is not allowed."""
@@ -367,9 +380,7 @@ class Cgroups:
     ) -> ContainerCgroup:
         """Groups for a container beneath `parent` (CRI's cgroup_parent, a path from the root of the hierarchies), or
         beneath this runtime's own where that is empty. Raises OSError."""
-        wanted = dict(self.controllers)
-        if not (resources.get("cpuset_cpus") or resources.get("cpuset_mems")):
-            wanted.pop("cpuset", None)
+        wanted = dict(self.controllers)  # cpuset too: what is not in it now could not be confined to CPUs later
         if self.unified:
             wanted.pop("freezer", None)
         if privileged:
@@ -392,7 +403,7 @@ class Cgroups:
             os.makedirs(path, exist_ok=True)
             group.controllers[controller] = path
             if controller == "cpuset":
-                self._fill_cpuset(path)
+                self._fill_cpuset(path, self._mounts[controller])
         group.update(resources)
         return group
 

@@ -52,6 +52,7 @@ class PulledImage:
 
 @attrs.frozen
 class _Document:
+    body: bytes
     content: dict[str, Any]
     digest: str
     media_type: str
@@ -75,6 +76,7 @@ async def resolve(client: RegistryClient, reference: Reference) -> str:
 async def read_image(client: RegistryClient, reference: Reference, digest: str, platform: Platform) -> PulledImage:
     """The image for `platform`. `digest` is what `resolve` said. Raises HostError, ArchiveError."""
     top = document = await _read(client, "manifests", digest, tag=reference.tag)
+    documents = [document.body]
     for _ in range(DEEPEST_INDEX):
         if not is_index(document.media_type, document.content):
             break
@@ -82,6 +84,7 @@ async def read_image(client: RegistryClient, reference: Reference, digest: str, 
         if not children:
             raise _no_match(others, platform)
         document = await _read(client, "manifests", digest_in(children[0]), size=size_in(children[0]))
+        documents.insert(0, document.body)
     else:
         raise ArchiveError(f"more than {DEEPEST_INDEX} indexes lead to it", entry=document.digest)
     described = config_of(document.content, document.digest)
@@ -89,10 +92,12 @@ async def read_image(client: RegistryClient, reference: Reference, digest: str, 
     configured = Platform.from_json(config.content)
     if configured.rank_on(platform) is None:
         raise _no_match([str(configured)], platform)
-    manifest = Manifest(document.digest, document.content, config.content, config.digest, (top.digest,))
+    manifest = Manifest(
+        document.digest, document.content, config.content, config.digest, (top.digest,), (config.body, *documents)
+    )
     layers = expect_objects(document.content.get("layers"), document.digest)
     image = image_of(manifest, str(reference), "")
-    files = tuple(attrs.evolve(layer, file=layer.digest, digest="") for layer in image.layers)
+    files = tuple(attrs.evolve(layer, file=layer.digest, checked=True) for layer in image.layers)
     return PulledImage(attrs.evolve(image, layers=files), {digest_in(layer): size_in(layer) for layer in layers})
 
 
@@ -114,7 +119,7 @@ async def _read(client: RegistryClient, kind: str, digest: str, *, tag: str = ""
             raise HostError(
                 PullFailure.WRONG_CONTENT, f"{host.name} sent other content than {digest}: its digest is {found}"
             )
-        return _Document(parse_document(body, found), found, media_type)
+        return _Document(body, parse_document(body, found), found, media_type)
 
     return await client.on_hosts(ask, resolves=not digest)
 

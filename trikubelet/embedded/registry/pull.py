@@ -1,8 +1,8 @@
 """One pull, from a name to an image in the store.
 
 Layers come into files of the staging directory, several at once, and a worker thread unpacks them in their order as
-they are complete; each file is deleted as it is opened for that. So a pull takes a few buffers of memory, and on disk
-the unpacked image and the layers that wait. Whatever ends it early, the staging directory goes.
+they are complete, and moves each into its place. So a pull takes a few buffers of memory, and on disk the image, packed
+and unpacked. Whatever ends it early, the staging directory goes.
 """
 
 from __future__ import annotations
@@ -125,7 +125,6 @@ class _Layers:
         self._folder = staging.directory / "blobs"
         self._progress = progress
         self._complete = {digest: trio.Event() for digest in uses}
-        self._open: IO[bytes] | None = None
 
     async def read_and_unpack(
         self, client: RegistryClient, image: PulledImage, sizes: dict[str, int], name: Reference
@@ -147,10 +146,6 @@ class _Layers:
             if not errors:
                 raise
             raise errors[0] from errors[0].__cause__
-        finally:
-            if self._open is not None:
-                self._open.close()
-        self._progress.layers_done = self._progress.layers
         return staged
 
     async def _read(self, reader: BlobReader, to_read: Iterator[tuple[str, int]]) -> None:
@@ -161,16 +156,15 @@ class _Layers:
     def _received(self, count: int) -> None:
         self._progress.received_bytes += count
 
-    def open_layer(self, layer: ArchivedLayer) -> IO[bytes]:
+    @contextmanager
+    def open_layer(self, layer: ArchivedLayer, kept: Path) -> Iterator[IO[bytes]]:
         """Waits until the layer is here. In the worker thread."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
-            self._progress.layers_done += 1
         trio.from_thread.run(self._complete[layer.file].wait)
         path = self._folder / file_name(layer.file)
-        self._open = path.open("rb")
+        kept.hardlink_to(path)
         self.uses[layer.file] -= 1
         if not self.uses[layer.file]:
             path.unlink()
-        return self._open
+        with kept.open("rb") as stream:
+            yield stream
+        self._progress.layers_done += 1

@@ -1,0 +1,54 @@
+"""How processes come into their cgroups: on v2 they are born there, since a move costs a grace period of the kernel."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.patience import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.embedded.runtime_node import Node
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
+]
+
+
+@contextmanager
+def traced(pid: int, log: Path) -> Iterator[None]:
+    """Writes to `log` what a process, and all that it forks, does to be in a cgroup."""
+    command = ["strace", "-f", "-p", str(pid), "-e", "trace=openat,clone3", "-o", str(log)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as strace:
+        try:
+            assert strace.stderr is not None
+            assert b"attached" in strace.stderr.readline()
+            yield
+        finally:
+            strace.send_signal(signal.SIGINT)
+            strace.communicate(timeout=PATIENCE)
+
+
+async def test_nothing_is_moved_into_its_v2_group(node: Node, tmp_path: Path) -> None:
+    sandbox = await node.sandbox()
+    group = node.cri._inventory.container(await node.launch(sandbox, ["sleep", "1000"]))
+    if not (group.cgroup or {}).get("unified"):
+        pytest.skip("no cgroup v2 is mounted")
+    log = tmp_path / "trace"
+    with traced(node.keeper_pid(), log):
+        container = await node.launch(sandbox, ["sleep", "1000"])
+        done = await node.exec(container, ["cat", "/proc/self/cgroup"])
+    assert b"exec-" in done.stdout
+    lines = log.read_text().splitlines()
+    assert sum("CLONE_INTO_CGROUP" in line for line in lines) >= 2
+    moved = [line for line in lines if "cgroup.procs" in line and ("O_WRONLY" in line or "O_RDWR" in line)]
+    assert moved == []

@@ -1,0 +1,91 @@
+"""How limits are written into the files of cgroups, on both versions."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.embedded.runtime_node import cgroups_with
+from trikubelet.embedded.keeper import cgroups
+from trikubelet.embedded.keeper.cgroups import ContainerCgroup
+from trikubelet.rpc.cri import v1
+
+if TYPE_CHECKING:
+    from tests.embedded.runtime_node import Node
+
+CHANGES = {
+    "cpu_period": 50_000,
+    "cpu_quota": 10_000,
+    "memory_limit_in_bytes": 100,
+    "memory_swap_limit_in_bytes": 150,
+    "cpuset_cpus": "1-2",
+    "cpuset_mems": "0",
+    "hugepage_limits": {"2MB": 4096},
+}
+
+
+def test_v2_takes_a_change_in_its_own_files(tmp_path: Path) -> None:
+    expected = {
+        "cpu.max": "10000 50000",
+        "memory.max": "100",
+        "memory.swap.max": "50",
+        "cpuset.cpus": "1-2",
+        "cpuset.mems": "0",
+        "hugetlb.2MB.max": "4096",
+    }
+    for name in expected:
+        (tmp_path / name).touch()
+    ContainerCgroup(str(tmp_path), {}).update(CHANGES)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == expected
+
+
+def test_v1_writes_a_period_that_the_old_quota_exceeds_after_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel does beneath a pod's group that has half a processor."""
+    files = {"cpu.cfs_period_us": 100_000, "cpu.cfs_quota_us": 50_000}
+    written = []
+
+    def write(path: str, text: str) -> None:
+        name = Path(path).name
+        after = {**files, name: int(text)} if name in files else files
+        if after["cpu.cfs_quota_us"] / after["cpu.cfs_period_us"] > 0.5:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        files.update(after)
+        written.append(name)
+
+    monkeypatch.setattr(cgroups, "write_file", write)
+    group = ContainerCgroup(None, {"cpu": "/cpu", "cpuset": "/cpuset"})
+    group.update({"cpu_period": 50_000, "cpu_quota": 25_000, "cpuset_cpus": "0"})
+    assert files == {"cpu.cfs_period_us": 50_000, "cpu.cfs_quota_us": 25_000}
+    assert written == ["cpu.cfs_quota_us", "cpuset.cpus", "cpu.cfs_period_us"]
+    with pytest.raises(OSError, match="Invalid argument"):
+        group.update({"cpu_period": 100_000, "cpu_quota": 90_000})
+
+
+@pytest.mark.root
+async def test_a_container_starts_in_a_group_of_a_pod_that_nobody_prepared(node: Node, tmp_path: Path) -> None:
+    name = f"trikubelet-test-{tmp_path.name[-20:]}"
+    try:
+        sandbox = await node.sandbox(cgroup_parent=f"/{name}/pod")
+        container = await node.launch(sandbox, ["sleep", "1000"])
+        group = node.cri._inventory.container(container).cgroup or {}
+        cpuset = (group.get("controllers") or {}).get("cpuset")
+        if cpuset is not None:  # v1, which takes no process without CPUs
+            assert f"/{name}/pod/" in cpuset
+            assert (Path(cpuset) / "cpuset.cpus").read_text().strip() != ""
+        limits = v1.LinuxContainerResources(cpuset_cpus="0")
+        await node.cri.update_container_resources(
+            v1.UpdateContainerResourcesRequest(container_id=container, linux=limits)
+        )
+        allowed = await node.exec(container, ["grep", "Cpus_allowed_list", "/proc/1/status"])
+        if "cpuset" in node.cri.capabilities()["limits"]:
+            assert allowed.stdout.split() == [b"Cpus_allowed_list:", b"0"]
+        await node.remove_everything()
+    finally:
+        for path in sorted(cgroups_with(name), key=lambda path: -len(path.parts)):
+            for below in (*path.glob("*/"), path):
+                below.rmdir()
