@@ -107,10 +107,11 @@ def _database(path: str) -> list[list[str]]:
     return [line.split(":") for line in lines if line and not line.startswith("#")]
 
 
-def assume(identity: Identity, bounding: int, ambient: int, *, until_exec: int, one_user_only: bool) -> None:
+def assume(identity: Identity, bounding: int, ambient: int, *, until_exec: int, one_user_only: bool) -> tuple[int, int]:
     """Become the user with these capabilities at most; the program to be executed gets them by the kernel's rules.
 
-    `until_exec`: those to keep until then. Neither root's nor another user's program inherits them.
+    Returns its permitted and inheritable ones. `until_exec`: those to keep besides until then or be given up;
+    neither root's nor another user's program inherits them.
     `one_user_only`: this process is not the machine's root, or root of a user namespace with a single id, and can only
     keep its identity. Raises IdentityError if it should not.
     """
@@ -134,14 +135,7 @@ def assume(identity: Identity, bounding: int, ambient: int, *, until_exec: int, 
     for number in range(len(capabilities.NAMES)):
         if ambient & permitted & (1 << number):
             linux.prctl(linux.PR_CAP_AMBIENT, linux.PR_CAP_AMBIENT_RAISE, number)
-
-
-def keep_only(bounding: int) -> None:
-    """Give up all capabilities but those in the set and those that `assume` needs."""
-    held = linux.permitted_capabilities()
-    _drop_from_bounding_set(bounding, held)
-    needed = sum(capabilities.BITS[name] for name in ("SETUID", "SETGID", "CHOWN"))
-    linux.set_capabilities((bounding | needed) & held, (bounding | needed) & held, 0)
+    return permitted, ambient & permitted
 
 
 def _drop_from_bounding_set(bounding: int, held: int) -> None:

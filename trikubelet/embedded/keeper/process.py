@@ -10,14 +10,14 @@ import signal
 import socket
 import struct
 
-from trikubelet.embedded.keeper import linux
+from trikubelet.embedded.keeper import child, linux
 from trikubelet.embedded.keeper.reaper import STATUS
 from trikubelet.embedded.keeper.reaper_program import open_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from typing import Any, NoReturn
+    from typing import Any
 
     from trikubelet.embedded.keeper.cgroups import ContainerCgroup
     from trikubelet.embedded.keeper.event_loop import EventLoop
@@ -126,8 +126,8 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, e
 
     A process that enters one may not be allowed back (in a user namespace, to the host's). So a process in
     between enters it, and makes the child not its own but a sibling: a child of this process. Descriptors are closed
-    and privileges given up there, where nobody in that namespace can see it: a process with SYS_PTRACE could take the
-    child over.
+    and privileges given up there, and the filter is loaded, where nobody in that namespace can see it: a process with
+    SYS_PTRACE could take the child over.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     between = os.fork() if folder is None else linux.fork(0, folder)
@@ -137,7 +137,7 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, e
             linux.setns(namespace, linux.CLONE_NEWPID)
             if enter is not None:
                 enter()
-            pid = linux.fork(linux.CLONE_PARENT)
+            pid = linux.plain_fork(linux.CLONE_PARENT)
             if pid == 0:
                 os.close(writer)
                 if namespace not in kept:
@@ -201,18 +201,16 @@ class Process:
         self,
         forker: Forker,
         namespace: int | None,
-        run: Callable[[int, int | None], NoReturn],
+        spec: dict[str, Any],
+        context: child.ChildContext,
         *,
         fresh: bool,
-        cgroup: ContainerCgroup | None,
         with_reaper: bool,
         kept: Collection[int],
-        oom_score: int,
-        enter: Callable[[], None] | None = None,
     ) -> None:
-        """Fork; `run(report, status_channel)` is called in the child and must not return.
+        """Fork what `spec` and `context` describe. Raises OSError.
 
-        The child has the descriptors that are `kept`, these two and the reaper's program. Raises OSError.
+        The child has the descriptors that are `kept`, those to report to and the reaper's program.
         """
         self._report, their_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._report.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -225,8 +223,16 @@ class Process:
             needed = {*kept, their_report.fileno()}
             if their_status is not None:
                 needed |= {their_status.fileno(), *([] if forker.program is None else [forker.program])}
+            context.report = their_report.fileno()
+            context.status_channel = None if their_status is None else their_status.fileno()
+            context.reaper_program = forker.program
             self.child = forker.fork(
-                namespace, kept=needed, fresh=fresh, cgroup=cgroup, oom_score=oom_score, enter=enter
+                namespace,
+                kept=needed,
+                fresh=fresh,
+                cgroup=context.cgroup,
+                oom_score=spec["oom_score_adj"] or 0,
+                enter=lambda: child.enter(spec, context, born_in_cgroup=forker.born_in_cgroup),
             )
         except OSError:
             self._close_channels()
@@ -235,7 +241,7 @@ class Process:
                 their_status.close()
             raise
         if self.child == 0:
-            run(their_report.fileno(), None if their_status is None else their_status.fileno())
+            child.run(spec, context, born_in_cgroup=forker.born_in_cgroup)
         their_report.close()
         if their_status is not None:
             their_status.close()

@@ -60,9 +60,18 @@ class RootBuilder:
     """Builds the root of one container in the calling process, which must be in a mount namespace of its own."""
 
     def __init__(
-        self, spec: Spec, *, in_user_namespace: bool, shared_memory: int | None = None, proc: int | None = None
+        self,
+        spec: Spec,
+        *,
+        in_user_namespace: bool,
+        shared_memory: int | None = None,
+        proc: int | None = None,
+        proc_of: int | None = None,
     ) -> None:
-        """`shared_memory`, `proc`: mount namespaces whose root is the pod's `/dev/shm`, or its procfs."""
+        """`shared_memory`, `proc`: mount namespaces whose root is the pod's `/dev/shm`, or its procfs.
+
+        `proc_of`: pidfd of a container whose PID namespace, and so whose procfs, this one shares.
+        """
         self._spec = spec
         self._shared_memory = shared_memory
         self._in_user_namespace = in_user_namespace
@@ -74,6 +83,7 @@ class RootBuilder:
         """The root of the file system on which volumes wait."""
         self._host_trees: list[tuple[str, int]] = []
         self._pods_proc = proc
+        self._proc_of = proc_of
         self._proc: int | None = None
         self._devices: dict[str, int] = {}
         self._null: int | None = None
@@ -116,7 +126,10 @@ class RootBuilder:
 
     def _take_host_trees(self) -> None:
         if "/proc" not in self._targets:
-            self._proc = linux.new_mount("proc") if self._pods_proc is None else _take_root_of(self._pods_proc)
+            if self._proc_of is not None:
+                self._proc = _take_proc_of(self._proc_of)
+            else:
+                self._proc = linux.new_mount("proc") if self._pods_proc is None else _take_root_of(self._pods_proc)
         if self._shared_memory is not None and "/dev/shm" not in self._targets:
             self._trees.append(("/dev/shm", _take_root_of(self._shared_memory)))
         mounts = self._spec["mounts"]
@@ -280,6 +293,27 @@ def _take_root_of(namespace: int) -> int:
     linux.setns(own, linux.CLONE_NEWNS)
     os.close(own)
     os.close(namespace)
+    return tree
+
+
+def _take_proc_of(container: int) -> int:
+    """A detached copy of the procfs of the container behind a pidfd, whose PID namespace the caller's children enter.
+
+    Only a process inside a PID namespace can mount its procfs, with privileges that a neighbour there could take over.
+    What the container has at `/proc` may be anything: it is taken only if it shows that namespace. What is mounted in
+    it (masks) is left out. Leaves the caller at the root of its own mount namespace.
+    """
+    own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    expected = os.stat("/proc/self/ns/pid_for_children")
+    linux.setns(container, linux.CLONE_NEWNS)
+    place = linux.open_without_magic("/proc", os.O_PATH | os.O_DIRECTORY, follow=False)
+    if not os.path.samestat(os.stat("1/ns/pid", dir_fd=place), expected):
+        raise OSError(0, "the target container has something else than its procfs at /proc")
+    tree = linux.open_tree("", descriptor=place, recursive=False)
+    os.close(place)
+    linux.setns(own, linux.CLONE_NEWNS)
+    os.close(own)
+    os.close(container)
     return tree
 
 
