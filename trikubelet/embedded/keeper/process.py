@@ -60,11 +60,13 @@ class Forker:
         own = None if oom_score is None else os.pread(self._oom_score, 16, 0)
         if own is not None:
             self._write_oom_score(str(oom_score).encode())
+        pid = -1
         try:
-            return self._fork_into_cgroup(namespace, kept, fresh=fresh, cgroup=cgroup, enter=enter)
+            pid = self._fork_into_cgroup(namespace, kept, fresh=fresh, cgroup=cgroup, enter=enter)
         finally:
-            if own is not None:
+            if own is not None and pid != 0:
                 self._write_oom_score(own)
+        return pid
 
     def _write_oom_score(self, score: bytes) -> None:
         try:

@@ -22,7 +22,7 @@ _CLONE_PARENT, _SIGCHLD = 0x8000, 17
 _TIOCSCTTY = 0x540E
 _PLAIN: Final = (
     "brk", "capset", "close", "close_range", "dup2", "dup3", "execve", "execveat", "exit_group", "futex", "getpid",
-    "getppid", "madvise", "mmap", "mremap", "munmap", "openat", "prlimit64", "rt_sigaction", "rt_sigprocmask",
+    "getppid", "madvise", "mmap", "mmap2", "mremap", "munmap", "openat", "prlimit64", "rt_sigaction", "rt_sigprocmask",
     "rt_sigreturn", "setsid", "wait4", "write",
 )  # fmt: skip
 _WITH_ARGUMENTS: Final[Sequence[tuple[str, Mapping[int, int]]]] = (
