@@ -19,7 +19,7 @@ def rule(*names: str, action: str = "SCMP_ACT_ALLOW", **argument: Any) -> dict[s
 
 
 EVERYTHING = rule(*{name for name, _ in EARLY_CALLS})
-NAMESPACES = {"index": 0, "value": 0x7E020000, "valueTwo": 0}
+NAMESPACES: dict[str, Any] = {"index": 0, "value": 0x7E020000, "valueTwo": 0}
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "i686", "armv7l"])
