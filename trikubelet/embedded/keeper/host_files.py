@@ -14,7 +14,7 @@ _PSEUDO = frozenset(
 )
 
 
-class _Mount:
+class Mount:
     """A line of the mount table: device, folder of that file system, mount point, type."""
 
     __slots__ = ("device", "kind", "path", "root")
@@ -26,8 +26,9 @@ class _Mount:
         self.root, self.path = (_unescaped(os.fsdecode(field)) for field in fields[3:5])
 
 
-def _mounts() -> list[_Mount]:
-    return [_Mount(line) for line in read_bytes("/proc/self/mountinfo").splitlines()]
+def mount_table() -> list[Mount]:
+    """What is mounted in the calling process's namespace."""
+    return [Mount(line) for line in read_bytes("/proc/self/mountinfo").splitlines()]
 
 
 def _unescaped(path: str) -> str:
@@ -36,9 +37,8 @@ def _unescaped(path: str) -> str:
     return path
 
 
-def everywhere(paths: list[str]) -> list[str]:
+def everywhere(paths: list[str], mounts: list[Mount]) -> list[str]:
     """Paths of the host, and where else their files can be seen by way of bind mounts; not what is never copied."""
-    mounts = _mounts()
     found: set[str] = set()
     for path in map(os.path.realpath, paths):
         found.add(path)
@@ -53,10 +53,10 @@ def everywhere(paths: list[str]) -> list[str]:
     return sorted(path for path in found if not below(path, NOT_COPIED))
 
 
-def file_systems(hidden: list[str]) -> list[str]:
+def file_systems(hidden: list[str], mounts: list[Mount]) -> list[str]:
     """Mount points of the host, besides its root, that hold files rather than the kernel's data."""
     found: list[str] = []
-    for mount in _mounts():
+    for mount in mounts:
         # A copy is taken with everything mounted beneath it.
         if mount.path != "/" and mount.kind not in _PSEUDO and not below(mount.path, (*NOT_COPIED, *hidden, *found)):
             found.append(mount.path)

@@ -112,7 +112,7 @@ class Forker:
 
     def _fork_here(self, *, fresh: bool, folder: int | None) -> int:
         if folder is None and not fresh:
-            return os.fork()
+            return linux.plain_fork()
         try:
             return linux.fork(linux.CLONE_NEWPID if fresh else 0, folder)
         except OSError as error:
@@ -120,7 +120,7 @@ class Forker:
             if fresh or error.errno != errno.ENOSYS:
                 raise
             self.born_in_cgroup = False
-            return os.fork()
+            return linux.plain_fork()
 
 
 def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, enter: Callable[[], None] | None) -> int:
@@ -132,7 +132,7 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, e
     SYS_PTRACE could take the child over.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    between = os.fork() if folder is None else linux.fork(0, folder)
+    between = linux.plain_fork() if folder is None else linux.fork(0, folder)
     if between == 0:
         try:
             linux.close_all_but({*kept, namespace, writer})

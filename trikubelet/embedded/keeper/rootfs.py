@@ -153,12 +153,14 @@ class RootBuilder:
                 # A new sysfs would need a network namespace of one's own; the host's, read-only, shows the same.
                 self._take_host("/sys")
         if self._spec["rootfs"]["host"]:
-            self._hidden = host_files.everywhere([self._spec["runtime_root"], *self._spec.get("hidden", ())])
+            mounts_of_host = host_files.mount_table()
+            hidden = [self._spec["runtime_root"], *self._spec.get("hidden", ())]
+            self._hidden = host_files.everywhere(hidden, mounts_of_host)
+            if not self._in_user_namespace:
+                for path in host_files.file_systems(self._hidden, mounts_of_host):
+                    self._take_host(path)
         if self._spec["masked_paths"] or self._hidden:
             self._null = _machine_device("null")
-        if self._spec["rootfs"]["host"] and not self._in_user_namespace:
-            for path in host_files.file_systems(self._hidden):
-                self._take_host(path)
 
     def _take_listening_volumes(self) -> None:
         """Those that shall show what is mounted on the host, from now on. The current folder is the new root."""
