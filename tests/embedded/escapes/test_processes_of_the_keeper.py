@@ -7,6 +7,8 @@ all tests, and `test_on_the_way_in.py` |
 | CVE-2024-21626 (runc): a descriptor of the host's files stays open, also as working folder | \
 `test_no_descriptor…`, `test_a_working_folder…` |
 | CVE-2019-5736 (runc): the runtime's own program is overwritten through `/proc/PID/exe` | `test_the_program_of…` |
+| a container that may trace takes a socket to the keeper, and sends what that fails on for ever | \
+`test_what_a_container_tells…` |
 | CVE-2022-29162, CVE-2022-24769 (runc, containerd): capabilities stay inheritable | \
 `tests/embedded/test_containers.py` reads all sets |
 """
@@ -156,6 +158,28 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
     assert ended.out
     # It still does what it is to do.
     assert (await node.run(sandbox, ["sh", "-c", "exit 3"], security=spying())).exit_code == 3
+
+
+async def test_what_a_container_tells_in_the_place_of_a_reaper_harms_only_itself(node: Node) -> None:
+    """It may take the reaper's socket: the keeper believes a wait status, and passes over all else."""
+    needs_isolation(node)
+    sandbox = await node.sandbox("pod", options=SHARED_PID)
+    attack = """
+import ctypes, os, signal
+call = ctypes.CDLL(None, use_errno=True).syscall
+pidfd_getfd = 438
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if open(f"/proc/{pid}/cmdline", "rb").read().startswith(b"trikube-reaper"):
+        taken = call(pidfd_getfd, os.pidfd_open(int(pid)), 0, 0)
+        for lie in (b"x", b"\\x7f\\x13\\0\\0", b"not a status"):
+            print(taken >= 0 and os.write(taken, lie) > 0, flush=True)
+        os.kill(int(pid), signal.SIGKILL)
+"""
+    ended = await node.run(sandbox, ["python3", "-c", attack], security=spying())
+    assert ended.out == "True\nTrue\nTrue\n", ended.err
+    assert ended.exit_code == 137
+    assert (await node.run(sandbox, ["sh", "-c", "exit 3"], security=spying())).exit_code == 3
+    assert "Traceback" not in (node.runtime.root / "keeper.log").read_text()
 
 
 async def test_a_container_that_cannot_join_the_others_says_why(node: Node) -> None:

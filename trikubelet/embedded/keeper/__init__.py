@@ -11,6 +11,7 @@ a millisecond, however large the agent has grown. It is no part of the agent's T
     rootfs.py        … its mounts (overlays.py: its root; host_files.py: the machine's files that it may see)
     identity.py      … its user and capabilities        reaper.py … its descendants
     reaper_program.py  the machine code that descendants' reapers execute
+    reports.py       what comes back from a forked process, before it is believed
     cgroups.py       resource limits, and the way to kill what got away
     output.py        a container's output into logfile.py: bytes of a pipe into lines of a CRI log
     followers.py     … and to attached clients

@@ -210,7 +210,6 @@ class Container:
             return  # told when the process is gone
         self.state = RUNNING
         self.started_at = time.time_ns()
-        self._write("run.json", self._run_record())
         self._on_started(None)
 
     # -- the way to EXITED -------------------------------------------------------------------------------------------
@@ -318,7 +317,8 @@ class Container:
             "pid": self.process.child,
             "start_ticks": process_start_ticks(self.process.child),
             "boot_id": boot_id(),
-            "started_at": self.started_at,
+            # Of the fork: to write the file once more after the exec, some milliseconds later, is not worth its cost.
+            "started_at": time.time_ns(),
             "cgroup": None if self.cgroup is None else self.cgroup.to_json(),
         }
 

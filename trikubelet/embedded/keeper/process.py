@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import errno
-import json
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ import struct
 from trikubelet.embedded.keeper import child, linux
 from trikubelet.embedded.keeper.reaper import STATUS
 from trikubelet.embedded.keeper.reaper_program import open_program
+from trikubelet.embedded.keeper.reports import read_report, read_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -296,7 +296,12 @@ class Process:
         descriptors, sender = _unpack(control)
         if self.pidfd < 0 and sender > 0 and not self._ended:
             self._know_command(sender)
-        self._on_report(json.loads(data), descriptors)
+        message = read_report(data, len(descriptors))
+        if message is None:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        else:
+            self._on_report(message, descriptors)
         return True
 
     def _report_finished(self) -> None:
@@ -325,13 +330,16 @@ class Process:
     def _status_ready(self, _events: int) -> None:
         assert self._status is not None
         try:
-            data = self._status.recv(STATUS.size)
+            data = self._status.recv(STATUS.size + 1)
         except BlockingIOError:
             return
         except ConnectionError:
             data = b""
-        if data:
-            self._end(STATUS.unpack(data)[0])
+        status = read_status(data)
+        if status is not None:
+            self._end(status)
+        elif data:
+            return
         self._loop.forget(self._status.fileno())
 
     def _child_ended(self, _events: int) -> None:
