@@ -57,7 +57,7 @@ def watch(root: Path) -> str:
     return f"""
 import os, time
 rights, files = 0, False
-end = time.monotonic() + 3
+end = time.monotonic() + 2
 print("ready", flush=True)
 while time.monotonic() < end:
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -84,7 +84,7 @@ async def test_what_is_on_its_way_in_has_no_more_rights_and_files_than_a_contain
     )
     await node.wait_for_output(watcher, "ready")
     options = in_namespace_of(watcher) if what == "ephemeral container" else pod
-    with trio.move_on_after(2.5):
+    with trio.move_on_after(1.5):
         while True:
             if what == "command":
                 await node.exec(watcher, ["true"])
