@@ -70,6 +70,19 @@ async def test_a_number_is_no_name_that_the_image_makes_root(
         assert (await node.ended(container)).out.split() == [number, number]
 
 
+@pytest.mark.parametrize("pid", [v1.NamespaceMode.CONTAINER, v1.NamespaceMode.POD])
+async def test_a_user_whose_name_no_encoding_takes_is_an_error_like_any_other(
+    node: Node, tmp_path: Path, pid: v1.NamespaceMode
+) -> None:
+    needs_isolation(node)
+    node.images.images["evil"] = busybox_image(tmp_path / "image", ImageConfig(user="\udc80" * 100_000))
+    sandbox = await node.sandbox(options=v1.NamespaceOption(pid=pid))
+    container = await node.create(sandbox, ["true"], image="evil")
+    await start_fails(node, container, "unable to find user \\udc80")
+    (await node.status(container)).message.encode()
+    assert (await node.run(sandbox, ["sh", "-c", "exit 3"])).exit_code == 3
+
+
 async def test_an_endless_user_database_is_read_up_to_a_limit(node: Node, tmp_path: Path) -> None:
     needs_isolation(node)
     start = {"etc/passwd": "app:x:0:0::/home:/bin/sh\n", "etc/group": "some:x:7:app\n"}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from trikubelet.embedded.keeper.environment import Environment
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LONGEST_TEXT = 2000
 _ALL_SIGNALS = frozenset(signal.valid_signals())
 # Not in the termios module of Python 3.11.
 _TIOCSPTLCK = 0x40045431
@@ -173,10 +174,11 @@ def run(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) ->
 
 
 def _text(error: BaseException, stage: str) -> str:
+    """What went wrong, in characters that any encoding takes: names of images and files may hold others."""
+    text = str(error)
     if isinstance(error, OSError):
-        text = error.strerror or str(error)
-        return f"{stage}: {text}" if error.filename is None else f"{stage}: {text}: {error.filename}"
-    return str(error)
+        text = f"{stage}: {error.strerror or error}" + ("" if error.filename is None else f": {error.filename}")
+    return text[:_LONGEST_TEXT].encode(errors="backslashreplace").decode()
 
 
 def _report(descriptor: int, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:

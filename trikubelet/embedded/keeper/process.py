@@ -150,10 +150,10 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, e
             answer = f"0 {error.errno or 0} {error.strerror or error}"
         except Exception as error:  # noqa: BLE001 - nothing may travel up into the keeper's loop
             answer = f"0 0 {error}"
-        os.write(writer, answer.encode())
+        os.write(writer, answer.encode(errors="backslashreplace"))
         os._exit(0)
     os.close(writer)
-    answer = os.read(reader, 4096).decode()
+    answer = os.read(reader, 4096).decode(errors="replace")
     os.close(reader)
     os.waitpid(between, 0)
     pid_text, _, failure = answer.partition(" ")
