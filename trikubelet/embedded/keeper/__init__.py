@@ -8,7 +8,8 @@ a millisecond, however large the agent has grown. It is no part of the agent's T
     container.py     one container from fork to recorded exit
     execution.py     one command run inside a container
     child.py         what the forked process does until it becomes the container
-    rootfs.py        … its mounts (overlays.py: its root; host_files.py: the machine's files that it may see)
+    rootfs.py        … its mounts (overlays.py: its root; host_files.py: the machine's files that it may see;
+                     other_mounts.py: what it gets from the pod and from other containers)
     identity.py      … its user and capabilities        reaper.py … its descendants
     reaper_program.py  the machine code that descendants' reapers execute
     reports.py       what comes back from a forked process, before it is believed

@@ -41,7 +41,7 @@ import errno
 import os
 import stat
 
-from trikubelet.embedded.keeper import host_files, image_volumes, linux, overlays
+from trikubelet.embedded.keeper import host_files, image_volumes, linux, other_mounts, overlays
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,11 +127,13 @@ class RootBuilder:
     def _take_host_trees(self) -> None:
         if "/proc" not in self._targets:
             if self._proc_of is not None:
-                self._proc = _take_proc_of(self._proc_of)
+                self._proc = other_mounts.take_proc_of(self._proc_of)
             else:
-                self._proc = linux.new_mount("proc") if self._pods_proc is None else _take_root_of(self._pods_proc)
+                self._proc = (
+                    linux.new_mount("proc") if self._pods_proc is None else other_mounts.take_root_of(self._pods_proc)
+                )
         if self._shared_memory is not None and "/dev/shm" not in self._targets:
-            self._trees.append(("/dev/shm", _take_root_of(self._shared_memory)))
+            self._trees.append(("/dev/shm", other_mounts.take_root_of(self._shared_memory)))
         mounts = self._spec["mounts"]
         for mount in mounts:
             if not os.path.exists(mount["source"]):
@@ -282,41 +284,6 @@ class RootBuilder:
         finally:
             os.chdir("/")
             os.close(place)
-
-
-def _take_root_of(namespace: int) -> int:
-    """A detached copy of the root of another mount namespace, whose descriptor is closed.
-
-    Leaves the caller at the root of its own.
-    """
-    own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    linux.setns(namespace, linux.CLONE_NEWNS)
-    tree = linux.open_tree("/")
-    linux.setns(own, linux.CLONE_NEWNS)
-    os.close(own)
-    os.close(namespace)
-    return tree
-
-
-def _take_proc_of(container: int) -> int:
-    """A detached copy of the procfs of the container behind a pidfd, whose PID namespace the caller's children enter.
-
-    Only a process inside a PID namespace can mount its procfs, with privileges that a neighbour there could take over.
-    What the container has at `/proc` may be anything: it is taken only if it shows that namespace. What is mounted in
-    it (masks) is left out. Leaves the caller at the root of its own mount namespace.
-    """
-    own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    expected = os.stat("/proc/self/ns/pid_for_children")
-    linux.setns(container, linux.CLONE_NEWNS)
-    place = linux.open_without_magic("/proc", os.O_PATH | os.O_DIRECTORY, follow=False)
-    if not os.path.samestat(os.stat("1/ns/pid", dir_fd=place), expected):
-        raise OSError(0, "the target container has something else than its procfs at /proc")
-    tree = linux.open_tree("", descriptor=place, recursive=False)
-    os.close(place)
-    linux.setns(own, linux.CLONE_NEWNS)
-    os.close(own)
-    os.close(container)
-    return tree
 
 
 def enter_new_root(folder: str, kind: str, flags: int, options: str | None = None) -> None:
