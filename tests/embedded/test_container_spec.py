@@ -392,6 +392,15 @@ def test_sysctls_that_would_change_the_node_are_refused(name: str) -> None:
         sandbox_request("s", config, own_network=False)
 
 
+def test_a_user_namespace_of_the_pods_own_is_refused() -> None:
+    mapping = v1.IdMapping(host_id=100_000, container_id=0, length=65536)
+    users = v1.UserNamespace(mode=v1.NamespaceMode.POD, uids=[mapping], gids=[mapping])
+    security = v1.LinuxSandboxSecurityContext(namespace_options=v1.NamespaceOption(userns_options=users))
+    config = v1.PodSandboxConfig(hostname="pod", linux=v1.LinuxPodSandboxConfig(security_context=security))
+    with pytest.raises(SandboxConfigError, match="hostUsers"):
+        sandbox_request("s", config, own_network=False)
+
+
 def test_sysctls_of_the_pods_own_namespaces_are_passed_on() -> None:
     config = v1.PodSandboxConfig(hostname="pod", linux=v1.LinuxPodSandboxConfig(sysctls={"kernel.shmmax": "1"}))
     assert sandbox_request("s", config, own_network=False)["sysctls"] == {"kernel.shmmax": "1"}

@@ -171,7 +171,15 @@ async def test_the_status_tells_names_size_and_pin(images: Fixture) -> None:
 
 @pytest.mark.parametrize(
     ("user", "uid", "username"),
-    [("", None, ""), ("0", 0, ""), ("1000:1000", 1000, ""), ("app:staff", None, "app"), ("٣", None, "٣")],
+    [
+        ("", None, ""),
+        ("0", 0, ""),
+        ("1000:1000", 1000, ""),
+        ("app:staff", None, "app"),
+        ("٣", None, "٣"),
+        ("2147483648", None, "2147483648"),
+        ("9" * 5000, None, "9" * 5000),
+    ],
 )
 async def test_the_images_user_is_told_by_number_or_by_name(
     images: Fixture, user: str, uid: int | None, username: str

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trikubelet.embedded.registry.puller import Puller
 
 _IMAGES_PER_MESSAGE = 100
+_LONGEST_ID: Final = 10
 
 # As containerd answers. What the runtime could not reach is no UNAVAILABLE, which would mean the runtime itself.
 _STATUS_OF_FAILURE: Final = {
@@ -181,7 +182,7 @@ def _to_message(image: StoredImage) -> v1.Image:
         pinned=image.pinned,
     )
     user = image.config.user.partition(":")[0]
-    if user.isascii() and user.isdecimal():
+    if user.isascii() and user.isdecimal() and len(user) <= _LONGEST_ID and int(user) < 1 << 31:
         message.uid = v1.Int64Value(value=int(user))
     else:
         message.username = user

@@ -4,7 +4,7 @@
 |---|---|
 | CVE-2025-52881 (runc), CVE-2025-62596 (youki): what the runtime writes to `/proc` goes to a file of the container's \
 choice | nothing is written there after the root has changed; `test_a_volume_in_the_place_of_proc…` |
-| CVE-2025-52565 (runc), CVE-2025-62161 (youki): `/dev/console` or `/dev/pts/N` are links when they are mounted | \
+| CVE-2025-52565 (runc): `/dev/console` or `/dev/pts/N` are links when they are mounted | \
 `/dev` is new and nothing is bound there; `test_a_terminal_is_no_link…` |
 | CVE-2023-25809 (runc without root), CVE-2022-0492 (kernel): cgroups or their release agent can be written | \
 `test_cgroups_and_sysctls_cannot_be_written` |
@@ -15,8 +15,6 @@ choice | nothing is written there after the root has changed; `test_a_volume_in_
 | CVE-2024-45310 (runc), CVE-2019-10152 (podman): files are made on the host through a link exchanged meanwhile | \
 mount points are made in the container's own root, `test_masked_paths.py` |
 | CVE-2022-23648 (containerd): volumes in an image's configuration are copied from the host | they are not read |
-| CVE-2022-31030, CVE-2022-1708 (containerd, CRI-O): output of ExecSync fills the agent's memory | \
-`tests/embedded/test_exec.py` |
 | CVE-2018-15664, CVE-2020-14298 (moby, docker cp), CVE-2023-25153 (containerd): archives | \
 `tests/embedded/images/test_unpack.py`, `tests/cli` |
 """

@@ -2,15 +2,18 @@
 
 | hole | here |
 |---|---|
-| CVE-2025-31133 (runc): `/dev/null` of the container, a link, is bound over masked paths | the first two tests |
-| CVE-2019-16884, CVE-2019-19921, CVE-2023-27561, CVE-2023-28642 (runc): `/proc` or `/sys` of the image is a link | \
-`test_a_link_in_the_place_of_a_kernel_file_system…` |
+| CVE-2025-31133 (runc), CVE-2025-62161 (youki): `/dev/null` of the container, a link, is bound over masked paths | \
+the first two tests |
+| CVE-2019-16884, CVE-2019-19921, CVE-2023-27561, CVE-2023-28642, CVE-2026-41579 (runc), CVE-2026-47766 (crun): \
+`/proc`, `/sys` or `/dev` of the image is a link | `test_a_link_in_the_place_of_a_kernel_file_system…` |
+| CVE-2019-18837 (crun): a mount point in the image is a link out of it | `test_a_link_in_an_image_leads_no_volume…` |
 | CVE-2021-30465 (runc): a volume's folder is exchanged for a link while another volume is mounted in it | \
 `test_a_link_on_a_volume_leads_no_other_volume_out_of_the_container` |
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,3 +104,22 @@ async def test_a_link_on_a_volume_leads_no_other_volume_out_of_the_container(nod
         with pytest.raises(GRPCError):
             await node.start(container)
     assert list(outside.iterdir()) == list(other.iterdir()) == []
+
+
+@pytest.mark.parametrize("way_out", ["../../../../../../..", "/proc/1/root", "/proc/self/root"])
+async def test_a_link_in_an_image_leads_no_volume_out_of_the_container(
+    node: Node, tmp_path: Path, way_out: str
+) -> None:
+    needs_isolation(node)
+    outside, volume = tmp_path / "outside", tmp_path / "volume"
+    for folder in (outside, volume):
+        folder.mkdir()
+    (volume / "mine").touch()
+    node.images.images["evil"] = busybox_image(tmp_path / "image")
+    (tmp_path / "image" / "data").symlink_to(f"{way_out}{outside}")
+    mounts = [v1.Mount(container_path="/data/there", host_path=str(volume))]
+    container = await node.create(await node.sandbox(), ["ls", f"{outside}/there"], image="evil", mounts=mounts)
+    with suppress(GRPCError):
+        await node.start(container)
+        assert (await node.ended(container)).out == "mine\n"
+    assert list(outside.iterdir()) == []

@@ -153,6 +153,14 @@ def test_a_way_through_a_link_out_of_the_image_is_refused(root: Root, entries: l
     assert root.strangers() == set()
 
 
+@pytest.mark.parametrize("name", [".", "./", "./."])
+def test_a_root_that_is_a_link_is_left_out(root: Root, name: str) -> None:
+    root.unpack(layer(Entry(name, link="../../outside"), Entry("file", b"x")))
+    assert not root.path.is_symlink()
+    assert (root.path / "file").read_bytes() == b"x"
+    assert root.strangers() == set()
+
+
 def test_a_link_that_stays_inside_is_followed_as_the_container_would(root: Root) -> None:
     root.unpack(
         layer(directory("usr/lib"), Entry("lib", link="usr/lib"), "lib/first"),

@@ -257,7 +257,14 @@ async def test_a_huge_manifest_is_not_read(pulls: PullFixture, registry: Scripte
     assert "more than 4194304 bytes" in failure.reason
 
 
-@pytest.mark.parametrize("document", [b"", b"[]", b"{", b"[" * 100_000, b'{"layers": 7}', b'{"schemaVersion": 1}'])
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(b"", b"[]", b"{", b"[" * 100_000, b'{"layers": 7}', b'{"schemaVersion": 1}'),
+        b'{"manifests": [], "layers": []}',
+        b'{"manifests": [], "config": {}}',
+    ],
+)
 async def test_what_is_no_manifest_is_told(pulls: PullFixture, registry: ScriptedRegistry, document: bytes) -> None:
     registry.put_manifest("app", "1", document)
     assert (await failure_of(pulls, f"{registry.host}/app:1")).failure is PullFailure.WRONG_CONTENT

@@ -119,7 +119,12 @@ def _candidates(
 
 
 def is_index(media_type: object, document: dict[str, Any]) -> bool:
-    """Whether a document of that type leads to others by platform."""
+    """Whether a document of that type leads to others by platform. Raises ArchiveError for one that may be both.
+
+    Different programs would take the same digest for different images.
+    """
+    if document.get("manifests") is not None and not {"config", "layers"}.isdisjoint(document):
+        raise ArchiveError("an index and a manifest in one", entry=str(media_type or "manifest"))
     return media_type in INDEX_TYPES or "manifests" in document
 
 

@@ -8,8 +8,11 @@ a millisecond, however large the agent has grown. It is no part of the agent's T
     container.py     one container from fork to recorded exit
     execution.py     one command run inside a container
     child.py         what the forked process does until it becomes the container
-    rootfs.py        … its mounts         identity.py … its user and capabilities     reaper.py … its descendants
+    rootfs.py        … its mounts (overlays.py: its root; host_files.py: the machine's files that it may see;
+                     other_mounts.py: what it gets from the pod and from other containers)
+    identity.py      … its user and capabilities        reaper.py … its descendants
     reaper_program.py  the machine code that descendants' reapers execute
+    reports.py       what comes back from a forked process, before it is believed
     cgroups.py       resource limits, and the way to kill what got away
     output.py        a container's output into logfile.py: bytes of a pipe into lines of a CRI log
     followers.py     … and to attached clients

@@ -24,12 +24,14 @@ from trikubelet.embedded.keeper import capabilities, identity, landlock, linux, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
     from typing import Any, NoReturn
 
     from trikubelet.embedded.keeper.cgroups import ContainerCgroup
+    from trikubelet.embedded.keeper.environment import Environment
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LONGEST_TEXT = 2000
 _ALL_SIGNALS = frozenset(signal.valid_signals())
 # Not in the termios module of Python 3.11.
 _TIOCSPTLCK = 0x40045431
@@ -42,6 +44,9 @@ class SetupError(Exception):
     """A step towards the container that failed; the text goes to the caller that asked for the container."""
 
 
+_EXPECTED = (SetupError, OSError, identity.IdentityError, capabilities.UnknownCapabilityError)
+
+
 class ChildContext:
     """What the keeper hands to the child besides the specification; descriptors are the keeper's own until the fork.
 
@@ -49,16 +54,20 @@ class ChildContext:
     """
 
     __slots__ = (
-        "born_in_cgroup",
         "cgroup",
+        "environment",
+        "executable",
         "folder",
         "in_user_namespace",
+        "is_filtered",
         "isolated",
         "limits",
+        "may_gain",
         "namespace_flags",
         "namespaces",
         "one_user_only",
         "proc",
+        "proc_of",
         "processes",
         "reaper_keeps_orphans",
         "reaper_program",
@@ -66,100 +75,101 @@ class ChildContext:
         "shared_memory",
         "stage",
         "status_channel",
-        "stderr",
-        "stdin",
-        "stdout",
+        "streams",
         "target",
         "user",
     )
 
     def __init__(
         self,
+        environment: Environment,
+        streams: tuple[int, int, int],
         *,
-        report: int,
-        stdin: int,
-        stdout: int,
-        stderr: int,
         cgroup: ContainerCgroup | None,
-        born_in_cgroup: bool,
-        namespaces: list[tuple[int, int]],
-        shared_memory: int | None,
-        proc: int | None,
-        status_channel: int | None,
-        reaper_program: int | None,
         reaper_keeps_orphans: bool,
-        target: int | None,
-        namespace_flags: int,
-        isolated: bool,
-        in_user_namespace: bool,
-        one_user_only: bool,
-        limits: dict[int, tuple[int, int]],
+        namespaces: Sequence[tuple[int, int]] = (),
+        shared_memory: int | None = None,
+        proc: int | None = None,
+        proc_of: int | None = None,
+        target: int | None = None,
+        namespace_flags: int = 0,
     ) -> None:
-        self.report = report
+        self.isolated = environment.isolated
+        self.in_user_namespace = environment.in_user_namespace
+        self.one_user_only = environment.abilities.one_user_only
+        self.limits = environment.limits
+        """Resource limits to restore: the keeper's own are higher."""
+        self.streams = streams
+        """stdin, stdout and stderr."""
+        self.cgroup = cgroup
+        self.reaper_keeps_orphans = reaper_keeps_orphans
+        """Whether the reaper stays for what the command leaves behind, or hands that to the container's init."""
+        self.namespaces = namespaces
+        """(descriptor, CLONE flag) of the pod's namespaces to enter."""
+        self.namespace_flags = namespace_flags
+        """CLONE flags of the pod's own namespaces, as against the machine's."""
+        self.shared_memory = shared_memory
+        """A mount namespace whose root is the pod's `/dev/shm`; None: the container has the machine's, or joins one."""
+        self.proc = proc
+        """The same with procfs, for a container in a shared PID namespace."""
+        self.proc_of = proc_of
+        """pidfd of the container whose PID namespace this one enters, and whose procfs it takes."""
+        self.target = target
+        """pidfd of the container whose namespaces a command enters; None: this is the container."""
+        self.report = -1
+        self.status_channel: int | None = None
+        """Where a reaper tells the command's exit status; None: no reaper."""
+        self.reaper_program: int | None = None
         self.stage = "setup"
         """What the child is at, for the text of an error."""
         self.processes: int | None = None
         """The machine's /proc, if an AppArmor profile is to be taken on: the container's may be anything."""
-        self.stdin = stdin
-        self.stdout = stdout
-        self.stderr = stderr
-        self.cgroup = cgroup
-        self.born_in_cgroup = born_in_cgroup
-        self.namespaces = namespaces
-        """(descriptor, CLONE flag) of the pod's namespaces to enter."""
-        self.proc = proc
-        """The same with procfs, for a container in a shared PID namespace."""
-        self.shared_memory = shared_memory
-        """A mount namespace whose root is the pod's `/dev/shm`; None: the container has the machine's, or joins one."""
-        self.status_channel = status_channel
-        """Where a reaper tells the command's exit status; None: no reaper."""
-        self.reaper_program = reaper_program
-        self.reaper_keeps_orphans = reaper_keeps_orphans
-        """Whether the reaper stays for what the command leaves behind, or hands that to the container's init."""
-        self.target = target
-        """pidfd of the container whose namespaces a command enters; None: this is the container."""
-        self.namespace_flags = namespace_flags
-        """CLONE flags of the pod's own namespaces, as against the machine's."""
-        self.isolated = isolated
-        self.in_user_namespace = in_user_namespace
-        self.one_user_only = one_user_only
-        self.limits = limits
-        """Resource limits to restore: the keeper's own are higher."""
         self.user: identity.Identity | None = None
         self.folder = -1
         """Who it will be and where, once that is known."""
+        self.executable: str | None = None
+        """What it will execute, when only that is left to be done."""
+        self.environment: dict[str, str] = {}
+        self.may_gain = True
+        """Whether the program may gain privileges by executing another."""
+        self.is_filtered = False
+        """Whether the filter has been loaded."""
 
 
-def run_container(spec: dict[str, Any], context: ChildContext) -> NoReturn:
-    """Become the container that `spec` describes."""
-    _run(context, lambda: _become_container(spec, context))
+def enter(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> None:
+    """On the way to a container or command in a PID namespace with others, outside of it: all that needs privileges.
 
-
-def enter_container(spec: dict[str, Any], context: ChildContext) -> None:
-    """On the way to a container or command, outside of its PID namespace: all that needs the keeper's privileges.
-
-    What the calling process then forks has no more than the container, and what it takes to become its user. Raises
-    OSError with the stage in its text.
+    What the calling process then forks can be taken over by a neighbour with SYS_PTRACE. So it has the user, the
+    capabilities and the filter of the container already. Raises OSError with the stage in its text.
     """
     try:
-        if context.target is None:
-            _make(spec, context)
-        else:
-            _enter(spec, context)
-        identity.keep_only(spec["bounding"] | _kept_until_exec(spec))
-    except (SetupError, OSError, identity.IdentityError) as error:
+        _reset_signals()
+        _find_place(spec, context, born_in_cgroup=born_in_cgroup)
+        rights = _prepare(spec, context, among_others=True)
+        # Changing the user may have undone it, if the machine's sysctl fs.suid_dumpable says so.
+        linux.prctl(linux.PR_SET_DUMPABLE, 0)
+        if spec.get("seccomp") and context.may_gain:
+            _load_filter(spec, context)
+            linux.set_capabilities(rights[0], rights[0], rights[1])
+    except _EXPECTED as error:
         raise OSError(_text(error, context.stage)) from None
 
 
-def run_command(spec: dict[str, Any], context: ChildContext) -> NoReturn:
-    """Become a command inside a running container, which `enter_container` may have entered already."""
-    _run(context, lambda: _become_command(spec, context))
-
-
-def _run(context: ChildContext, become: Callable[[], None]) -> NoReturn:
+def run(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> NoReturn:
+    """Become the container or command that `spec` describes; what `enter` has done already is not done again."""
     try:
-        become()
-    except (SetupError, OSError, identity.IdentityError, capabilities.UnknownCapabilityError) as error:
+        has_entered = context.executable is not None
+        if not has_entered:
+            _reset_signals()
+            _find_place(spec, context, born_in_cgroup=born_in_cgroup)
+        if context.status_channel is None:
+            os.setsid()
+        else:
+            reaper.split(context.reaper_program, context.status_channel, keeps_orphans=context.reaper_keeps_orphans)
+        if not has_entered:
+            _prepare(spec, context, among_others=False)
+        _become_program(spec, context)
+    except _EXPECTED as error:
         _report(context.report, {"error": _text(error, context.stage)})
     except BaseException as error:  # noqa: BLE001 - nothing may travel up into the keeper's loop
         _report(context.report, {"error": f"{context.stage}: {type(error).__name__}: {error}"})
@@ -168,10 +178,11 @@ def _run(context: ChildContext, become: Callable[[], None]) -> NoReturn:
 
 
 def _text(error: BaseException, stage: str) -> str:
+    """What went wrong, in characters that any encoding takes: names of images and files may hold others."""
+    text = str(error)
     if isinstance(error, OSError):
-        text = error.strerror or str(error)
-        return f"{stage}: {text}" if error.filename is None else f"{stage}: {text}: {error.filename}"
-    return str(error)
+        text = f"{stage}: {error.strerror or error}" + ("" if error.filename is None else f": {error.filename}")
+    return text[:_LONGEST_TEXT].encode(errors="backslashreplace").decode()
 
 
 def _report(descriptor: int, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
@@ -184,21 +195,30 @@ def _report(descriptor: int, message: dict[str, Any], descriptors: tuple[int, ..
         channel.sendmsg([payload], control)
 
 
-def _become_container(spec: dict[str, Any], context: ChildContext) -> None:
-    _reset_signals()
-    if context.user is None:
+def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> None:
+    """Come to be where the program is to run, and look up user and working folder in the files there."""
+    if spec.get("apparmor"):  # absent in what an older agent wrote
+        context.processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    context.stage = "cgroup"
+    if context.cgroup is not None:
+        context.cgroup.join(born_inside=born_in_cgroup)
+    if context.target is None:
         _make(spec, context)
-    os.setsid()
-    _become_program(spec, context)
+    elif context.isolated:
+        context.stage = "namespaces"
+        flags = linux.CLONE_NEWNS | context.namespace_flags
+        linux.setns(context.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
+        os.close(context.target)
+        os.chdir("/")
+    context.stage = "user"
+    context.user = identity.resolve(spec["user"])
+    context.folder = _working_folder(spec["cwd"], context.isolated)
 
 
 def _make(spec: dict[str, Any], context: ChildContext) -> None:
-    _open_processes(spec, context)
-    context.stage = "cgroup"
-    if context.cgroup is not None:
-        context.cgroup.join(born_inside=context.born_in_cgroup)
-        if not spec["privileged"]:
-            context.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
+    """The container's own devices, mounts and root."""
+    if context.cgroup is not None and not spec["privileged"]:
+        context.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
     if context.isolated:
         context.stage = "namespaces"
         linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
@@ -213,87 +233,76 @@ def _make(spec: dict[str, Any], context: ChildContext) -> None:
             own_ipc=bool(context.namespace_flags & linux.CLONE_NEWIPC),
             shared_memory=context.shared_memory,
             proc=context.proc,
+            proc_of=context.proc_of,
         ).build()
-    _look_up(spec, context)
 
 
-def _become_command(spec: dict[str, Any], context: ChildContext) -> None:
-    _reset_signals()
-    if context.user is None:
-        _enter(spec, context)
-    _become_program(spec, context)
+def _prepare(spec: dict[str, Any], context: ChildContext, *, among_others: bool) -> tuple[int, int]:
+    """From the right place to the right identity, with the program found. Returns the capabilities it is to have.
 
-
-def _enter(spec: dict[str, Any], context: ChildContext) -> None:
-    _open_processes(spec, context)
-    context.stage = "cgroup"
-    if context.cgroup is not None:
-        context.cgroup.join(born_inside=context.born_in_cgroup)
-    if context.isolated:
-        assert context.target is not None
-        context.stage = "namespaces"
-        flags = linux.CLONE_NEWNS | context.namespace_flags
-        linux.setns(context.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
-        os.close(context.target)
-        os.chdir("/")
-    _look_up(spec, context)
-
-
-def _look_up(spec: dict[str, Any], context: ChildContext) -> None:
-    """Find user and working folder in the container's files."""
-    context.stage = "user"
-    context.user = identity.resolve(spec["user"])
-    context.folder = _working_folder(spec["cwd"], context.isolated)
+    What is needed to be confined is kept besides: the kernel takes a filter only from a process that has CAP_SYS_ADMIN,
+    or can gain no privileges. `among_others`: the filter is loaded in this process, so it must let through what is
+    still to be done; a program whose filter does not is denied privileges.
+    """
+    user = context.user
+    assert user is not None
+    # These are absent in what an older agent wrote.
+    call_filter = spec.get("seccomp")
+    until_exec = linux.CAP_SYS_ADMIN if call_filter or spec.get("write_only_below") is not None else 0
+    may_confine = linux.permitted_capabilities() & until_exec == until_exec
+    if call_filter and among_others:
+        may_confine = may_confine and call_filter.get("early", False)
+    context.may_gain = may_confine and not spec["no_new_privs"]
+    if spec["tty"]:
+        context.streams = (_open_terminal(context.report),) * 3
+    for target, source in enumerate(context.streams):
+        os.dup2(source, target)
+        _give_away(target, user.uid, is_terminal=spec["tty"])
+    rights = identity.assume(
+        user,
+        spec["bounding"],
+        spec["ambient"],
+        until_exec=until_exec if context.may_gain else 0,
+        one_user_only=context.one_user_only,
+    )
+    try:
+        os.fchdir(context.folder)
+    except OSError as error:
+        raise SetupError(f'chdir to cwd ("{spec["cwd"]}"): {os.strerror(error.errno or 0).lower()}') from None
+    context.environment = _environment(spec["env"], user)
+    context.executable = _find_program(spec["argv"][0], context.environment["PATH"])
+    return rights
 
 
 def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
-    """From the right place to the right identity, and exec."""
-    user, folder = context.user, context.folder
+    """The last steps: those that are about the process itself, and exec.
+
+    The filter may have been loaded already: then each system call on the way is one of those in `seccomp/early.py`.
+    """
+    user = context.user
     assert user is not None
-    if context.status_channel is not None:
-        reaper.split(context.reaper_program, context.status_channel, keeps_orphans=context.reaper_keeps_orphans)
-    stdin, stdout, stderr = context.stdin, context.stdout, context.stderr
+    assert context.executable is not None
     if spec["tty"]:
-        stdin = stdout = stderr = _open_terminal(context.report)
-    for target, source in enumerate((stdin, stdout, stderr)):
-        os.dup2(source, target)
-        _give_away(target, user.uid, is_terminal=spec["tty"])
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     _restore_limits(context.limits)
     _report(context.report, {"uid": user.uid, "gid": user.gid, "groups": user.groups})
-    # These are absent in what an older agent wrote.
-    call_filter, writable = spec.get("seccomp"), spec.get("write_only_below")
-    until_exec = _kept_until_exec(spec)
-    may_confine = linux.permitted_capabilities() & until_exec == until_exec
-    identity.assume(user, spec["bounding"], spec["ambient"], until_exec=until_exec, one_user_only=context.one_user_only)
-    if spec["no_new_privs"] or not may_confine:
+    if not context.may_gain:
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    try:
-        os.fchdir(folder)
-    except OSError as error:
-        raise SetupError(f'chdir to cwd ("{spec["cwd"]}"): {os.strerror(error.errno or 0).lower()}') from None
     if context.processes is not None:
         change_profile_on_exec(context.processes, spec["apparmor"])
-    environment = _environment(spec["env"], user)
-    executable = _find_program(spec["argv"][0], environment["PATH"])
+    writable = spec.get("write_only_below")
     if writable is not None:
         landlock.write_only_below(writable)
-    if call_filter:
+    if spec.get("seccomp") and not context.is_filtered:
         # At the very end: the profile is about the program, and need not allow what happens here.
-        linux.filter_system_calls(binascii.a2b_base64(call_filter["program"]), call_filter["flags"])
-    _execute(executable, spec["argv"], environment)
+        _load_filter(spec, context)
+    _execute(context.executable, spec["argv"], context.environment)
 
 
-def _kept_until_exec(spec: dict[str, Any]) -> int:
-    """Capabilities that it takes to be confined: the kernel takes a filter only from a process that has CAP_SYS_ADMIN,
-    or can gain no privileges."""
-    confined = spec.get("seccomp") or spec.get("write_only_below") is not None
-    return linux.CAP_SYS_ADMIN if confined and not spec["no_new_privs"] else 0
-
-
-def _open_processes(spec: dict[str, Any], context: ChildContext) -> None:
-    if spec.get("apparmor"):  # absent in what an older agent wrote
-        context.processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _load_filter(spec: dict[str, Any], context: ChildContext) -> None:
+    linux.filter_system_calls(binascii.a2b_base64(spec["seccomp"]["program"]), spec["seccomp"]["flags"])
+    context.is_filtered = True
 
 
 def change_profile_on_exec(processes: int, profile: str) -> None:
@@ -330,7 +339,7 @@ def _working_folder(path: str, isolated: bool) -> int:
 
 
 def _open_terminal(report: int) -> int:
-    """A terminal of the container's own devpts as controlling terminal; the other end goes to the keeper."""
+    """A terminal of the container's own devpts; the other end goes to the keeper."""
     # In a running container somebody may have put anything there, which must not even be opened.
     for flags in (os.O_PATH, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK):
         leader = linux.open_without_magic("/dev/ptmx", flags)
@@ -338,7 +347,6 @@ def _open_terminal(report: int) -> int:
             raise SetupError("terminal: the container's /dev/ptmx is not the terminal multiplexer")
     fcntl.ioctl(leader, _TIOCSPTLCK, b"\0\0\0\0")
     follower = fcntl.ioctl(leader, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-    fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
     _report(report, {"terminal": True}, (leader,))
     os.close(leader)
     return follower

@@ -25,7 +25,7 @@ from trikubelet.embedded.keeper.protocol import boot_id, process_start_ticks
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
+    from typing import Any
 
     from trikubelet.embedded.keeper.environment import Environment
 
@@ -124,51 +124,26 @@ class Container:
     ) -> None:
         stdin, stdout, stderr = self._open_streams()
         context = child.ChildContext(
-            report=-1,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
+            self._environment,
+            (stdin, stdout, stderr),
             cgroup=self.cgroup,
-            born_in_cgroup=False,
             namespaces=namespaces,
             shared_memory=shared_memory,
             proc=proc,
-            status_channel=None,
-            reaper_program=self._environment.forker.program,
             reaper_keeps_orphans=True,
-            target=None,
             namespace_flags=self.namespace_flags,
-            isolated=self._environment.isolated,
-            in_user_namespace=self._environment.in_user_namespace,
-            one_user_only=self._environment.abilities.one_user_only,
-            limits=self._environment.limits,
+            proc_of=pid_namespace if self.spec["pid_namespace"] == "target" else None,
         )
-
-        def enter() -> None:
-            context.born_in_cgroup = self._environment.forker.born_in_cgroup
-            child.enter_container(spec, context)
-
-        def run(report: int, status_channel: int | None) -> NoReturn:
-            context.report, context.status_channel = report, status_channel
-            context.born_in_cgroup = self._environment.forker.born_in_cgroup
-            child.run_container(spec, context)
-
-        spec = self.spec
+        descriptors = [*(descriptor for descriptor, _ in namespaces), shared_memory, proc, context.proc_of]
         try:
             self.process.spawn(
                 self._environment.forker,
                 pid_namespace,
-                run,
+                self.spec,
+                context,
                 fresh=self._environment.isolated and self.spec["pid_namespace"] == "container",
-                cgroup=self.cgroup,
                 with_reaper=self.with_reaper,
-                kept=[
-                    *(stdin, stdout, stderr),
-                    *(descriptor for descriptor, _ in namespaces),
-                    *(descriptor for descriptor in (shared_memory, proc) if descriptor is not None),
-                ],
-                enter=None if proc is None else enter,
-                oom_score=self.spec["oom_score_adj"] or 0,
+                kept=[stdin, stdout, stderr, *(descriptor for descriptor in descriptors if descriptor is not None)],
             )
         finally:
             for descriptor in (stdin, stdout, stderr):
@@ -240,7 +215,6 @@ class Container:
             return  # told when the process is gone
         self.state = RUNNING
         self.started_at = time.time_ns()
-        self._write("run.json", self._run_record())
         self._on_started(None)
 
     # -- the way to EXITED -------------------------------------------------------------------------------------------
@@ -348,7 +322,8 @@ class Container:
             "pid": self.process.child,
             "start_ticks": process_start_ticks(self.process.child),
             "boot_id": boot_id(),
-            "started_at": self.started_at,
+            # Of the fork: to write the file once more after the exec, some milliseconds later, is not worth its cost.
+            "started_at": time.time_ns(),
             "cgroup": None if self.cgroup is None else self.cgroup.to_json(),
         }
 

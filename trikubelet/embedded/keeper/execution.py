@@ -16,7 +16,7 @@ from trikubelet.embedded.keeper.process import Process, exit_code
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
+    from typing import Any
 
     from trikubelet.embedded.keeper.cgroups import ContainerCgroup
     from trikubelet.embedded.keeper.container import Container
@@ -76,61 +76,30 @@ class Execution:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         streams = {**dict.fromkeys(("stdin", "stdout", "stderr"), null), **streams}
         target = self._container.process.pidfd
-        enter, run = self._child(spec, streams)
+        context = child.ChildContext(
+            self._environment,
+            (streams["stdin"], streams["stdout"], streams["stderr"]),
+            cgroup=self._group or self._container.cgroup,
+            target=target,
+            namespace_flags=self._container.namespace_flags,
+            # In a PID namespace of its own, the container's init inherits and takes along what stays behind.
+            reaper_keeps_orphans=self._container.with_reaper,
+        )
         try:
             self.process.spawn(
                 self._environment.forker,
                 target if self._environment.isolated else None,
-                run,
+                spec,
+                context,
                 fresh=False,
-                cgroup=self._group or self._container.cgroup,
                 with_reaper=True,
                 kept=[*streams.values(), target],
-                oom_score=spec["oom_score_adj"] or 0,
-                enter=enter,
             )
         except OSError:
             self._remove_group(_RETRY)
             raise
         finally:
             os.close(null)
-
-    def _child(
-        self, spec: dict[str, Any], streams: dict[str, int]
-    ) -> tuple[Callable[[], None], Callable[[int, int | None], NoReturn]]:
-        """What is done before the child is in the container's PID namespace, and in the child."""
-        context = child.ChildContext(
-            report=-1,
-            stdin=streams["stdin"],
-            stdout=streams["stdout"],
-            stderr=streams["stderr"],
-            cgroup=self._group or self._container.cgroup,
-            born_in_cgroup=False,
-            namespaces=[],
-            shared_memory=None,
-            proc=None,
-            status_channel=None,
-            reaper_program=self._environment.forker.program,
-            # In a PID namespace of its own, the container's init inherits and takes along what stays behind.
-            reaper_keeps_orphans=self._container.with_reaper,
-            target=self._container.process.pidfd,
-            namespace_flags=self._container.namespace_flags,
-            isolated=self._environment.isolated,
-            in_user_namespace=self._environment.in_user_namespace,
-            one_user_only=self._environment.abilities.one_user_only,
-            limits=self._environment.limits,
-        )
-
-        def enter() -> None:
-            context.born_in_cgroup = self._environment.forker.born_in_cgroup
-            child.enter_container(spec, context)
-
-        def run(report: int, status_channel: int | None) -> NoReturn:
-            context.report, context.status_channel = report, status_channel
-            context.born_in_cgroup = self._environment.forker.born_in_cgroup
-            child.run_command(spec, context)
-
-        return enter, run
 
     def copy_of_terminal(self) -> int | None:
         """The terminal's descriptor, to be closed by the caller; None without one.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LARGEST_DATABASE = 1 << 20
+_LONGEST_ID = 10
 
 
 class IdentityError(Exception):
@@ -62,25 +63,37 @@ def resolve(user: dict[str, Any]) -> Identity:
 
 def _find_user(name: str, passwd: list[list[str]]) -> tuple[int, list[str] | None]:
     wanted = name or "0"
+    is_number = _is_number(wanted)
     for line in passwd:
-        if len(line) > 3 and (line[0] == wanted or (_is_id(wanted) and line[2] == wanted)) and _is_id(line[2]):
+        if len(line) > 3 and line[2 if is_number else 0] == wanted and _is_id(line[2]):
             return int(line[2]), line
-    if not _is_id(wanted):
+    if not is_number:
         raise IdentityError(f"unable to find user {name}: no matching entries in the container's /etc/passwd")
-    return int(wanted), None
+    return _id_of("user", wanted), None
 
 
 def _find_group(name: str, group: list[list[str]]) -> int:
+    if _is_number(name):
+        return _id_of("group", name)
     for line in group:
         if len(line) > 2 and line[0] == name and _is_id(line[2]):
             return int(line[2])
-    if not _is_id(name):
-        raise IdentityError(f"unable to find group {name}: no matching entries in the container's /etc/group")
-    return int(name)
+    raise IdentityError(f"unable to find group {name}: no matching entries in the container's /etc/group")
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is an id and no name. A number is never looked up as a name: the image's files could make it root."""
+    return text.isascii() and text.isdigit()
 
 
 def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) < 1 << 31
+    return _is_number(text) and len(text) <= _LONGEST_ID and int(text) < 1 << 31
+
+
+def _id_of(kind: str, text: str) -> int:
+    if not _is_id(text):
+        raise IdentityError(f"unable to find {kind} {text[:40]}: a number is an id, which is below {1 << 31}")
+    return int(text)
 
 
 def _number(text: str) -> int | None:
@@ -107,10 +120,11 @@ def _database(path: str) -> list[list[str]]:
     return [line.split(":") for line in lines if line and not line.startswith("#")]
 
 
-def assume(identity: Identity, bounding: int, ambient: int, *, until_exec: int, one_user_only: bool) -> None:
+def assume(identity: Identity, bounding: int, ambient: int, *, until_exec: int, one_user_only: bool) -> tuple[int, int]:
     """Become the user with these capabilities at most; the program to be executed gets them by the kernel's rules.
 
-    `until_exec`: those to keep until then. Neither root's nor another user's program inherits them.
+    Returns its permitted and inheritable ones. `until_exec`: those to keep besides until then or be given up;
+    neither root's nor another user's program inherits them.
     `one_user_only`: this process is not the machine's root, or root of a user namespace with a single id, and can only
     keep its identity. Raises IdentityError if it should not.
     """
@@ -134,14 +148,7 @@ def assume(identity: Identity, bounding: int, ambient: int, *, until_exec: int, 
     for number in range(len(capabilities.NAMES)):
         if ambient & permitted & (1 << number):
             linux.prctl(linux.PR_CAP_AMBIENT, linux.PR_CAP_AMBIENT_RAISE, number)
-
-
-def keep_only(bounding: int) -> None:
-    """Give up all capabilities but those in the set and those that `assume` needs."""
-    held = linux.permitted_capabilities()
-    _drop_from_bounding_set(bounding, held)
-    needed = sum(capabilities.BITS[name] for name in ("SETUID", "SETGID", "CHOWN"))
-    linux.set_capabilities((bounding | needed) & held, (bounding | needed) & held, 0)
+    return permitted, ambient & permitted
 
 
 def _drop_from_bounding_set(bounding: int, held: int) -> None:

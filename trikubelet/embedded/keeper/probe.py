@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from trikubelet.embedded.keeper import linux, rootfs
+from trikubelet.embedded.keeper import linux, overlays
 from trikubelet.embedded.keeper.protocol import read_bytes
 from trikubelet.linux.trees import remove_tree
 
@@ -114,7 +114,7 @@ def _try_mounts(root: str, *, in_user_namespace: bool) -> dict[str, Any]:
         overlay = True
         target = f"{directory}/rootfs"
         try:
-            rootfs.mount_overlay([f"{directory}/lower"], directory, target, in_user_namespace=in_user_namespace)
+            overlays.mount_overlay([f"{directory}/lower"], directory, target, in_user_namespace=in_user_namespace)
         except OSError as error:
             overlay = False
             problems.append(f"no overlay in {root} ({error}): roots of containers are read-only")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import array
 import errno
-import json
 import os
 import signal
 import socket
 import struct
 
-from trikubelet.embedded.keeper import linux
+from trikubelet.embedded.keeper import child, linux
 from trikubelet.embedded.keeper.reaper import STATUS
 from trikubelet.embedded.keeper.reaper_program import open_program
+from trikubelet.embedded.keeper.reports import read_report, read_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from typing import Any, NoReturn
+    from typing import Any
 
     from trikubelet.embedded.keeper.cgroups import ContainerCgroup
     from trikubelet.embedded.keeper.event_loop import EventLoop
@@ -60,11 +60,13 @@ class Forker:
         own = None if oom_score is None else os.pread(self._oom_score, 16, 0)
         if own is not None:
             self._write_oom_score(str(oom_score).encode())
+        pid = -1
         try:
-            return self._fork_into_cgroup(namespace, kept, fresh=fresh, cgroup=cgroup, enter=enter)
+            pid = self._fork_into_cgroup(namespace, kept, fresh=fresh, cgroup=cgroup, enter=enter)
         finally:
-            if own is not None:
+            if own is not None and pid != 0:
                 self._write_oom_score(own)
+        return pid
 
     def _write_oom_score(self, score: bytes) -> None:
         try:
@@ -110,7 +112,7 @@ class Forker:
 
     def _fork_here(self, *, fresh: bool, folder: int | None) -> int:
         if folder is None and not fresh:
-            return os.fork()
+            return linux.plain_fork()
         try:
             return linux.fork(linux.CLONE_NEWPID if fresh else 0, folder)
         except OSError as error:
@@ -118,7 +120,7 @@ class Forker:
             if fresh or error.errno != errno.ENOSYS:
                 raise
             self.born_in_cgroup = False
-            return os.fork()
+            return linux.plain_fork()
 
 
 def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, enter: Callable[[], None] | None) -> int:
@@ -126,18 +128,18 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, e
 
     A process that enters one may not be allowed back (in a user namespace, to the host's). So a process in
     between enters it, and makes the child not its own but a sibling: a child of this process. Descriptors are closed
-    and privileges given up there, where nobody in that namespace can see it: a process with SYS_PTRACE could take the
-    child over.
+    and privileges given up there, and the filter is loaded, where nobody in that namespace can see it: a process with
+    SYS_PTRACE could take the child over.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    between = os.fork() if folder is None else linux.fork(0, folder)
+    between = linux.plain_fork() if folder is None else linux.fork(0, folder)
     if between == 0:
         try:
             linux.close_all_but({*kept, namespace, writer})
             linux.setns(namespace, linux.CLONE_NEWPID)
             if enter is not None:
                 enter()
-            pid = linux.fork(linux.CLONE_PARENT)
+            pid = linux.plain_fork(linux.CLONE_PARENT)
             if pid == 0:
                 os.close(writer)
                 if namespace not in kept:
@@ -148,10 +150,10 @@ def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, e
             answer = f"0 {error.errno or 0} {error.strerror or error}"
         except Exception as error:  # noqa: BLE001 - nothing may travel up into the keeper's loop
             answer = f"0 0 {error}"
-        os.write(writer, answer.encode())
+        os.write(writer, answer.encode(errors="backslashreplace"))
         os._exit(0)
     os.close(writer)
-    answer = os.read(reader, 4096).decode()
+    answer = os.read(reader, 4096).decode(errors="replace")
     os.close(reader)
     os.waitpid(between, 0)
     pid_text, _, failure = answer.partition(" ")
@@ -201,18 +203,16 @@ class Process:
         self,
         forker: Forker,
         namespace: int | None,
-        run: Callable[[int, int | None], NoReturn],
+        spec: dict[str, Any],
+        context: child.ChildContext,
         *,
         fresh: bool,
-        cgroup: ContainerCgroup | None,
         with_reaper: bool,
         kept: Collection[int],
-        oom_score: int,
-        enter: Callable[[], None] | None = None,
     ) -> None:
-        """Fork; `run(report, status_channel)` is called in the child and must not return.
+        """Fork what `spec` and `context` describe. Raises OSError.
 
-        The child has the descriptors that are `kept`, these two and the reaper's program. Raises OSError.
+        The child has the descriptors that are `kept`, those to report to and the reaper's program.
         """
         self._report, their_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._report.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -225,8 +225,16 @@ class Process:
             needed = {*kept, their_report.fileno()}
             if their_status is not None:
                 needed |= {their_status.fileno(), *([] if forker.program is None else [forker.program])}
+            context.report = their_report.fileno()
+            context.status_channel = None if their_status is None else their_status.fileno()
+            context.reaper_program = forker.program
             self.child = forker.fork(
-                namespace, kept=needed, fresh=fresh, cgroup=cgroup, oom_score=oom_score, enter=enter
+                namespace,
+                kept=needed,
+                fresh=fresh,
+                cgroup=context.cgroup,
+                oom_score=spec["oom_score_adj"] or 0,
+                enter=lambda: child.enter(spec, context, born_in_cgroup=forker.born_in_cgroup),
             )
         except OSError:
             self._close_channels()
@@ -235,7 +243,7 @@ class Process:
                 their_status.close()
             raise
         if self.child == 0:
-            run(their_report.fileno(), None if their_status is None else their_status.fileno())
+            child.run(spec, context, born_in_cgroup=forker.born_in_cgroup)
         their_report.close()
         if their_status is not None:
             their_status.close()
@@ -288,7 +296,12 @@ class Process:
         descriptors, sender = _unpack(control)
         if self.pidfd < 0 and sender > 0 and not self._ended:
             self._know_command(sender)
-        self._on_report(json.loads(data), descriptors)
+        message = read_report(data, len(descriptors))
+        if message is None:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        else:
+            self._on_report(message, descriptors)
         return True
 
     def _report_finished(self) -> None:
@@ -317,13 +330,16 @@ class Process:
     def _status_ready(self, _events: int) -> None:
         assert self._status is not None
         try:
-            data = self._status.recv(STATUS.size)
+            data = self._status.recv(STATUS.size + 1)
         except BlockingIOError:
             return
         except ConnectionError:
             data = b""
-        if data:
-            self._end(STATUS.unpack(data)[0])
+        status = read_status(data)
+        if status is not None:
+            self._end(status)
+        elif data:
+            return
         self._loop.forget(self._status.fileno())
 
     def _child_ended(self, _events: int) -> None:

@@ -35,7 +35,7 @@ def split(program: int | None, status_channel: int, *, keeps_orphans: bool) -> N
     """
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     reaper = os.getpid()
-    command = os.fork()
+    command = linux.plain_fork()
     if command == 0:
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 0)
         os.setsid()

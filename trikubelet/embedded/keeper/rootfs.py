@@ -41,8 +41,7 @@ import errno
 import os
 import stat
 
-from trikubelet.embedded.keeper import image_volumes, linux
-from trikubelet.embedded.keeper.protocol import read_bytes
+from trikubelet.embedded.keeper import host_files, image_volumes, linux, other_mounts, overlays
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,12 +54,6 @@ _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1,
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"))
 QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-# What a host-image container gets of its own instead of the host's mount at that place.
-_NOT_COPIED = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/run")
-_PSEUDO = frozenset(
-    "proc sysfs devtmpfs devpts cgroup cgroup2 mqueue debugfs tracefs securityfs pstore bpf configfs fusectl hugetlbfs "
-    "autofs binfmt_misc efivarfs rpc_pipefs nsfs".split()
-)
 
 
 class RootBuilder:
@@ -75,10 +68,12 @@ class RootBuilder:
         own_ipc: bool = True,
         shared_memory: int | None = None,
         proc: int | None = None,
+        proc_of: int | None = None,
     ) -> None:
         """`own_network`, `own_ipc`: the calling process is in namespaces of the pod's, not in the machine's.
 
         `shared_memory`, `proc`: mount namespaces whose root is the pod's `/dev/shm`, or its procfs.
+        `proc_of`: pidfd of a container whose PID namespace, and so whose procfs, this one shares.
         """
         self._spec = spec
         self._shared_memory = shared_memory
@@ -93,6 +88,7 @@ class RootBuilder:
         """The root of the file system on which volumes wait."""
         self._host_trees: list[tuple[str, int]] = []
         self._pods_proc = proc
+        self._proc_of = proc_of
         self._proc: int | None = None
         self._sys: int | None = None
         self._queues: int | None = None
@@ -138,11 +134,16 @@ class RootBuilder:
 
     def _take_host_trees(self) -> None:
         if "/proc" not in self._targets:
-            self._proc = linux.new_mount("proc") if self._pods_proc is None else _take_root_of(self._pods_proc)
+            if self._proc_of is not None:
+                self._proc = other_mounts.take_proc_of(self._proc_of)
+            else:
+                self._proc = (
+                    linux.new_mount("proc") if self._pods_proc is None else other_mounts.take_root_of(self._pods_proc)
+                )
         if "/sys" not in self._targets:
             self._take_sys()
         if self._shared_memory is not None and "/dev/shm" not in self._targets:
-            self._trees.append(("/dev/shm", _take_root_of(self._shared_memory)))
+            self._trees.append(("/dev/shm", other_mounts.take_root_of(self._shared_memory)))
         mounts = self._spec["mounts"]
         for mount in mounts:
             if not os.path.exists(mount["source"]):
@@ -163,12 +164,14 @@ class RootBuilder:
                 self._queues = linux.open_tree("/dev/mqueue")
             self._devices = {name: _machine_device(name) for name in _PLAIN_DEVICES}
         if self._spec["rootfs"]["host"]:
-            self._hidden = _everywhere([self._spec["runtime_root"], *self._spec.get("hidden", ())])
+            mounts_of_host = host_files.mount_table()
+            hidden = [self._spec["runtime_root"], *self._spec.get("hidden", ())]
+            self._hidden = host_files.everywhere(hidden, mounts_of_host)
+            if not self._in_user_namespace:
+                for path in host_files.file_systems(self._hidden, mounts_of_host):
+                    self._take_host(path)
         if self._spec["masked_paths"] or self._hidden:
             self._null = _machine_device("null")
-        if self._spec["rootfs"]["host"] and not self._in_user_namespace:
-            for path in _host_file_systems(self._hidden):
-                self._take_host(path)
 
     def _take_sys(self) -> None:
         """A sysfs shows the network of the process that mounts it, which its user namespace must own.
@@ -224,9 +227,9 @@ class RootBuilder:
             os.makedirs(f"{directory}/{name}", exist_ok=True)
         os.chmod(f"{directory}/upper", stat.S_IMODE(os.stat(layers[-1]).st_mode))
         if self._spec["rootfs"]["host"] and self._in_user_namespace:
-            _mount_host_in_pieces(directory, target, overlay=self._spec["rootfs"]["overlay"])
+            overlays.mount_host_in_pieces(directory, target, overlay=self._spec["rootfs"]["overlay"])
         elif self._spec["rootfs"]["overlay"]:
-            mount_overlay(layers, directory, target, in_user_namespace=self._in_user_namespace)
+            overlays.mount_overlay(layers, directory, target, in_user_namespace=self._in_user_namespace)
         else:
             linux.mount(layers[0], target, None, linux.MS_BIND | linux.MS_REC)
             linux.set_mount_attributes(target, read_only=True)
@@ -302,70 +305,6 @@ class RootBuilder:
         finally:
             os.chdir("/")
             os.close(place)
-
-
-def _take_root_of(namespace: int) -> int:
-    """A detached copy of the root of another mount namespace, whose descriptor is closed.
-
-    Leaves the caller at the root of its own.
-    """
-    own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    linux.setns(namespace, linux.CLONE_NEWNS)
-    tree = linux.open_tree("/")
-    linux.setns(own, linux.CLONE_NEWNS)
-    os.close(own)
-    os.close(namespace)
-    return tree
-
-
-def mount_overlay(layers: list[str], directory: str, target: str, *, in_user_namespace: bool) -> None:
-    """Mount `layers` (lowest first) below the container's own changes.
-
-    Layers go in as descriptors: no path is too long or too many for the one page that mount options may take, and none
-    needs escaping.
-    """
-    held = [os.open(layer, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for layer in reversed(layers)]
-    held += [os.open(f"{directory}/{name}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("upper", "work")]
-    names = [f"/proc/self/fd/{descriptor}" for descriptor in held]
-    options = f"lowerdir={':'.join(names[:-2])},upperdir={names[-2]},workdir={names[-1]}"
-    if in_user_namespace:
-        options += ",userxattr"
-    try:
-        # A container's changes live as long as the container: no need to flush them when it ends.
-        linux.mount("overlay", target, "overlay", 0, options + ",volatile")
-    except OSError:
-        linux.mount("overlay", target, "overlay", 0, options)
-    for descriptor in held:
-        os.close(descriptor)
-
-
-def _mount_host_in_pieces(directory: str, target: str, *, overlay: bool) -> None:
-    """The host's root folder by folder, on a root of the container's own.
-
-    In a user namespace the kernel refuses `/` as an overlay's layer, since that would show what the host's other mounts
-    hide. A folder that has such a mount beneath is refused too: it is bound as it is, and stays read-only.
-    """
-    linux.mount(f"{directory}/upper", target, None, linux.MS_BIND)
-    for name in os.listdir("/"):
-        source, place = f"/{name}", f"{target}/{name}"
-        if os.path.islink(source):
-            os.symlink(os.readlink(source), place)
-        elif os.path.isdir(source):
-            os.mkdir(place)
-            if not _below(source, _NOT_COPIED) and not (overlay and _overlay_piece(source, place, directory)):
-                linux.mount(source, place, None, linux.MS_BIND | linux.MS_REC)
-                linux.set_mount_attributes(place, read_only=True, recursive=True)
-
-
-def _overlay_piece(source: str, place: str, directory: str) -> bool:
-    own = f"{directory}/pieces{source}"
-    for name in ("upper", "work"):
-        os.makedirs(f"{own}/{name}")
-    try:
-        mount_overlay([source], own, place, in_user_namespace=True)
-    except OSError:
-        return False
-    return True
 
 
 def enter_new_root(folder: str, kind: str, flags: int, options: str | None = None) -> None:
@@ -489,56 +428,3 @@ def _machine_device(name: str) -> int:
 
 def _clean(path: str) -> str:
     return os.path.normpath("/" + path.lstrip("/"))
-
-
-class _HostMount:
-    """A line of the mount table: device, folder of that file system, mount point, type."""
-
-    __slots__ = ("device", "kind", "path", "root")
-
-    def __init__(self, line: bytes) -> None:
-        left, _, right = line.partition(b" - ")
-        fields = left.split()
-        self.device, self.kind = fields[2], right.partition(b" ")[0].decode()
-        self.root, self.path = (_unescaped(os.fsdecode(field)) for field in fields[3:5])
-
-
-def _host_mounts() -> list[_HostMount]:
-    return [_HostMount(line) for line in read_bytes("/proc/self/mountinfo").splitlines()]
-
-
-def _unescaped(path: str) -> str:
-    for escaped, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        path = path.replace(escaped, character)
-    return path
-
-
-def _everywhere(paths: list[str]) -> list[str]:
-    """Paths of the host, and where else their files can be seen by way of bind mounts; not what is never copied."""
-    mounts = _host_mounts()
-    found: set[str] = set()
-    for path in map(os.path.realpath, paths):
-        found.add(path)
-        above = [mount for mount in mounts if _below(path, (mount.path.rstrip("/"),))]
-        home = max(reversed(above), key=lambda mount: len(mount.path))
-        place = home.root.rstrip("/") + path[len(home.path.rstrip("/")) :]
-        for mount in mounts:
-            if mount.device == home.device and _below(place, (mount.root.rstrip("/"),)):
-                found.add(mount.path.rstrip("/") + place[len(mount.root.rstrip("/")) :])
-            elif mount.device == home.device and _below(mount.root, (place,)):
-                found.add(mount.path)
-    return sorted(path for path in found if not _below(path, _NOT_COPIED))
-
-
-def _host_file_systems(hidden: list[str]) -> list[str]:
-    """Mount points of the host, besides its root, that hold files rather than the kernel's data."""
-    found: list[str] = []
-    for mount in _host_mounts():
-        # A copy is taken with everything mounted beneath it.
-        if mount.path != "/" and mount.kind not in _PSEUDO and not _below(mount.path, (*_NOT_COPIED, *hidden, *found)):
-            found.append(mount.path)
-    return found
-
-
-def _below(path: str, parents: tuple[str, ...]) -> bool:
-    return any(path == parent or path.startswith(parent + "/") for parent in parents)

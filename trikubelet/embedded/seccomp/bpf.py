@@ -124,7 +124,7 @@ def assemble(profile: Profile) -> bytes:
 
 def _ranges(profile: Profile, abi: Abi) -> list[tuple[int, _Rules]]:
     """Where each range of call numbers starts, and what is said of it (nothing: the default). They cover all."""
-    calls = _calls(profile, abi)
+    calls = calls_of(profile, abi)
     starts: dict[int, _Rules] = {0: []}
     for number in sorted(calls):
         starts[number] = calls[number]
@@ -140,7 +140,7 @@ def _ranges(profile: Profile, abi: Abi) -> list[tuple[int, _Rules]]:
     return ranges
 
 
-def _calls(profile: Profile, abi: Abi) -> dict[int, _Rules]:
+def calls_of(profile: Profile, abi: Abi) -> dict[int, _Rules]:
     """Rules by call number. Names that this ABI does not have are passed over, as everywhere."""
     calls: dict[int, _Rules] = {}
     numbers = abi.numbers

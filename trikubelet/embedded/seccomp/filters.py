@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from trikubelet.embedded.seccomp.bpf import assemble
+from trikubelet.embedded.seccomp.early import can_be_loaded_early
 from trikubelet.embedded.seccomp.profile import ProfileError, Situation, parse_profile
 
 if TYPE_CHECKING:
@@ -58,4 +59,8 @@ def _filter(text: bytes, capabilities: tuple[str, ...]) -> dict[str, Any] | None
     profile = parse_profile(text, Situation(machine.machine, kernel, frozenset(capabilities)))
     if profile is None:
         return None
-    return {"program": base64.b64encode(assemble(profile)).decode(), "flags": profile.flags}
+    return {
+        "program": base64.b64encode(assemble(profile)).decode(),
+        "flags": profile.flags,
+        "early": can_be_loaded_early(profile),
+    }
