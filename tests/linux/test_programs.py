@@ -23,7 +23,7 @@ async def until_gone(pid: int) -> None:
 
 
 async def test_what_a_program_says_and_how_it_ends() -> None:
-    assert await run("cat; echo problem >&2; exit 3", stdin=b"asked") == Finished(3, b"asked", b"prob")
+    assert await run("cat; echo problem >&2; exit 3", stdin=b"asked") == Finished(3, b"asked", b"lem\n")
     assert (await run("kill -9 $$")).ending == "signal 9"
     assert (await run("exit 2")).ending == "exit status 2"
 

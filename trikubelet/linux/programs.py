@@ -37,7 +37,7 @@ class Finished:
     """Negative: the signal that ended it."""
     stdout: bytes = attrs.field(repr=False)
     stderr: bytes
-    """Its beginning."""
+    """Its end, which mostly says what was wrong."""
 
     @property
     def ending(self) -> str:
@@ -48,7 +48,7 @@ class Finished:
 async def run_program(
     command: Sequence[str], *, env: Mapping[str, str], stdin: bytes = b"", most_stdout: int, most_stderr: int
 ) -> Finished:
-    """Run a program to its end. Limits are in bytes; what is beyond that on stderr is read and dropped.
+    """Run a program to its end. Limits are in bytes; of a longer stderr the beginning is dropped.
 
     Raises OSError and ValueError for one that cannot be run, TooMuchOutputError. Cancelled, it kills the program.
     """
@@ -67,7 +67,7 @@ async def run_program(
         async with process.stdout, process.stderr, trio.open_nursery() as nursery:
             if process.stdin is not None:
                 nursery.start_soon(_feed, process.stdin, stdin)
-            nursery.start_soon(_keep_beginning, process.stderr, stderr, most_stderr)
+            nursery.start_soon(_keep_end, process.stderr, stderr, most_stderr)
             stdout = await _read(process.stdout, most_stdout)
             if stdout is None:
                 nursery.cancel_scope.cancel()
@@ -98,6 +98,7 @@ async def _read(stream: trio.abc.ReceiveStream, most: int) -> bytes | None:
     return bytes(read)
 
 
-async def _keep_beginning(stream: trio.abc.ReceiveStream, kept: bytearray, most: int) -> None:
+async def _keep_end(stream: trio.abc.ReceiveStream, kept: bytearray, most: int) -> None:
     async for piece in stream:
-        kept += piece[: most - len(kept)]
+        kept += piece
+        del kept[:-most]

@@ -11,9 +11,7 @@ import contextlib
 import errno
 import os
 import signal
-import subprocess
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +21,7 @@ import trio
 from trikubelet.embedded.network.cni.documents import MOST_BYTES, CniDataError, printable
 from trikubelet.embedded.network.cni.results import PluginProblem, parse_problem
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.linux.programs import Finished, TooMuchOutputError, run_program
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 log = get_logger("network")
 
 _MOST_STDERR: Final = 16 * 2**10
-_BLOCK: Final = 65536
 _BUSY_TRIES: Final = 5
 _KILL_TIMEOUT: Final = 10.0
 _LOOKS: Final = 2
@@ -91,86 +89,36 @@ async def run_plugin(
 
 
 async def _run(program: Path, environment: Mapping[str, str], configuration: bytes, what: str) -> bytes:
-    failure: OSError | None = None
-    output, errors = bytearray(), bytearray()
-    start = partial(
-        trio.run_process,
-        [str(program)],
-        stdin=configuration,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        check=False,
-        env={**os.environ, **environment},
-        start_new_session=True,
-        deliver_cancel=_kill_group,
-    )
-    code = 0
-    async with trio.open_nursery() as nursery:
-        try:
-            process: trio.Process = await nursery.start(start)
-        except OSError as error:
-            failure = error
-        else:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            nursery.start_soon(_read_errors, process.stderr, errors)
-            try:
-                complete = await _read_output(process.stdout, output)
-            except trio.Cancelled:
-                await _kill_group(process)  # it may have ended, and left others of its group behind
-                raise
-            if complete:
-                code = await process.wait()
-            else:
-                nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    said = printable(errors.decode(errors="replace"))
-    if len(output) > MOST_BYTES:
-        raise NetworkError(f"{what}: killed, since it printed more than {MOST_BYTES} bytes")
-    if code:
-        problem = _problem(bytes(output), said, code, what)
+    try:
+        ended = await run_program(
+            [str(program)],
+            env={**os.environ, **environment},
+            stdin=configuration,
+            most_stdout=MOST_BYTES,
+            most_stderr=_MOST_STDERR,
+        )
+    except TooMuchOutputError as error:
+        raise NetworkError(f"{what}: {error}") from None
+    said = printable(ended.stderr.decode(errors="replace"))
+    if ended.code:
+        problem = _problem(ended, said, what)
         number = f" (code {problem.code})" if problem.code else ""
         raise PluginError(f"{what}: {problem.message}{number}", problem)
     if said:
         log.info("a CNI plugin wrote to its standard error", plugin=what, stderr=said)
-    return bytes(output)
+    return ended.stdout
 
 
-async def _read_output(stream: trio.abc.ReceiveStream, into: bytearray) -> bool:
-    """Whether all of it was read; False: there is more than there may be."""
-    async with stream:
-        async for block in stream:
-            into += block
-            if len(into) > MOST_BYTES:
-                return False
-    return True
-
-
-async def _read_errors(stream: trio.abc.ReceiveStream, into: bytearray) -> None:
-    """Keep the end, which says most."""
-    async with stream:
-        while block := await stream.receive_some(_BLOCK):
-            into += block
-            del into[:-_MOST_STDERR]
-
-
-async def _kill_group(process: trio.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _problem(output: bytes, said: str, code: int, what: str) -> PluginProblem:
+def _problem(ended: Finished, said: str, what: str) -> PluginProblem:
     """Of a plugin that failed, whatever it managed to say."""
-    ending = f"exit status {code}" if code > 0 else f"signal {-code}"
-    if output.strip():
+    if ended.stdout.strip():
         try:
-            problem = parse_problem(output, what)
+            problem = parse_problem(ended.stdout, what)
             if problem.message or problem.code:
                 return problem
         except CniDataError:
-            said = printable(f"{output.decode(errors='replace')} {said}")
-    return PluginProblem(0, f"{ending}: {said}" if said else f"{ending}, and it said nothing")
+            said = printable(f"{ended.stdout.decode(errors='replace')} {said}")
+    return PluginProblem(0, f"{ended.ending}: {said}" if said else f"{ended.ending}, and it said nothing")
 
 
 async def end_left_plugins(container_id: str, commands: Collection[str]) -> None:
