@@ -37,6 +37,7 @@ ATTACKS: Final = (
     "tests/agent/test_cgroups.py",
     "tests/pods/test_tree.py",
     "tests/scenarios/test_kill_moments.py",
+    "tests/agent/test_embedded_kill_campaign.py",
 )
 PARSERS: Final = (
     "tests/embedded/registry/test_mutated_documents.py",

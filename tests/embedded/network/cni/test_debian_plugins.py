@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from tests.embedded.network.cni.attaching import NamespaceAt, attaching_command, folders_in
-from tests.embedded.network.cni.own_machine import DEBIAN, ask, pod_namespace, run, run_there, served
 from tests.embedded.network.cni.scripted import ScriptedPlugins
+from tests.own_machine import DEBIAN, ask, pod_namespace, run, run_there, served
 from tests.patience import PATIENCE
 from trikubelet.embedded.network.cni.network import CniNetwork
 from trikubelet.embedded.network.model import PodNetworkSpec, PortMapping

@@ -14,8 +14,8 @@ import pytest
 import trio
 
 from tests.embedded.network.cni.attaching import NamespaceAt, folders_in
-from tests.embedded.network.cni.own_machine import run_there
 from tests.embedded.network.cni.scripted import ScriptedPlugins, network_list
+from tests.own_machine import run_there
 from trikubelet.embedded.network.cni.network import CniNetwork
 from trikubelet.embedded.network.model import PodNetworkSpec
 

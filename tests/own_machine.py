@@ -37,12 +37,12 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=float(sys
 """
 
 
-async def run_there(scenario: Callable[[Path], Awaitable[None] | None], folder: Path) -> None:
-    """Raises AssertionError with what was printed when it fails."""
-    code = (
-        f"from tests.embedded.network.cni.own_machine import main; main({scenario.__module__!r}, {scenario.__name__!r})"
-    )
-    with trio.fail_after(2 * PATIENCE):
+async def run_there(
+    scenario: Callable[[Path], Awaitable[None] | None], folder: Path, *, within: float = 2 * PATIENCE
+) -> None:
+    """Raises AssertionError with what was printed when it fails, trio.TooSlowError after `within` seconds."""
+    code = f"from tests.own_machine import main; main({scenario.__module__!r}, {scenario.__name__!r})"
+    with trio.fail_after(within):
         ended = await trio.run_process(
             ["unshare", "--net", "--mount", "--kill-child", "--fork", sys.executable, "-c", code, str(folder)],
             check=False,
