@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from trikubelet.embedded.stats import descendants, read_number, read_table, read_usage
+from trikubelet.embedded.stats import descendants, read_number, read_table, read_traffic, read_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,9 +29,6 @@ _UNLIMITED: Final = 2**62
 """v1 writes the largest multiple of a page that fits."""
 _HUGE_V1: Final = re.compile(r"hugetlb\.(\w+)\.(max_)?usage_in_bytes")
 _HUGE_V2: Final = re.compile(r"hugetlb\.(\w+)\.current")
-_DIRECTIONS: Final = ("receive", 0), ("transmit", 8)
-_TRAFFIC: Final = "bytes", "packets", "errors", "packets_dropped"
-"""Columns of `/proc/net/dev` in each direction."""
 
 
 def read_container(pid: int, cgroup: Mapping[str, Any] | None) -> list[Reading]:
@@ -64,20 +61,19 @@ def read_network(pid: int) -> list[Reading]:
     try:
         if os.path.samefile(_PROC / str(pid) / "ns/net", _PROC / "self/ns/net"):  # noqa: PTH121 - names in procfs
             return []
-        lines = (_PROC / str(pid) / "net/dev").read_text().splitlines()[2:]
     except OSError:
         return []
-    readings: list[Reading] = []
-    for line in lines:
-        interface, _, numbers = line.partition(":")
-        columns = numbers.split()
-        if interface.strip() != "lo":
-            readings += [
-                (f"container_network_{direction}_{what}_total", (interface.strip(),), int(columns[first + number]))
-                for direction, first in _DIRECTIONS
-                for number, what in enumerate(_TRAFFIC)
-            ]
-    return readings
+    return [
+        (f"container_network_{direction}_{what}_total", (traffic.interface,), count)
+        for traffic in read_traffic(pid)
+        for direction, counters in (("receive", traffic.received), ("transmit", traffic.sent))
+        for what, count in (
+            ("bytes", counters.bytes),
+            ("packets", counters.packets),
+            ("errors", counters.errors),
+            ("packets_dropped", counters.dropped),
+        )
+    ]
 
 
 def read_file_system(folder: Path, used: int) -> list[Reading]:

@@ -36,14 +36,22 @@ class Usage:
 
 
 @attrs.frozen
+class Counters:
+    """What went one way over a network interface, since it is there."""
+
+    bytes: int
+    packets: int
+    errors: int
+    dropped: int
+
+
+@attrs.frozen
 class Traffic:
-    """Of one network interface, since it is there."""
+    """Of one network interface."""
 
     interface: str
-    rx_bytes: int
-    rx_errors: int
-    tx_bytes: int
-    tx_errors: int
+    received: Counters
+    sent: Counters
 
 
 def read_traffic(pid: int) -> list[Traffic]:
@@ -56,8 +64,8 @@ def read_traffic(pid: int) -> list[Traffic]:
     for line in lines:
         name, _, rest = line.partition(":")
         columns = [int(column) for column in rest.split()]
-        if name.strip() != _LOOPBACK and len(columns) >= _COLUMNS:
-            found.append(Traffic(name.strip(), columns[0], columns[2], columns[8], columns[10]))
+        if name.strip() != _LOOPBACK and len(columns) == _COLUMNS:
+            found.append(Traffic(name.strip(), Counters(*columns[:4]), Counters(*columns[8:12])))
     return found
 
 

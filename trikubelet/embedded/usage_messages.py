@@ -142,10 +142,10 @@ def _network_usage(traffic: list[Traffic], default: str, now: int) -> v1.Network
     for one in traffic:
         message = v1.NetworkInterfaceUsage(
             name=one.interface,
-            rx_bytes=v1.UInt64Value(value=one.rx_bytes),
-            rx_errors=v1.UInt64Value(value=one.rx_errors),
-            tx_bytes=v1.UInt64Value(value=one.tx_bytes),
-            tx_errors=v1.UInt64Value(value=one.tx_errors),
+            rx_bytes=v1.UInt64Value(value=one.received.bytes),
+            rx_errors=v1.UInt64Value(value=one.received.errors),
+            tx_bytes=v1.UInt64Value(value=one.sent.bytes),
+            tx_errors=v1.UInt64Value(value=one.sent.errors),
         )
         if one.interface == default:
             usage.default_interface = message
