@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from tests.cgroup_folders import cgroups_with
 from tests.containerd_node import ContainerdNode
 from tests.forked import ForkedProcess, fork
 from tests.patience import PATIENCE
@@ -353,7 +354,7 @@ class RealNode:
     def _named_by_keeper(self) -> Iterable[Path]:
         """Cgroups, which the keeper names after its root."""
         name = "trikubelet-" + hashlib.sha256(str(self.root / "runtime").encode()).hexdigest()[:8]
-        yield from (Path(path) / name for path, below, _ in os.walk("/sys/fs/cgroup") if name in below)
+        return cgroups_with(name)
 
     def _ctr(self, *arguments: str) -> str:
         if self.containerd is None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from tests.embedded.runtime_node import Node, cgroups_with, is_alive, mounts_with, running_node, wait_until
+from tests.cgroup_folders import cgroups_with
+from tests.embedded.runtime_node import Node, is_alive, mounts_with, running_node, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -240,12 +239,6 @@ async def wait_for_descriptors(before: list[int], *pids: int) -> None:
         return all(now <= then for now, then in zip(descriptors(*pids), before, strict=True))
 
     await wait_until(no_more, f"no more descriptors than before, {before}")
-
-
-def cgroups_with(marker: str) -> list[Path]:
-    """Cgroups with `marker` in their name; `rglob` would fail on those of others that end meanwhile."""
-    every = (Path(above) / name for above, names, _ in os.walk("/sys/fs/cgroup") for name in names)
-    return [path for path in every if marker in path.name]
 
 
 def mounts_with(marker: str) -> list[str]:

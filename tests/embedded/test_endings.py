@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from tests.embedded.runtime_node import cgroups_with, is_alive, mounts_with, processes_with, wait_until
+from tests.cgroup_folders import cgroups_with
+from tests.embedded.runtime_node import is_alive, mounts_with, processes_with, wait_until
 from tests.patience import PATIENCE
 from trikubelet.rpc.cri import v1
 

@@ -12,9 +12,9 @@ import pytest
 import trio
 from grpclib import GRPCError
 
+from tests.cgroup_folders import cgroups_with
 from tests.embedded.remote import OUTPUT, PLAIN, TTY, executing
 from tests.embedded.runtime_node import (
-    cgroups_with,
     descriptors,
     is_alive,
     processes_with,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.embedded.runtime_node import cgroups_with
+from tests.cgroup_folders import cgroups_with
 from trikubelet.embedded.keeper import cgroups
 from trikubelet.embedded.keeper.cgroups import ContainerCgroup
 from trikubelet.rpc.cri import v1
