@@ -37,6 +37,8 @@ class FakeNetwork:
     attaching: trio.Event = attrs.field(factory=trio.Event)
     hold: trio.Event | None = None
     """`attach` waits for it, with the address taken."""
+    gone: set[str] = attrs.field(factory=set)
+    """Sandboxes whose network somebody took away."""
     closed: bool = False
     _given: int = 0
 
@@ -68,10 +70,11 @@ class FakeNetwork:
             self.detached_without_namespace.append(spec.sandbox_id)
         self.attached.pop(spec.sandbox_id, None)
 
-    async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> None:
+    async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> frozenset[str]:
         self.reconciled_with.append(set(pods))
         for sandbox in self.attached.keys() - pods.keys():
             del self.attached[sandbox]
+        return frozenset(self.gone)
 
     async def close(self) -> None:
         self.closed = True

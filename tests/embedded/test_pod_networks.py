@@ -92,6 +92,18 @@ async def test_a_pod_on_the_nodes_network_has_no_address_and_is_not_attached(tmp
         assert network.specs == []
 
 
+async def test_a_sandbox_whose_network_is_gone_is_not_ready(tmp_path: Path) -> None:
+    network = FakeNetwork()
+    async with network_node(tmp_path, network) as node:
+        lost, other = await node.sandbox("a"), await node.sandbox("b")
+        network.gone = {lost}
+        await node.lifecycle.reconcile_networks()
+        states = [(await pod_status(node, sandbox)).state for sandbox in (lost, other)]
+        assert states == [v1.PodSandboxState.SANDBOX_NOTREADY, v1.PodSandboxState.SANDBOX_READY]
+        await node.cri.stop_pod_sandbox(v1.StopPodSandboxRequest(pod_sandbox_id=lost))
+        assert lost not in network.attached
+
+
 async def test_host_ports_come_to_the_network(tmp_path: Path) -> None:
     network = FakeNetwork()
     async with network_node(tmp_path, network) as node:

@@ -22,27 +22,50 @@ _WAYS: Final = {
 
 def check_networks(root_dir: Path, machine: Machine) -> Iterator[CheckResult]:
     """Which network pods would get, and why no better one."""
-    yield check_pod_network(root_dir, machine)
+    yield from check_pod_network(root_dir, machine)
     yield check_resolver()
 
 
-def check_pod_network(root_dir: Path, machine: Machine) -> CheckResult:
+def check_pod_network(root_dir: Path, machine: Machine) -> Iterator[CheckResult]:
+    """The network, and what would be changed on the machine for it."""
     import trio
 
-    from trikubelet.embedded.network.choice import HOST, NetworkOptions, choose
+    from trikubelet.embedded.network.choice import BRIDGE, HOST, NetworkOptions, choose
     from trikubelet.embedded.network.ways import all_networks
 
-    options = NetworkOptions()
+    options, subject = NetworkOptions(), "pod network"
+    networks = all_networks(root_dir / "runtime", options)
     namespaces = check_user_namespaces(machine)
     impossible = "" if namespaces.level is Level.OK else namespaces.finding
-    choice = trio.run(choose, options, all_networks(root_dir / "runtime", options), impossible)
-    if choice.way != HOST:
-        return ok("pod network", _WAYS[choice.way])
-    return warn(
-        "pod network",
-        f"pods share the machine's: two of them cannot listen on the same port ({choice.why})",
-        "run as root, or install pasta (Debian: apt-get install passt)",
-    )
+    choice = trio.run(choose, options, networks, impossible)
+    if choice.way == HOST:
+        yield warn(
+            subject,
+            f"pods share the machine's: two of them cannot listen on the same port ({choice.why})",
+            "run as root, or install pasta (Debian: apt-get install passt)",
+        )
+        return
+    yield ok(subject, _WAYS[choice.way])
+    if choice.way == BRIDGE:
+        yield from _check_bridge(subject, root_dir)
+
+
+def _check_bridge(subject: str, root_dir: Path) -> Iterator[CheckResult]:
+    import trio
+
+    from trikubelet.embedded.network.bridge.network import BridgeNetwork
+    from trikubelet.embedded.network.model import NetworkError
+
+    try:
+        changes, warnings = trio.run(BridgeNetwork(str(root_dir / "runtime")).plans)
+    except NetworkError as error:
+        yield warn(subject, str(error), "see docs/embedded.md, The pods' network")
+        return
+    for text in changes:
+        yield ok(subject, text)
+    for text in warnings:
+        finding, _, fix = text.partition(": ")
+        yield warn(subject, finding, fix)
 
 
 def check_resolver() -> CheckResult:

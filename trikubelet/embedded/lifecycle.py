@@ -185,9 +185,17 @@ class Lifecycle:
         return any(record.holds_network for record in self.inventory.sandboxes.values())
 
     async def reconcile_networks(self) -> None:
-        """Bring the machine to what the pods' networks need. What cannot be had is logged, and tried again."""
+        """Bring the machine to what the pods' networks need. What cannot be had is logged, and tried again.
+
+        A sandbox whose network is gone for good is not ready any more, so that its pod gets another one.
+        """
         choice = await self.networks.choose(self.abilities)
-        await self.networks.reconcile(self.inventory.sandboxes.values(), choice)
+        for sandbox_id in await self.networks.reconcile(self.inventory.sandboxes.values(), choice):
+            record = self.inventory.sandboxes.get(sandbox_id)
+            if record is not None and record.ready:
+                log.warning("the network of a pod is gone", sandbox=sandbox_id)
+                record.ready = False
+                self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
 
     async def run_sandbox(self, record: SandboxRecord, request: dict[str, Any]) -> None:
         """Make the pod's namespaces and its network, and record it.

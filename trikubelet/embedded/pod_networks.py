@@ -116,24 +116,30 @@ class PodNetworks:
         except NetworkError as error:
             raise OSError(errno.EHOSTUNREACH, str(error)) from error
 
-    async def reconcile(self, known: Collection[SandboxRecord], choice: Choice) -> None:
-        """Bring every network that pods have, or will have, to what they need. Failures are logged, and tried again."""
+    async def reconcile(self, known: Collection[SandboxRecord], choice: Choice) -> frozenset[str]:
+        """Bring every network that pods have, or will have, to what they need. Failures are logged, and tried again.
+
+        Returns the sandboxes whose network is gone for good.
+        """
+        gone: frozenset[str] = frozenset()
         kinds = {record.network.kind for record in known if record.network is not None and record.holds_network}
         for kind in self._networks:
             if kind in kinds or kind == choice.way:
                 try:
-                    await self._reconcile(kind, known)
+                    gone |= await self._reconcile(kind, known)
                 except NetworkError as error:
                     log.error("the pods' network is not as it should be", network=kind, error=str(error))
+        return gone
 
-    async def _reconcile(self, kind: str, known: Collection[SandboxRecord]) -> None:
+    async def _reconcile(self, kind: str, known: Collection[SandboxRecord]) -> frozenset[str]:
         pods = {
             record.id: (record.network.spec, record.network.attachment)
             for record in known
             if record.network is not None and record.network.kind == kind and record.holds_network
         }
-        await self._networks[kind].reconcile(pods)
+        gone = await self._networks[kind].reconcile(pods)
         self._reconciled.add(kind)
+        return gone
 
     async def close(self) -> None:
         """No pod has a network, and none is wanted for now: nothing of them stays on the machine."""

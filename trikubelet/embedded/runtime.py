@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 log = get_logger("embedded")
 
-_TIDY_EVERY: Final = 300.0
+_TIDY_EVERY: Final = 60.0
+"""Seconds: so long a pod may be cut off after somebody flushed the machine's firewall rules."""
 # Documentation addresses: nothing is sent, the kernel only says which of its own it would use.
 _SOMEWHERE: Final = ("192.0.2.1", 9)
 

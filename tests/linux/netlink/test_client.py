@@ -50,10 +50,7 @@ async def link(route: NetlinkSocket, name: str) -> links.Link:
 async def test_a_bridge_as_it_was_asked_for(route: NetlinkSocket) -> None:
     await route.change([links.make_bridge("br", mac=MAC, mtu=1400), links.set_alias("br", "a note")])
     made = await link(route, "br")
-    assert attrs.evolve(made, index=0, counters=None) == links.Link(
-        index=0, name="br", kind="bridge", mtu=1400, alias="a note"
-    )
-    assert made.counters == links.Counters(rx_bytes=0, tx_bytes=0, rx_errors=0, tx_errors=0)
+    assert attrs.evolve(made, index=0) == links.Link(index=0, name="br", kind="bridge", mtu=1400, alias="a note")
 
 
 async def test_packets_of_127_are_let_through(route: NetlinkSocket, namespace: Namespace) -> None:
@@ -72,10 +69,8 @@ async def test_a_veth_pair_between_namespaces(route: NetlinkSocket) -> None:
         await route.change([veth, links.hairpin("v0")])
         await inside.change([links.set_up("eth0")])
         assert (await link(inside, "eth0")).mtu == 1400
-        (port,) = map(links.decode_link, await route.dump(links.list_links(master=bridge.index, counters=True)))
-        assert port is not None
+        port = await link(route, "v0")
         assert (port.name, port.kind, port.up, port.master) == ("v0", "veth", True, bridge.index)
-        assert port.counters is not None
         assert await route.try_each([links.delete_link("v0")]) == [None]
         with pytest.raises(NetlinkError) as error:
             await inside.get(links.get_link("eth0"))

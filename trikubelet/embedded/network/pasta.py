@@ -105,12 +105,13 @@ class PastaNetwork:
         await trio.lowlevel.checkpoint()
         self._addresses.pop(spec.sandbox_id, None)
 
-    async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> None:
+    async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> frozenset[str]:
         """See `PodNetwork`: the keeper has ended what belongs to no pod."""
         await trio.lowlevel.checkpoint()
         for sandbox_id, (_, attachment) in pods.items():
             if attachment is not None:
                 self._addresses[sandbox_id] = ipaddress.ip_address(attachment.ips[0])
+        return frozenset()
 
     async def close(self) -> None:
         """See `PodNetwork`: nothing of it is on the machine."""

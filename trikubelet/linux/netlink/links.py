@@ -42,7 +42,6 @@ _IFLA_OPERSTATE: Final = 16
 _IF_OPER_UP: Final = b"\6"
 _IFLA_LINKINFO: Final = 18
 _IFLA_IFALIAS: Final = 20
-_IFLA_STATS64: Final = 23
 _IFLA_AF_SPEC: Final = 26
 _IFLA_NET_NS_FD: Final = 28
 _IFLA_EXT_MASK: Final = 29
@@ -59,16 +58,6 @@ _RTEXT_FILTER_SKIP_STATS: Final = 1 << 3
 _HEADER: Final = struct.Struct("=BxHiII")
 LONGEST_NAME: Final = 15
 LONGEST_ALIAS: Final = 255
-
-
-@attrs.frozen(kw_only=True)
-class Counters:
-    """Since the device was made, as it counts: `rx` is what came into the namespace that it is in."""
-
-    rx_bytes: int
-    tx_bytes: int
-    rx_errors: int
-    tx_errors: int
 
 
 @attrs.frozen(kw_only=True)
@@ -90,7 +79,6 @@ class Link:
     mtu: int = 0
     alias: str = ""
     """What somebody wrote on it (`ip link set alias`)."""
-    counters: Counters | None = None
 
 
 def make_bridge(name: str, *, mac: bytes, mtu: int) -> Request:
@@ -157,10 +145,9 @@ def get_link(name: str) -> Request:
     return Request(_RTM_GETLINK, _header() + text(_IFLA_IFNAME, name), about=f"look for {name}")
 
 
-def list_links(*, master: int = 0, counters: bool = False) -> Request:
-    """All devices, or the ports of one bridge."""
-    body = _header() + (native32(_IFLA_MASTER, master) if master else b"")
-    body += b"" if counters else native32(_IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
+def list_links() -> Request:
+    """All devices."""
+    body = _header() + native32(_IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
     return Request(_RTM_GETLINK, body, about="list network devices")
 
 
@@ -181,7 +168,6 @@ def decode_link(message: Message) -> Link | None:
         peer=unpack("=I", found[_IFLA_LINK])[0] if _IFLA_LINK in found else 0,
         mtu=unpack("=I", found[_IFLA_MTU])[0] if _IFLA_MTU in found else 0,
         alias=decode_text(found.get(_IFLA_IFALIAS, b"")),
-        counters=_decode_counters(found[_IFLA_STATS64]) if _IFLA_STATS64 in found else None,
     )
 
 
@@ -191,12 +177,6 @@ def only_link(messages: Sequence[Message]) -> Link:
     if len(found) != 1:
         raise MalformedMessageError(f"{len(found)} network devices, where one was expected")
     return found[0]
-
-
-def _decode_counters(value: bytes) -> Counters:
-    """The beginning of `struct rtnl_link_stats64`."""
-    _, _, rx_bytes, tx_bytes, rx_errors, tx_errors = unpack("=6Q", value)
-    return Counters(rx_bytes=rx_bytes, tx_bytes=tx_bytes, rx_errors=rx_errors, tx_errors=tx_errors)
 
 
 def _header(*, flags: int = 0) -> bytes:

@@ -16,7 +16,6 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.embedded.network.bridge import host as machine_side
@@ -30,7 +29,7 @@ from trikubelet.embedded.network.bridge.forwarding import (
     wanted_sysctls,
     warning,
 )
-from trikubelet.embedded.network.bridge.leases import POD_INTERFACE, Lease, new_lease, recorded_lease
+from trikubelet.embedded.network.bridge.leases import Lease, new_lease, recorded_lease
 from trikubelet.embedded.network.bridge.names import Names
 from trikubelet.embedded.network.bridge.pod_link import connect
 from trikubelet.embedded.network.bridge.ports import conflict
@@ -56,17 +55,6 @@ _DEADLINE: Final = 30.0
 """Seconds for each method; the kernel takes milliseconds."""
 
 
-@attrs.frozen(kw_only=True)
-class InterfaceStatistics:
-    """What a pod's interface counted, as the pod sees it."""
-
-    name: str
-    rx_bytes: int
-    rx_errors: int
-    tx_bytes: int
-    tx_errors: int
-
-
 async def open_here(family: int, kind: int, protocol: int = 0) -> socket.socket:
     """A socket in the network namespace of this process."""
     return socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
@@ -89,8 +77,8 @@ class BridgeNetwork:
         """
         self.warnings: tuple[str, ...] = ()
         """What may keep pods from others although they have a network, as of the last `reconcile`."""
-        self.lost: frozenset[str] = frozenset()
-        """Sandboxes whose link was not there at the last `reconcile`: nothing but another sandbox gives it back."""
+        self._lost: frozenset[str] = frozenset()
+        """Sandboxes whose link was not there at the last look: nothing but another sandbox gives it back."""
         self._names = Names(root)
         self._wanted = parse_subnets(subnets)
         self._open_socket = open_socket
@@ -115,15 +103,18 @@ class BridgeNetwork:
             return str(error)
         return ""
 
-    async def plans(self) -> tuple[str, ...]:
-        """For who asks beforehand: what of the machine's would be changed. Changes nothing. Raises NetworkError."""
+    async def plans(self) -> tuple[Sequence[str], Sequence[str]]:
+        """What of the machine's would be changed, and what would keep pods from others all the same.
+
+        Changes nothing. Raises NetworkError.
+        """
         with _deadline("look at the machine's network"):
             with await self._open(NETLINK_NETFILTER) as netfilter:
                 chains = await machine_side.dropping_chains(netfilter)
             ipv6 = any(each.version == 6 for each in self._wanted) if self._wanted else has_ipv6(self._proc)
             warnings = [warning(each, self._names) for each in chains if not is_iptables_forward(each)]
             warnings += await machine_side.legacy_chains(self._open_socket, self._names, self._proc)
-            return (*plans(wanted_sysctls(self._proc, ipv6=ipv6), chains, self._names), *warnings)
+            return plans(wanted_sysctls(self._proc, ipv6=ipv6), chains, self._names), warnings
 
     async def set_subnets(self, subnets: Sequence[str]) -> None:
         """Give new pods addresses of these from now on (`podCIDR`); who has one keeps it. Raises NetworkError."""
@@ -168,7 +159,7 @@ class BridgeNetwork:
             finally:
                 self._ending.discard(spec.sandbox_id)
 
-    async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> None:
+    async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> frozenset[str]:
         """See `PodNetwork`. A pod that was attached here and is not among these is kept: it is being recorded."""
         # Before anything is waited for: what is detached meanwhile must not come back.
         for sandbox_id, (spec, attachment) in pods.items():
@@ -180,6 +171,7 @@ class BridgeNetwork:
                     name: lease for name, lease in self._leases.items() if lease.attached or name in self._ending
                 }
                 await self._bring_about()
+                return self._lost
 
     async def close(self) -> None:
         """See `PodNetwork`."""
@@ -198,20 +190,6 @@ class BridgeNetwork:
                 self._host = None
                 self._problem = None
                 self._leases.clear()
-
-    async def statistics(self, sandbox_ids: Collection[str]) -> dict[str, InterfaceStatistics]:
-        """What the interfaces of these pods counted; without those that have none. Raises NetworkError."""
-        veths = {self._names.veth(each): each for each in sandbox_ids}
-        host = self._host
-        if host is None or not veths:
-            return {}
-        with _deadline("read the pods' counters"), await self._open(NETLINK_ROUTE) as route:
-            ports = map(links.decode_link, await route.dump(links.list_links(master=host.bridge, counters=True)))
-            return {
-                veths[port.name]: _seen_by_pod(port.counters)
-                for port in ports
-                if port is not None and port.counters is not None and port.name in veths
-            }
 
     # --- With the lock held -------------------------------------------------------------------------------------------
 
@@ -241,10 +219,12 @@ class BridgeNetwork:
             await self._replace_table(netfilter)
             veths = {self._names.veth(name): name for name, lease in self._leases.items() if lease.attached}
             missing = await machine_side.make_ports(route, self._names, machine, host, veths)
-        self.lost = frozenset(veths[each] for each in missing)
-        if self.lost:
-            log.warning("the network of pods is gone", sandboxes=sorted(self.lost))
-        self.warnings = warnings + machine_side.collisions(machine, host)
+        self._lost = frozenset(veths[each] for each in missing)
+        warnings += machine_side.collisions(machine, host)
+        for text in warnings:
+            if text not in self.warnings:
+                log.warning("pods may not reach others", reason=text)
+        self.warnings = warnings
 
     def _take_lease(self, spec: PodNetworkSpec, host: Host) -> Lease:
         """Raises NetworkError."""
@@ -355,17 +335,6 @@ class BridgeNetwork:
 
     async def _open(self, protocol: int) -> NetlinkSocket:
         return NetlinkSocket(await self._open_socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol))
-
-
-def _seen_by_pod(counters: links.Counters) -> InterfaceStatistics:
-    """The other end of the pair receives what the pod sends."""
-    return InterfaceStatistics(
-        name=POD_INTERFACE,
-        rx_bytes=counters.tx_bytes,
-        rx_errors=counters.tx_errors,
-        tx_bytes=counters.rx_bytes,
-        tx_errors=counters.rx_errors,
-    )
 
 
 async def _forget(netfilter: NetlinkSocket, requests: Collection[Request]) -> None:

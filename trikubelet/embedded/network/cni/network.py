@@ -122,7 +122,7 @@ class CniNetwork:
             state = {} if attachment is None else attachment.state
             await self._take_down(sandbox_id, state=state, namespace=namespace)
 
-    async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> None:
+    async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> frozenset[str]:
         """Take down what belongs to no pod, and half attachments of an earlier agent; then collect garbage.
 
         The folder of namespaces is made ready too, for plugins' daemons that start before the first pod. What is
@@ -152,6 +152,7 @@ class CniNetwork:
             errors.append(str(error))
         if errors:
             raise NetworkError("; ".join(errors))
+        return frozenset()
 
     async def close(self) -> None:
         """Take everything down. Raises NetworkError."""
