@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from tests.kubectl.one_node import OneNode
 
 
-POD_CIDR = "10.245.77.0/24"
-"""Of the pods on the embedded runtime: nobody else gives this node addresses."""
+POD_CIDR = f"10.245.{77 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0')[2:])}.0/24"
+"""Of the pods on the embedded runtime: nobody else gives this node addresses, and each process has its own."""
 
 
 @pytest.fixture(scope="package", params=RUNTIMES)

@@ -280,6 +280,7 @@ class KubeletConfiguration:
 
 SUPPORTED: Final = frozenset(
     {
+        "podCIDR",
         "enableServer",
         "address",
         "port",
