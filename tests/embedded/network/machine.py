@@ -105,6 +105,13 @@ class Machine:
         await self.nursery.start(_serve, where, port, label, protocol)
 
     async def left(self) -> tuple[list[str], list[str]]:
+        """The names of all links and of all tables, when the kernel has removed those of pods, which all are gone."""
+        with self.host.netlink() as route, trio.fail_after(PATIENCE):
+            while any(each.kind == "veth" and each.name != "up0" for each in (await look(route)).links):
+                await trio.sleep(0.001)
+        return await self.there()
+
+    async def there(self) -> tuple[list[str], list[str]]:
         """The names of all links and of all tables."""
         with self.host.netlink() as route, self.host.netfilter() as netfilter:
             machine = await look(route)

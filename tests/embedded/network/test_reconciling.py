@@ -96,7 +96,7 @@ async def test_half_an_attachment_goes(on: Machine) -> None:
     with network_namespace() as namespace:
         before = await on.left()
         await killed.attach(spec, namespace)
-        assert await on.left() != before
+        assert await on.there() != before
         network = on.network()
         await network.reconcile({spec.sandbox_id: (spec, None)})
         assert await on.left() == before
@@ -167,15 +167,33 @@ async def test_attaching_fails_half_way(on: Machine) -> None:
     spec = specification("a", WEB)
     with network_namespace() as namespace:
         first = await network.attach(spec, namespace)
-        before = await on.left()
+        before = await on.there()
         with pytest.raises(
             NetworkError, match=r"cannot attach pod default/b to the network: make veth .*: File exists"
         ):
             await network.attach(specification("b", PortMapping(host_port=8081, container_port=80)), namespace)
-        assert await on.left() == before
+        assert await on.there() == before
         async with on.pod(network, "c", PortMapping(host_port=8081, container_port=80)):
             pass
         await network.detach(spec, first, namespace)
+
+
+async def test_a_link_that_somebody_holds_goes_later_and_its_address_rests(on: Machine) -> None:
+    """It goes with the pod's namespace, for which nobody waits; here another process is still in that."""
+    network = await reconciled(on.network(subnets=["10.9.9.0/29"]))
+    before = await on.left()
+    with network_namespace() as namespace:
+        spec = specification("a", WEB)
+        attachment = await network.attach(spec, namespace)
+        await network.detach(spec, attachment, namespace)
+        assert await on.there() != before
+        for name in "bcd":
+            async with on.pod(network, name, WEB) as pod:
+                assert pod.ip != attachment.ips[0]
+        async with on.pod(network, "e", WEB), on.pod(network, "f"):
+            pass  # four addresses were given and not looked after: now they are
+        await network.reconcile({})
+        assert await on.left() == before
 
 
 async def test_attaching_is_cancelled(on: Machine) -> None:
