@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Sequence
-from pathlib import Path
 
 import attrs
 import pytest
@@ -11,6 +9,7 @@ import trio
 import trio.testing
 import trustme
 
+from tests.descriptors import open_descriptors
 from tests.kube_client.pki import authority, pair, pem_of
 from trikubelet.kube_client.dialing import open_cluster_stream
 from trikubelet.kube_client.errors import ApiUnreachable
@@ -176,9 +175,9 @@ def test_text_between_certificates_does_not_matter() -> None:
 
 
 def test_no_file_stays_open() -> None:
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = open_descriptors()
     client_context(pem_of(authority()), GOOD)
     with pytest.raises(TlsError):
         client_context(pem_of(authority()), KeyPair(GOOD.certificate, OTHER.key))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_descriptors() == before
     assert GOOD.key.decode()[30:60] not in repr(GOOD)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tests.volumes.fake_mounter import FakeMounter
 from trikubelet.linux.mount_table import MountTable
 from trikubelet.linux.mounter import Mounter
@@ -18,10 +18,7 @@ from trikubelet.volumes.removal import remove_folder, remove_pod_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+    from pathlib import Path
 
 
 def go_on() -> None:

@@ -9,11 +9,11 @@ import stat
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tests.volumes import link_swapper
 from tests.volumes.fake_mounter import FakeMounter
 from trikubelet.linux import safe_path
@@ -25,6 +25,7 @@ from trikubelet.volumes.subpath import bind_subpath, clean_subpaths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 MEBIBYTE = 1 << 20
 ATTACK = 0.8
@@ -63,20 +64,16 @@ def target(root: Path, index: int = 0, *, volume: str = "data", container: str =
     return layout.subpath_target(root, "uid", volume, container, index)
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 # Binding
 
 
 @pytest.mark.root
 def test_a_folder_is_bound_to_a_place_of_its_own(mounter: Mounter, root: Path, volume: Path) -> None:
-    before = descriptors()
+    before = open_descriptors()
     bound = bind_subpath(mounter, volume, "folder", target(root, 3))
     assert bound == root / "pods" / "uid" / "volume-subpaths" / "data" / "main" / "3"
     assert (bound / "file").read_text() == "x"
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.root
@@ -177,10 +174,10 @@ def test_a_link_in_place_of_the_place_is_taken_away_not_followed(root: Path, vol
 
 def test_a_bind_that_failed_is_made_by_the_next_call(root: Path, volume: Path) -> None:
     mounter = FakeMounter(failures={"bind": OSError(errno.ENOMEM, "no memory")})
-    before = descriptors()
+    before = open_descriptors()
     with pytest.raises(OSError, match="no memory"):
         bind_subpath(mounter, volume, "folder", target(root))
-    assert descriptors() == before
+    assert open_descriptors() == before
     mounter.failures.clear()
     bind_subpath(mounter, volume, "folder", target(root))
     assert mounter.is_mount(target(root))

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.descriptors import open_descriptors
 from tests.patience import PATIENCE
 from trikubelet.node.eviction.threshold_notifier import NODE_PRESSURE, StallNotifier, UsageNotifier
 
@@ -84,12 +85,8 @@ async def in_group(code: str, *arguments: object) -> trio.Process:
     return await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
 async def test_usage_beyond_the_threshold_rings(group: Path) -> None:
-    before = descriptors()
+    before = open_descriptors()
     notifier = UsageNotifier(group, 40 * MIB, 0)
     process = await in_group(HOLD, group, 80 * MIB)
     try:
@@ -104,7 +101,7 @@ async def test_usage_beyond_the_threshold_rings(group: Path) -> None:
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 await stream.aclose()
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 async def test_usage_below_the_threshold_does_not(group: Path) -> None:
@@ -155,21 +152,21 @@ async def test_an_alarm_that_is_closed_wakes_who_waits_for_it(group: Path) -> No
 
 
 def test_a_group_that_is_not_there_is_an_error_and_leaves_nothing_open() -> None:
-    before = descriptors()
+    before = open_descriptors()
     with pytest.raises(FileNotFoundError):
         UsageNotifier(MEMORY / "no-such-group", MIB, 0)
     with pytest.raises(FileNotFoundError):
         StallNotifier(Path("/proc/pressure/no-such-file"))
     with pytest.raises(OSError, match="Invalid argument"):
         StallNotifier(NODE_PRESSURE, window=1)
-    assert descriptors() == before
+    assert open_descriptors() == before
 
 
 async def test_tasks_that_wait_for_memory_ring_again_and_again(narrow: Path, tmp_path: Path) -> None:
     """A process whose files do not fit into its group's memory waits for each of them anew."""
     if not NODE_PRESSURE.exists():
         pytest.skip("the kernel does not count stalls")
-    before = descriptors()
+    before = open_descriptors()
     notifier = StallNotifier(NODE_PRESSURE, stalled=5000)
     process = await in_group(THRASH, narrow, tmp_path / "file")
     try:
@@ -184,6 +181,6 @@ async def test_tasks_that_wait_for_memory_ring_again_and_again(narrow: Path, tmp
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 await stream.aclose()
-    assert descriptors() == before
+    assert open_descriptors() == before
     with pytest.raises(trio.ClosedResourceError):
         await notifier.wait()

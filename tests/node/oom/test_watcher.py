@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +12,14 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
+from tests.descriptors import open_descriptors
 from tests.node.oom.test_kernel_log import GLOBAL_5, LIMIT_5, START
 from trikubelet.node.oom.watcher import follow, watch_kernel_log
 from trikubelet.telemetry.events import EventRecorder, EventType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 KILLED = "Out of memory: Killed process 1234 (stress) total-vm:8392412kB, UID:1000 oom_score_adj:0"
 TOLD = "System OOM encountered, victim process: stress, pid: 1234"
@@ -124,13 +125,13 @@ async def test_a_log_that_cannot_be_read_is_said_once(why: str, tmp_path: Path, 
         path.mkdir()
     elif why == "fifo":
         os.mkfifo(path)
-    before = len([*Path("/proc/self/fd").iterdir()])
+    before = open_descriptors()
     with capture_logs() as said, trio.fail_after(5):
         await watch_kernel_log(recorder, path)
     (line,) = said
     assert line["log_level"] == "warning"
     assert line["event"].startswith("no event will tell when this machine runs out of memory")
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert open_descriptors() == before
 
 
 async def test_the_kernels_own_log_is_followed_from_its_end(recorder: EventRecorder) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.runtime.containers.environment import EnvFileError, env_file_value
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.pod_files import PodFiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -132,11 +136,10 @@ async def test_a_file_that_is_missing_or_too_large_is_an_error(volume: Path) -> 
 
 
 async def test_no_descriptor_is_left_open(volume: Path) -> None:
-    descriptors = Path("/proc/self/fd")
-    before = len(list(descriptors.iterdir()))
+    before = open_descriptors()
     for path in ("deep/env", "deep/nothing", "../secret", "deep"):
         try:
             await read(volume, path)
         except (OSError, ValueError):
             continue
-    assert len(list(descriptors.iterdir())) == before
+    assert open_descriptors() == before

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tests.volumes.payload.steps import before_each_step
 from trikubelet.volumes.payload.ownership import Progress, has_owner, set_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 GROUP = 4321
 pytestmark = pytest.mark.root
@@ -128,10 +129,10 @@ def test_folders_nested_deeper_than_descriptors_allow_are_the_groups_too(tmp_pat
         os.close(descriptor)
         descriptor = deeper
     try:
-        before = len(list(Path("/proc/self/fd").iterdir()))
+        before = open_descriptors()
         assert set_owner(top, GROUP, read_only=False).files == 3001
         assert os.fstat(descriptor).st_gid == GROUP
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        assert open_descriptors() == before
     finally:
         for _ in range(3000):
             parent = os.open("..", os.O_RDONLY, dir_fd=descriptor)
