@@ -32,6 +32,7 @@ SHARED_MEMORY = "/dev/shm"
 NAMESPACE = "{namespace}"
 """In a helper's arguments: the path of the pod's network namespace."""
 _SHARED_MEMORY_OPTIONS = "mode=1777,size=65536k"
+_NETLINK_ROUTE = (socket.AF_NETLINK, socket.SOCK_RAW, 0)
 # Not in the socket module; `struct ifreq` with its flags.
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 0x1
@@ -53,6 +54,8 @@ class Sandbox:
         """Pids by pidfd."""
         self.network: int | None = None
         """The descriptor of the pod's network namespace, which is among `namespaces`; None: the machine's network."""
+        self._netlink: int | None = None
+        """A socket in there, for who sets it up: one that is made later costs a process."""
         self.pid_namespace: int | None = None
         self.host_ipc: bool = spec["host_ipc"]
         self.shared_memory: int | None = None
@@ -74,15 +77,17 @@ class Sandbox:
         if spec.get("network") == "pod":  # absent in what an older agent asks for
             wanted.append(("net", linux.CLONE_NEWNET))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
+        pid = linux.plain_fork()
         if pid == 0:
             ours.close()
             _be_namespaces(theirs, wanted, spec, self._environment.root)
         theirs.close()
         try:
-            answer, descriptors, _, _ = socket.recv_fds(ours, 4096, len(wanted), socket.MSG_CMSG_CLOEXEC)
+            answer, descriptors, _, _ = socket.recv_fds(ours, 4096, len(wanted) + 1, socket.MSG_CMSG_CLOEXEC)
             if answer != b"made":
                 raise OSError(0, answer.decode() or "the process that makes them ended without an answer")
+            if len(descriptors) > len(wanted):
+                self._netlink = descriptors.pop()
             for (_, flag), descriptor in zip(wanted, descriptors, strict=True):
                 if flag == linux.CLONE_NEWNS:
                     self.shared_memory = descriptor
@@ -128,8 +133,11 @@ class Sandbox:
         """The descriptor of a new socket in the pod's network, not blocking. Raises OSError."""
         if self.network is None:
             return _open_socket(family, kind, protocol)
+        if self._netlink is not None and (family, kind, protocol) == _NETLINK_ROUTE:
+            made, self._netlink = self._netlink, None
+            return made
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
+        pid = linux.plain_fork()
         if pid == 0:
             _be_socket(theirs, self.network, (family, kind, protocol))
         theirs.close()
@@ -181,10 +189,10 @@ class Sandbox:
         self.namespaces, self.network = [], None
         if self.pid_namespace is not None:
             signal.pidfd_send_signal(self.pid_namespace, signal.SIGKILL)
-        for mounts in (self.shared_memory, self.proc):
-            if mounts is not None:
-                os.close(mounts)
-        self.shared_memory = self.proc = None
+        for other in (self.shared_memory, self.proc, self._netlink):
+            if other is not None:
+                os.close(other)
+        self.shared_memory = self.proc = self._netlink = None
 
 
 def _be_namespaces(
@@ -205,6 +213,8 @@ def _be_namespaces(
         for name, value in spec["sysctls"].items():
             write_file("/proc/sys/" + name.replace(".", "/"), value)
         descriptors = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name, _ in wanted]
+        if flags & linux.CLONE_NEWNET:
+            descriptors.append(_open_socket(*_NETLINK_ROUTE))
         if flags & linux.CLONE_NEWNS:
             rootfs.enter_new_root(folder, "tmpfs", rootfs.QUIET, _SHARED_MEMORY_OPTIONS)
         socket.send_fds(channel, [b"made"], descriptors)
