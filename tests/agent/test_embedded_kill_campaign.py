@@ -26,7 +26,7 @@ from tests.patience import PATIENCE
 from tests.registry_node import RegistryNode, needs_registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 pytestmark = [pytest.mark.root, needs_registry]
 
@@ -133,9 +133,8 @@ class Campaign:
         until(self._node, lambda: {pod.metadata.name for pod in self._node.pods()} == pods, "only these pods are known")
         veths = len(self._wanted)
         until(self._node, lambda: sum(name.startswith("tv") for name in links()) == veths, "one link a pod")
-        for name in self._wanted:
-            running = [words for words in commands() if self._node.marker(f"{name}-server") in words]
-            check(len(running) == 1, f"{name} runs {len(running)} times: {running}")
+        markers = [self._node.marker(f"{name}-server") for name in self._wanted]
+        until(self._node, lambda: runs_of(markers) == [1] * len(markers), "each runs once")
 
 
 def served(ports: Iterable[int]) -> list[str]:
@@ -151,6 +150,12 @@ def served(ports: Iterable[int]) -> list[str]:
         finally:
             connection.close()
     return said
+
+
+def runs_of(markers: Sequence[str]) -> list[int]:
+    """How many processes have each of these in their command line. The keeper may have been killed just now."""
+    words = commands()
+    return [sum(marker in each for each in words) for marker in markers]
 
 
 def links() -> list[str]:
