@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.root, needs_registry]
 
-ROUNDS: Final = int(os.environ.get("KILL_ROUNDS", 1000 if os.environ.get(PROFILE) == NIGHTLY else 8))
+ROUNDS: Final = int(os.environ.get("KILL_ROUNDS", 1000 if os.environ.get(PROFILE) == NIGHTLY else 2))
 LOOK_EVERY: Final = 25
 MOST_PODS: Final = 4
 PORTS: Final = range(18000, 18000 + MOST_PODS)
@@ -178,12 +178,13 @@ def commands() -> list[str]:
 
 
 def any_files(node: RealNode) -> list[str]:
-    """Folders of sandboxes and containers, and what was staged for images or set aside to be deleted."""
+    """Folders of sandboxes and containers, and what was staged for images.
+
+    What was set aside to be deleted (`removing`) may be finished by the next start.
+    """
     runtime = node.root / "runtime"
     return [
-        str(path)
-        for pattern in ("sandboxes/*", "containers/*", "removing/*", "images/staging/*")
-        for path in runtime.glob(pattern)
+        str(path) for pattern in ("sandboxes/*", "containers/*", "images/staging/*") for path in runtime.glob(pattern)
     ]
 
 
