@@ -20,7 +20,7 @@ from trikubelet.api import Pod
 from trikubelet.broadcast import Subscription
 from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.linux.machine_facts import MachineFacts
-from trikubelet.telemetry.events import EventRecorder, NodeEvent, PodEvent
+from trikubelet.telemetry.events import AnyEvent, EventRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,5 +147,5 @@ class Stage:
             for one in self.manager.conditions(uid)
         ]
 
-    def _hear(self, event: PodEvent | NodeEvent) -> None:
+    def _hear(self, event: AnyEvent) -> None:
         self.events.append(f"{event.type.value} {event.reason} {event.message}")

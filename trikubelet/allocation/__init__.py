@@ -14,4 +14,12 @@ granted since. The pod that everything else works with is the pod as allocated.
 A pod arrives and is admitted: its allocation is stored. Its spec changes: the change waits, and admission is asked
 whether the pod with its new wishes fits beside all others as allocated. If it does, the new allocation is stored, and
 the pod's worker makes the runtime follow (`trikubelet.runtime`). If not, it waits until room appears.
+
+Besides, which CPUs, which memory of NUMA nodes and which other resources containers have for themselves (the kubelet's
+`cm/cpumanager`, `memorymanager`, `topologymanager`). All of that is pure, on sets that are integers:
+
+    demands.py     which containers and pods have something of their own, and how much
+    cpus/          the static CPU policy
+    memory/        the static memory policy
+    topology/      NUMA nodes that all resources can agree on; admits a pod as a whole or not at all
 """

@@ -52,8 +52,9 @@ from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates,
 from trikubelet.api import Node, Pod
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.backoff import Backoff
-from trikubelet.broadcast import Broadcast, Subscription
+from trikubelet.broadcast import Broadcast
 from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.supervision import contain, follow, supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, bounded
@@ -373,24 +374,26 @@ class AllocationManager:
         """Write what was allocated, and make room for critical pods, until cancelled; then the last write."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._keep_writing)
+                nursery.start_soon(supervise, self._keep_writing)
                 for changes in self._context.node_changes:
-                    nursery.start_soon(self._follow_node, changes.subscribe(lambda _: None))
+                    nursery.start_soon(follow, changes.subscribe(lambda _: None), self._node_changed)
                 task_status.started()
-                async for pod, verdict in self._rooms:
-                    nursery.start_soon(self._make_room, make_room, pod, verdict)
+                await supervise(self._begin_to_make_room, nursery, make_room)
         finally:
             with trio.move_on_after(LAST_WRITE, shield=True):
                 await self._write()
 
-    async def _follow_node(self, changes: Subscription[Any]) -> None:
-        with changes:
-            async for _ in changes:
-                self.room_appeared(NODE_CHANGED)
+    def _node_changed(self, _: object) -> None:
+        self.room_appeared(NODE_CHANGED)
+
+    async def _begin_to_make_room(self, nursery: trio.Nursery, make_room: MakeRoom) -> None:
+        async for pod, verdict in self._rooms:
+            nursery.start_soon(contain, self._make_room, make_room, pod, verdict)
 
     async def _keep_writing(self) -> None:
         while True:
-            await self._to_write.receive()
+            if self._store.is_durable:
+                await self._to_write.receive()
             await trio.sleep(WRITE_AFTER)
             self._to_write.drop(None)  # this write holds it
             pause = WRITES.first

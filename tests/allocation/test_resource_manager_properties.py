@@ -1,0 +1,234 @@
+"""Random machines, pods that come and go, agents that are killed: what holds for CPUs and memory at any time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.allocation.pods import pod_with
+from trikubelet.allocation.cpus import checkpoint as cpu_file
+from trikubelet.allocation.cpus.manager import CpuManager
+from trikubelet.allocation.cpus.options import StaticPolicyOptions
+from trikubelet.allocation.cpus.state import CpuState
+from trikubelet.allocation.cpus.static_policy import StaticPolicy as CpuPolicy
+from trikubelet.allocation.cpus.topology import CpuTopology, union
+from trikubelet.allocation.demands import all_containers, container_cpus, container_memory, ends_before_others
+from trikubelet.allocation.memory import checkpoint as memory_file
+from trikubelet.allocation.memory.manager import MemoryManager
+from trikubelet.allocation.memory.state import MemoryState
+from trikubelet.allocation.memory.static_policy import StaticPolicy as MemoryPolicy
+from trikubelet.allocation.memory.static_policy import empty_machine
+from trikubelet.allocation.topology.admit import CONTAINER_SCOPE, POD_SCOPE, admit
+from trikubelet.allocation.topology.hints import AllocationError
+from trikubelet.allocation.topology.policy import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE, TopologyPolicy
+from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
+
+if TYPE_CHECKING:
+    from trikubelet.api import Pod
+
+_GIB = 2**30
+
+
+@st.composite
+def _machines(draw: st.DrawFn) -> MachineTopology:
+    """Sockets with NUMA nodes or nodes with sockets, some CPUs offline, some nodes without CPUs."""
+    nodes, cores, threads = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 2))
+    nodes_in_socket, uncores = draw(st.integers(1, 2)), draw(st.booleans())
+    total = nodes * cores
+    offline = draw(st.sets(st.integers(1, max(total * threads - 1, 1)), max_size=3))
+    made = []
+    for node in range(nodes):
+        own = []
+        for core in range(node * cores, (node + 1) * cores):
+            online = tuple(cpu for cpu in range(core, total * threads, total) if cpu not in offline)
+            if online:
+                own.append(Core(node // nodes_in_socket, online, core // 2 if uncores else None))
+        huge = ((2 * 2**20, draw(st.integers(0, 8))),)
+        made.append(NumaNode(node, tuple(own), draw(st.integers(1, 4)) * _GIB, huge))
+    return MachineTopology(tuple(made))
+
+
+_OPTIONS = st.one_of(
+    st.builds(
+        StaticPolicyOptions,
+        full_cores=st.booleans(),
+        strict_reservation=st.booleans(),
+        align_uncore=st.booleans(),
+        align_socket=st.booleans(),
+    ),
+    st.builds(StaticPolicyOptions, full_cores=st.booleans(), across_numa=st.just(True), align_socket=st.booleans()),
+    st.builds(StaticPolicyOptions, across_cores=st.just(True), strict_reservation=st.booleans()),
+)
+
+
+@st.composite
+def _containers(draw: st.DrawFn, name: str) -> list[Any]:
+    cpus = draw(st.sampled_from(["500m", "1", "1", "2", "3", "4"]))
+    requests = {"cpu": cpus, "memory": draw(st.sampled_from(["1Mi", "1Gi", "2Gi", "5Gi"]))}
+    if draw(st.integers(0, 3)) == 0:
+        requests["hugepages-2Mi"] = draw(st.sampled_from(["2Mi", "8Mi"]))
+    return [name, requests, requests]
+
+
+@st.composite
+def _pods(draw: st.DrawFn) -> dict[str, Any]:
+    """Nearly all are Guaranteed."""
+    init = [draw(_containers(f"init-{number}")) for number in range(draw(st.integers(0, 2)))]
+    for one in init:
+        if draw(st.booleans()):
+            one.append("Always")
+    containers = [draw(_containers(f"container-{number}")) for number in range(draw(st.integers(1, 2)))]
+    if draw(st.integers(0, 9)) == 0:
+        containers[0][2] = {"cpu": "9", "memory": "9Gi"}
+    return {"init": init, "containers": containers}
+
+
+class _Node:
+    """A node and its two files."""
+
+    def __init__(self, machine: MachineTopology, cpus: CpuPolicy, topology: TopologyPolicy, scope: str) -> None:
+        memory = MemoryPolicy(empty_machine(machine, {0: {"memory": _GIB // 2}}))
+        self.topology, self.scope = topology, scope
+        self.managers = CpuManager(cpus, cpus.start(CpuState())), MemoryManager(memory, memory.start(MemoryState()))
+        self.empty = self.managers
+        self.pods: dict[str, Pod] = {}
+
+    def admit(self, pod: Pod) -> bool:
+        """The same pod again changes nothing; a refused one neither."""
+        before = self.managers
+        try:
+            cpus, memory = admit(self.topology, self.scope, before, pod)
+        except AllocationError:
+            return False
+        assert isinstance(cpus, CpuManager)
+        assert isinstance(memory, MemoryManager)
+        self.managers = cpus, memory
+        self.pods[pod.metadata.uid] = pod
+        return True
+
+    def remove(self, uid: str) -> None:
+        cpus, memory = self.managers
+        for container in all_containers(self.pods.pop(uid)):
+            cpus = attrs.evolve(cpus, state=cpus.policy.remove_container(cpus.state, uid, container.name))
+            memory = attrs.evolve(memory, state=memory.policy.remove_container(memory.state, uid, container.name))
+        self.managers = cpus, memory
+
+    def restart(self, cpus: CpuManager, memory: MemoryManager) -> None:
+        """With what the files said at the end."""
+        cpu_state = cpu_file.from_bytes(cpu_file.to_bytes("static", cpus.state), "static", {})
+        memory_state = memory_file.from_bytes(memory_file.to_bytes("Static", memory.state), "Static")
+        assert (cpu_state, memory_state) == (cpus.state, memory.state)
+        self.managers = (
+            attrs.evolve(cpus, state=cpus.policy.start(cpu_state)),
+            attrs.evolve(memory, state=memory.policy.start(memory_state)),
+        )
+
+    def check(self) -> None:
+        self._check_cpus()
+        self._check_memory()
+
+    def _check_cpus(self) -> None:
+        policy, state = self.managers[0].policy, self.managers[0].state
+        everything = policy.topology.cpus & ~(policy.reserved if policy.options.strict_reservation else 0)
+        assert state.shared | union(state.of_pod(uid) for uid in state.containers) == everything
+        seen = state.shared
+        for uid, containers in state.containers.items():
+            assert not state.of_pod(uid) & (seen | policy.reserved)
+            seen |= state.of_pod(uid)
+            pod = self.pods[uid]
+            staying = 0
+            for container in all_containers(pod):
+                cpus = containers.get(container.name, 0)
+                assert cpus.bit_count() == container_cpus(pod, container, pod_level=False)
+                if not ends_before_others(pod, container):
+                    assert not cpus & staying
+                    staying |= cpus
+
+    def _check_memory(self) -> None:
+        state = self.managers[1].state
+        kept: dict[str, int] = {}
+        for node in state.machine.values():
+            for type_, table in node.memory.items():
+                assert table.free + table.reserved == table.allocatable
+                assert min(table.free, table.reserved) >= 0
+                kept[type_] = kept.get(type_, 0) + table.reserved
+        had: dict[str, int] = dict.fromkeys(kept, 0)
+        for containers in state.containers.values():
+            for blocks in containers.values():
+                for block in blocks:
+                    had[block.type] += block.size
+        assert kept == had
+        for uid, containers in state.containers.items():
+            for container in self.pods[uid].spec.containers:
+                blocks = containers.get(container.name, ())
+                amounts = container_memory(self.pods[uid], container, pod_level=False)
+                assert {block.type: block.size for block in blocks} == amounts
+
+
+@st.composite
+def _nodes(draw: st.DrawFn) -> _Node:
+    machine = draw(_machines())
+    topology = CpuTopology.of(machine)
+    options = draw(_OPTIONS)
+    cpus = CpuPolicy.reserving(topology, draw(st.integers(0, topology.cpus.bit_count() - 1)), 0, options)
+    name = draw(st.sampled_from([NONE, BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE]))
+    return _Node(machine, cpus, TopologyPolicy.of(machine, name), draw(st.sampled_from([CONTAINER_SCOPE, POD_SCOPE])))
+
+
+@given(_nodes(), st.data())
+def test_nothing_is_given_twice_and_everything_comes_back(node: _Node, data: st.DataObject) -> None:
+    for step in range(data.draw(st.integers(1, 8))):
+        if node.pods and data.draw(st.integers(0, 2)) == 0:
+            node.remove(data.draw(st.sampled_from(sorted(node.pods))))
+        else:
+            node.admit(pod_with({"uid": f"pod-{step}", **data.draw(_pods())}))
+        node.check()
+    stay = data.draw(st.sets(st.sampled_from(sorted(node.pods)))) if node.pods else set()
+    cpus, memory = node.managers
+    kept = {uid: [one.name for one in all_containers(pod)] for uid, pod in node.pods.items() if uid in stay}
+    node.managers = cpus.keep_only(kept), memory.keep_only(kept)
+    node.pods = {uid: pod for uid, pod in node.pods.items() if uid in stay}
+    node.check()
+    for uid in list(node.pods):
+        node.remove(uid)
+    assert node.managers == node.empty
+
+
+@given(_nodes(), st.data())
+def test_a_killed_agent_goes_on_as_if_nothing_had_happened(node: _Node, data: st.DataObject) -> None:
+    for step in range(data.draw(st.integers(1, 5))):
+        before = node.managers
+        pod = pod_with({"uid": f"pod-{step}", **data.draw(_pods())})
+        admitted = node.admit(pod)
+        after = node.managers
+        node.restart(*after)
+        for one in node.pods.values():
+            assert node.admit(one)  # each pod is asked about again
+        assert node.managers == after
+        node.restart(*before)
+        node.pods.pop(pod.metadata.uid, None)
+        assert node.admit(pod) is admitted
+        assert node.managers == after
+
+
+@given(_nodes(), st.data())
+def test_an_agent_that_is_killed_between_two_files_can_start_and_admit_or_remove(
+    node: _Node, data: st.DataObject
+) -> None:
+    for step in range(data.draw(st.integers(1, 4))):
+        before = node.managers
+        pod = pod_with({"uid": f"pod-{step}", **data.draw(_pods())})
+        admitted = node.admit(pod)
+        after = node.managers
+        if data.draw(st.booleans()):
+            node.restart(after[0], before[1])
+        else:
+            node.restart(before[0], after[1])
+        if admitted and not node.admit(pod):
+            node.remove(pod.metadata.uid)
+            assert node.managers == before
+            continue
+        node.check()

@@ -1,0 +1,16 @@
+"""The benchmark of the resource managers measures each way to decide."""
+
+from __future__ import annotations
+
+from benchmarks.resource_managers import assignment_times, machine, merge_times
+
+
+def test_the_machine_is_as_large_as_it_says() -> None:
+    topology = machine()
+    assert (len(topology.places), len(topology.sockets), len(topology.cores)) == (768, 8, 384)
+    assert {cpus.bit_count() for cpus in topology.uncores.values()} == {16}
+
+
+def test_each_round_of_each_way_is_measured() -> None:
+    assert [len(times) for times in assignment_times(machine(), 2).values()] == [2] * 5
+    assert [len(times) for times in merge_times(1).values()] == [1] * 6
