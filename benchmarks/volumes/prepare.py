@@ -26,6 +26,7 @@ from trikubelet.volumes.kinds.empty_dir import EmptyDirKind
 from trikubelet.volumes.kinds.host_path import HostPathKind
 from trikubelet.volumes.kinds.protocol import Kinds
 from trikubelet.volumes.manager import VolumeManager
+from trikubelet.volumes.mount_labels import MountLabels
 from trikubelet.volumes.no_cluster import NoClusterCredentials, NoClusterObjects, NoClusterStorage
 from trikubelet.volumes.stats import VolumeMeter
 
@@ -129,5 +130,6 @@ def _manager(root: Path, clock: WallClock) -> VolumeManager:
         clock=clock,
         rng=random.Random(0),
         containers_gone=lambda uid: True,
+        labels=MountLabels(),
         usage_period=0,
     )

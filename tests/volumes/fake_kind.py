@@ -34,6 +34,7 @@ class FakeKind:
     staged: bool = False
     takes_mount_options: bool = False
     refreshing: bool = False
+    labelling: bool = False
     attaching: bool | VolumeError = False
     refresh_at: Callable[[], datetime | None] = lambda: None
     block_device: str | None = None
@@ -70,6 +71,9 @@ class FakeKind:
         if isinstance(self.attaching, VolumeError):
             raise self.attaching
         return self.attaching
+
+    def takes_mount_label(self, spec: VolumeSpec) -> bool:
+        return self.labelling
 
     async def stage(self, request: SetUpRequest) -> Path | None:
         self.requests.append(request)
@@ -111,11 +115,10 @@ class FakeKind:
         await self._call("usage", mounted.spec.inner_name)
         return VolumeUsage(at=datetime.min, used=self.used)
 
-    async def expand(self, request: SetUpRequest, new_size: Quantity) -> Quantity:
+    async def expand(self, request: SetUpRequest, new_size: Quantity) -> None:
         self.requests.append(request)
         await self._call("expand", request.spec.inner_name)
         self.size = new_size
-        return new_size
 
     def count(self, call: str) -> int:
         """How often a call was begun: `set_up data`, or for all volumes `set_up`."""

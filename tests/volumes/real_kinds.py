@@ -26,6 +26,7 @@ from trikubelet.volumes.csi.drivers import Drivers
 from trikubelet.volumes.csi.kind import CSIKind
 from trikubelet.volumes.kinds.protocol import Kinds
 from trikubelet.volumes.manager import VolumeManager
+from trikubelet.volumes.mount_labels import MountLabels
 from trikubelet.volumes.stats import VolumeMeter
 
 if TYPE_CHECKING:
@@ -112,7 +113,12 @@ async def running_manager(
     kinds = Kinds.of([*agent_volumes.node_kinds(tools), csi])
     attaching = Attaching(storage, node_name=NODE)
     manager = VolumeManager(
-        **common, kinds=kinds, attaching=attaching, containers_gone=containers_gone, usage_period=0.0
+        **common,
+        kinds=kinds,
+        attaching=attaching,
+        containers_gone=containers_gone,
+        labels=MountLabels(),
+        usage_period=0.0,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(manager.run)

@@ -22,6 +22,7 @@ from trikubelet.api import (
     ObjectMeta,
     PersistentVolume,
     PersistentVolumeClaim,
+    PersistentVolumeClaimCondition,
     Pod,
     PodCertificateProjection,
     Quantity,
@@ -33,11 +34,13 @@ from trikubelet.api import (
 from trikubelet.broadcast import Broadcast, Subscription
 from trikubelet.clock import TrioClock
 from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.kube_client.storage_objects import failed_status
 from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.kinds.protocol import Kinds
 from trikubelet.volumes.manager import VolumeManager
+from trikubelet.volumes.mount_labels import MountLabels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Sequence
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NODE = "node-1"
+RESIZING = {"storage": "NodeResizeInProgress"}
 
 
 class InlineDisk(Disk):
@@ -129,11 +133,14 @@ class FakeStorage:
         self.unavailable = False
         self.attached_volumes: dict[str, str] | None = {}
         self.sizes: list[tuple[str, str]] = []
-        """Names of claims and the sizes that were told."""
+        """Names of claims, and what was told of their sizes."""
+        self.reads = 0
+        """How often a claim was asked for."""
         self.attached_changes: Broadcast[None] = Broadcast()
         self.csi_driver_changes: Broadcast[str] = Broadcast()
 
     async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
+        self.reads += 1
         return await self._found(self.claims, (namespace, name), f'persistentvolumeclaims "{name}" not found')
 
     async def volume(self, name: str) -> PersistentVolume:
@@ -163,11 +170,32 @@ class FakeStorage:
             raise ObjectError("no answer", "unavailable")
         return self.node_object
 
-    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> None:
+    async def resizing(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        return await self._told(claim, "NodeResizeInProgress", allocated_resource_statuses=RESIZING)
+
+    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> PersistentVolumeClaim:
+        done: dict[str, Any] = {"capacity": {"storage": size}, "conditions": (), "allocated_resource_statuses": {}}
+        return await self._told(claim, str(size), **done)
+
+    async def resize_failed(
+        self, claim: PersistentVolumeClaim, problem: str, *, infeasible: bool, at: datetime
+    ) -> PersistentVolumeClaim:
+        failed = failed_status(claim.status, problem, infeasible=infeasible, at=at)
+        conditions = tuple(from_dict(PersistentVolumeClaimCondition, one) for one in failed.get("conditions", ()))
+        changes: dict[str, Any] = {"conditions": (*claim.status.conditions, *conditions)}
+        if infeasible:
+            changes["allocated_resource_statuses"] = {"storage": "NodeResizeInfeasible"}
+        return await self._told(claim, "NodeResizeInfeasible" if infeasible else "NodeResizeError", **changes)
+
+    async def _told(self, claim: PersistentVolumeClaim, what: str, **status: Any) -> PersistentVolumeClaim:
         await trio.lowlevel.checkpoint()
         if self.unavailable:
             raise ObjectError("no answer", "unavailable")
-        self.sizes.append((claim.metadata.name, str(size)))
+        changed = attrs.evolve(claim, status=attrs.evolve(claim.status, **status))
+        if changed != claim:
+            self.sizes.append((claim.metadata.name, what))
+        self.claims[claim.metadata.namespace, claim.metadata.name] = changed
+        return changed
 
     def attach(self, names: dict[str, str] | None) -> None:
         """The node's status says so."""
@@ -200,6 +228,7 @@ class Stage:
     running_pods: set[str] = attrs.field(factory=set)
     """UIDs of pods that may have running containers."""
     usage_period: float = 0.0
+    labels: MountLabels = attrs.field(factory=MountLabels)
     recorder: EventRecorder = attrs.field(init=False)
     manager: VolumeManager = attrs.field(init=False)
 
@@ -227,6 +256,7 @@ class Stage:
             clock=self.clock,
             rng=random.Random(1),
             containers_gone=lambda uid: uid not in self.running_pods,
+            labels=self.labels,
             usage_period=self.usage_period,
         )
         async with trio.open_nursery() as nursery:

@@ -92,7 +92,15 @@ class FakeStorage:
     async def node(self) -> Node:
         raise NotImplementedError
 
-    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> None:
+    async def resizing(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        raise NotImplementedError
+
+    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> PersistentVolumeClaim:
+        raise NotImplementedError
+
+    async def resize_failed(
+        self, claim: PersistentVolumeClaim, problem: str, *, infeasible: bool, at: datetime
+    ) -> PersistentVolumeClaim:
         raise NotImplementedError
 
 

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from tests.volumes.stage import pod
-from trikubelet.api import PersistentVolume, PersistentVolumeSpec, Quantity
+from trikubelet.api import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Quantity
 from trikubelet.volumes.actual import ActualVolume, PodMount
 from trikubelet.volumes.decisions import (
     Action,
@@ -25,6 +25,7 @@ from trikubelet.volumes.decisions import (
     still_useful,
 )
 from trikubelet.volumes.desired import Obstacle, Wanted
+from trikubelet.volumes.expansion import Expansion
 from trikubelet.volumes.model import MountedVolume, Presence, VolumeSpec
 from trikubelet.volumes.retries import DELAYS, RetryDelay, after_failure
 
@@ -162,6 +163,25 @@ def test_a_volume_that_is_too_small_grows(has: str | None, should: str | None, g
     assert action(wanted={"a": wanted(size=size)}, actual=there) == ((Action.EXPAND, "a") if grows else None)
     assert first is not None
     assert first.grow is grows
+    # Where its driver does not let it while it is in use, each set-up tries, and nothing in between.
+    stays = attrs.evolve(there, stays=True)
+    assert action(wanted={"a": wanted(size=size)}, actual=stays) is None
+    fresh = step(wanted={"a": wanted(size=size)}, actual=attrs.evolve(stays, mounts={}, refused=True)).operation
+    assert fresh is not None
+    assert (fresh.grow, fresh.refused) == (grows, True)
+
+
+@pytest.mark.parametrize("action", [Action.SET_UP, Action.EXPAND])
+@pytest.mark.parametrize("failed", [True, False])
+def test_what_came_of_growing_is_kept_with_the_volume(action: Action, failed: bool) -> None:
+    before = attrs.evolve(actual(a=mount()), size=Quantity("1Gi"))
+    found = Expansion(claim=PersistentVolumeClaim(), size=None if failed else Quantity("2Gi"), refused=failed)
+    outcome: Outcome = Failed(Certainty.UNCERTAIN, "no", expansion=found) if failed else Done(expansion=found)
+    operation = Operation(action=action, name=NAME, uid="a", spec=SPEC, wanted=wanted())
+    now = after(before, operation, outcome)
+    assert (now.size, now.stays, now.refused) == (Quantity("1Gi" if failed else "2Gi"), False, failed)
+    refused = attrs.evolve(before, stays=True)
+    assert after(refused, Operation(action=Action.TEAR_DOWN, name=NAME, uid="a", spec=SPEC), Done()).stays is False
 
 
 FINAL_FAILURE = Failed(Certainty.FINAL, "no")

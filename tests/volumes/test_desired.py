@@ -9,7 +9,7 @@ import pytest
 
 from tests.volumes.fake_kind import FakeKind
 from tests.volumes.stage import FakeStorage, add_claim, claimed, config_map, empty_dir, pod
-from trikubelet.api import Quantity
+from trikubelet.api.storage_volumes import GCEPersistentDiskVolumeSource
 from trikubelet.volumes.desired import (
     Obstacle,
     Resolved,
@@ -23,7 +23,6 @@ from trikubelet.volumes.desired import (
     references,
     resolve,
     resolve_now,
-    size_to_have,
     wanted_names,
 )
 from trikubelet.volumes.model import VolumeSpec
@@ -65,7 +64,10 @@ def test_a_volume_belongs_to_the_plugin_of_its_source(source: dict[str, Any], pl
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        ({"gcePersistentDisk": {"pdName": "x"}}, "install the CSI driver pd.csi.storage.gke.io"),
+        (
+            {"azureDisk": {"diskName": "x", "diskURI": "x", "kind": "Shared"}},
+            "failed to translate in-tree pv to CSI: kind(Shared) is not supported in csi migration",
+        ),
         ({"cephfs": {"monitors": []}}, "provide cephfs volumes itself: install the CSI driver cephfs.csi.ceph.com"),
         ({"flocker": {}}, "use a volume of a CSI driver instead"),
         ({}, 'failed to get Plugin from volumeSpec for volume "data" err=no volume plugin matched'),
@@ -76,6 +78,37 @@ def test_a_kind_that_no_agent_provides_is_a_problem_that_says_what_to_do(source:
 
     assert not found.specs
     assert text in found.problems["data"]
+
+
+def test_a_disk_of_a_cloud_is_a_volume_of_its_driver() -> None:
+    disk = {"diskName": "x", "diskURI": "/subscriptions/12/disks/x", "kind": "Managed", "readOnly": True}
+    spec = resolve_now(pod("web", {"name": "data", "azureDisk": disk})).specs["data"]
+
+    assert (spec.plugin, spec.inner_name) == ("kubernetes.io/csi", "~subscriptions~12~disks~x")
+    assert (csi_driver_of(spec), spec.migrated, spec.read_only) == ("disk.csi.azure.com", True, True)
+    assert not resolve_now(pod("web", empty_dir("data"))).specs["data"].migrated
+
+
+async def test_a_claimed_disk_of_a_cloud_is_where_its_driver_says() -> None:
+    storage = FakeStorage()
+    add_claim(storage)
+    csi = storage.volumes["pv-1"]
+    disk = GCEPersistentDiskVolumeSource(pd_name="disk")
+    metadata = attrs.evolve(csi.metadata, labels={"topology.kubernetes.io/zone": "a"})
+    spec = attrs.evolve(csi.spec, csi=None, gce_persistent_disk=disk)
+    storage.volumes["pv-1"] = attrs.evolve(csi, metadata=metadata, spec=spec)
+    found = await resolve(pod("web", claimed()), storage)
+
+    assert (found.specs["data"].plugin, found.specs["data"].inner_name) == ("kubernetes.io/csi", "pv-1")
+    assert (csi_driver_of(found.specs["data"]), found.specs["data"].migrated) == ("pd.csi.storage.gke.io", True)
+    assert found.obstacles == {"data": Obstacle("NodeAffinity check", "no matching NodeSelectorTerms")}, (
+        "the driver has not labelled the node"
+    )
+    labels = {**storage.node_object.metadata.labels, "topology.gke.io/zone": "a"}
+    storage.node_object = attrs.evolve(
+        storage.node_object, metadata=attrs.evolve(storage.node_object.metadata, labels=labels)
+    )
+    assert not (await resolve(pod("web", claimed()), storage)).obstacles
 
 
 def test_only_what_a_container_of_any_sort_uses_is_wanted() -> None:
@@ -258,44 +291,6 @@ async def test_a_volume_is_exclusive_by_its_only_access_mode(modes: list[str], e
     spec = (await resolved(access_modes=modes)).specs["data"]
 
     assert Wanted(pod=pod(), spec=spec, names=("data",)).exclusive is exclusive
-
-
-@pytest.mark.parametrize(
-    ("changes", "size"),
-    [
-        ({}, "1Gi"),
-        ({"size": "2Gi"}, "2Gi"),
-        ({"size": "2Gi", "status": _state("NodeResizePending", "3Gi")}, "3Gi"),
-        ({"size": "2Gi", "status": _state("NodeResizeInProgress", "3Gi")}, "3Gi"),
-        ({"size": "2Gi", "status": _state("NodeResizeInfeasible", "3Gi")}, None),
-        ({"size": "2Gi", "status": _state("ControllerResizeInProgress", "3Gi")}, None),
-        ({"size": "2Gi", "claimed_size": "2Gi", "status": {"allocatedResources": {"storage": "2Gi"}}}, None),
-        (
-            {
-                "size": "2Gi",
-                "claimed_size": "2Gi",
-                "access_modes": ["ReadWriteMany"],
-                "status": {"allocatedResources": {"storage": "2Gi"}},
-            },
-            "2Gi",
-        ),
-        (
-            {
-                "size": "2Gi",
-                "claimed_size": "2Gi",
-                "access_modes": ["ReadWriteMany"],
-                "metadata": {"annotations": {"volume.kubernetes.io/node-expansion-not-required": "true"}},
-                "status": {"allocatedResources": {"storage": "2Gi"}},
-            },
-            None,
-        ),
-    ],
-)
-async def test_a_volume_grows_as_far_as_the_claim_allows(changes: dict[str, Any], size: str | None) -> None:
-    spec = (await resolved(**changes)).specs["data"]
-
-    assert size_to_have(spec) == (None if size is None else Quantity(size))
-    assert size_to_have(attrs.evolve(spec, read_only=True)) is None
 
 
 async def test_volumes_refer_to_the_objects_that_they_show_or_need() -> None:

@@ -21,7 +21,7 @@ from trikubelet.linux.mount_table import Mount
 from trikubelet.linux.mounter import Mounter
 from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.disk import Disk
-from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
+from trikubelet.volumes.errors import FileSystemMismatchError, UncertainVolumeError, VolumeError
 from trikubelet.volumes.kinds import file_systems
 from trikubelet.volumes.kinds.block import DeviceMapper
 from trikubelet.volumes.kinds.local import LocalKind
@@ -159,7 +159,7 @@ async def test_what_is_in_the_pods_folder_without_a_bind_is_never_removed(tmp_pa
 
 async def test_a_folder_has_no_size(tmp_path: Path) -> None:
     kind = make_kind(tmp_path / "root")
-    assert await kind.expand(claimed(kind, local(tmp_path)), Quantity("2Gi")) == Quantity("2Gi")
+    await kind.expand(claimed(kind, local(tmp_path)), Quantity("2Gi"))
 
 
 # Groups
@@ -337,7 +337,7 @@ async def test_a_file_system_grows_with_its_device(tmp_path: Path) -> None:
             before = os.statvfs(at).f_blocks
             os.truncate(file, 2 * DISK)
             await trio.run_process(["losetup", "--set-capacity", str(device)])
-            assert await kind.expand(asked, Quantity("64Mi")) == Quantity("64Mi")
+            await kind.expand(asked, Quantity("64Mi"))
             assert os.statvfs(at).f_blocks > before * 1.5
         finally:
             await kind.unstage("", asked.spec)
@@ -375,6 +375,37 @@ async def test_a_file_system_with_errors_that_cannot_be_corrected_is_not_mounted
     else:
         await file_systems.format_and_mount("data", device, tmp_path, "ext4", ["noatime"])
         assert (tmp_path / "mounted").read_text() == f"-t ext4 -o noatime,defaults /dev/disk {tmp_path}\n"
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        ("TYPE=ext4", VolumeError),
+        ("TYPE=xfs", FileSystemMismatchError),
+        ("PTTYPE=gpt", FileSystemMismatchError),
+    ],
+)
+async def test_a_disk_that_cannot_be_mounted_may_have_another_file_system(
+    tmp_path: Path, program: Callable[[str, str], None], found: str, kind: type[VolumeError]
+) -> None:
+    program("blkid", f"echo {found}")
+    program("fsck", "")
+    program("mount", "echo wrong fs type >&2; exit 32")
+    with pytest.raises(VolumeError, match=r"mounting /dev/disk at .* as ext4 failed: wrong fs type") as failed:
+        await file_systems.format_and_mount("data", Path("/dev/disk"), tmp_path, "ext4", [])
+    assert type(failed.value) is kind
+
+
+@pytest.mark.root
+async def test_that_it_has_another_is_known_above(
+    tmp_path: Path, device: Path, program: Callable[[str, str], None]
+) -> None:
+    program("blkid", "echo TYPE=xfs")
+    program("fsck", "")
+    program("mount", "exit 32")
+    kind = make_kind(tmp_path)
+    with pytest.raises(FileSystemMismatchError, match=r"^volume \"data\": local: failed to mount device /dev/loop"):
+        await kind.stage(claimed(kind, local(device)))
 
 
 @pytest.mark.parametrize(
@@ -472,7 +503,7 @@ async def test_a_block_device_is_mapped_held_open_and_unmapped(tmp_path: Path, d
         usage = await kind.usage(mounted)
         assert usage is not None
         assert (usage.capacity, usage.used) == (DISK, None)
-        assert await kind.expand(asked, Quantity("1Gi")) == Quantity("1Gi")
+        await kind.expand(asked, Quantity("1Gi"))
         found = await make_kind(tmp_path / "root").reconstruct(UID, "pv-1", block=True)
         assert found is not None
         assert found.block

@@ -18,6 +18,7 @@ from tests.volumes.stage import (
 )
 from trikubelet.api import ObjectMeta
 from trikubelet.volumes.errors import (
+    PodFoldersError,
     TransientVolumeError,
     UncertainVolumeError,
     VolumeError,
@@ -292,14 +293,14 @@ async def test_a_kinds_mistake_is_that_volumes_failure_only(stage: Stage, autoju
 
 async def test_an_unknown_kind_ends_the_wait_at_once(stage: Stage, autojump_clock: MockClock) -> None:
     stage.kind(EMPTY_DIR)
-    disk = {"name": "disk", "awsElasticBlockStore": {"volumeID": "vol-1"}}
+    disk = {"name": "disk", "cephfs": {"monitors": []}}
     async with stage.running() as manager:
         with pytest.raises(VolumesNotReadyError) as caught:
             await manager.prepare(pod("web", disk, empty_dir()))
 
     assert not caught.value.timed_out
     assert (caught.value.unmounted, caught.value.unprocessed) == (("disk",), ("disk",))
-    assert "install the CSI driver ebs.csi.aws.com" in caught.value.cause
+    assert "install the CSI driver cephfs.csi.ceph.com" in caught.value.cause
 
 
 async def test_a_container_added_later_gets_the_volumes_that_it_mounts(stage: Stage, autojump_clock: MockClock) -> None:
@@ -315,7 +316,7 @@ async def test_a_uid_that_is_no_folders_name_is_refused(stage: Stage) -> None:
     bad = pod("web")
     bad = attrs.evolve(bad, metadata=ObjectMeta(name="web", namespace="default", uid="../etc"))
     async with stage.running() as manager:
-        with pytest.raises(VolumesNotReadyError, match="cannot make the pod's folders"):
+        with pytest.raises(PodFoldersError):
             await manager.prepare(bad)
         await manager.release("../etc")
 

@@ -18,9 +18,11 @@ from tests.volumes.stage import (
     pod,
     stage,
 )
-from trikubelet.broadcast import follow
+from trikubelet.supervision import follow
+from trikubelet.telemetry.events import EventType, ObjectEvent
 from trikubelet.volumes.errors import (
     AttachLimitError,
+    FileSystemMismatchError,
     TransientVolumeError,
     VolumeError,
     VolumesNotReadyError,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.api import PersistentVolume
+    from trikubelet.telemetry.events import AnyEvent
 
 __all__ = ["stage"]
 
@@ -265,6 +268,23 @@ async def test_a_volume_that_grows_while_a_pod_has_it_is_grown_by_the_pods_next_
     assert stage.messages("uid-web", "VolumeResizeFailed") == [
         'NodeExpandVolume.NodeExpandVolume failed for volume "pv-1" : busy'
     ]
+
+
+async def test_a_disk_with_another_file_system_is_told_of_at_its_persistent_volume(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    add_claim(stage.storage)
+    mismatch = FileSystemMismatchError("data", "wrong fs type")
+    stage.kind(CSI, staged=True, behaviours={"stage": [mismatch, VolumeError("data", "no")]})
+    told: list[AnyEvent] = []
+    stage.recorder.add_listener(told.append)
+    async with stage.running() as manager:
+        await manager.prepare(pod("web", claimed()))
+    [event] = [one for one in told if isinstance(one, ObjectEvent)]
+    assert (event.about.kind, event.about.name, event.type) == ("PersistentVolume", "pv-1", EventType.WARNING)
+    assert event.reason == "FailedMountOnFilesystemMismatch"
+    assert event.message == 'MountVolume failed for volume "pv-1" wrong fs type'
+    assert stage.messages("uid-web")[0] == 'MountVolume.MountDevice failed for volume "pv-1" : wrong fs type'
 
 
 async def test_a_block_volume_is_a_device_and_fails_as_one(stage: Stage, autojump_clock: MockClock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.volumes.stage import pod
 from trikubelet.volumes import messages
 from trikubelet.volumes.decisions import Action
 from trikubelet.volumes.desired import AFFINITY_CHECK, MOUNT_OPTIONS_CHECK
@@ -72,6 +73,21 @@ def test_a_volume_that_could_not_grow_before_it_was_used_has_an_event(
     spec: VolumeSpec, expected: tuple[str, str]
 ) -> None:
     assert messages.expansion_event(spec, "no") == expected
+
+
+def test_growing_and_another_file_system_have_events_of_their_own() -> None:
+    assert messages.expanded_event(FOLDER, pod("web")) == (
+        "FileSystemResizeSuccessful",
+        'MountVolume.NodeExpandVolume succeeded for volume "pv-1" node-1',
+    )
+    assert messages.read_only_event(FOLDER) == (
+        "FileSystemResizeFailed",
+        'MountVolume.NodeExpandVolume failed for volume "pv-1" requested read-only file system',
+    )
+    assert messages.mismatch_event(FOLDER, "no") == (
+        "FailedMountOnFilesystemMismatch",
+        'MountVolume failed for volume "pv-1" no',
+    )
 
 
 @pytest.mark.parametrize(

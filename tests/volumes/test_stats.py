@@ -16,11 +16,11 @@ import pytest
 import trio
 
 from tests.volumes.test_removal import nest
-from trikubelet.broadcast import follow
 from trikubelet.clock import SystemClock, TrioClock
 from trikubelet.linux import trees
 from trikubelet.linux.mounter import Mounter
 from trikubelet.linux.trees import MAX_OPEN, disk_usage
+from trikubelet.supervision import follow
 from trikubelet.volumes import stats
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import MountedVolume, VolumeSpec, VolumeUsage

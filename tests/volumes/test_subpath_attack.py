@@ -35,6 +35,7 @@ from trikubelet.linux.mount_table import MountTable
 from trikubelet.linux.mounter import Mounter
 from trikubelet.telemetry.events import EventRecorder
 from trikubelet.volumes.manager import VolumeManager
+from trikubelet.volumes.mount_labels import MountLabels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -126,6 +127,7 @@ async def battle(root: Path) -> AsyncIterator[Battle]:
         rng=random.Random(1),
         containers_gone=lambda uid: True,
         usage_period=0.0,
+        labels=MountLabels(),
     )
     (root / "agent").mkdir()
     pod = pod_with("web", empty_dir())

@@ -53,6 +53,12 @@ class ActualVolume:
     """By the pod's UID."""
     size: Quantity | None = None
     """What the file system is known to have; None for volumes that do not grow."""
+    stays: bool = False
+    """Its driver does not grow it while it is on the node."""
+    refused: bool = False
+    """Its driver has failed for good to grow it."""
+    label: str | None = None
+    """The SELinux label that it is mounted with, all over the node; None while nothing is there, or that is unknown."""
 
     @property
     def is_nothing(self) -> bool:

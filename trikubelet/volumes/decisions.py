@@ -19,17 +19,23 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import attrs
 
-from trikubelet.api import Quantity
 from trikubelet.volumes.actual import ActualVolume, PodMount
 from trikubelet.volumes.desired import Obstacle, Wanted
+from trikubelet.volumes.expansion import Expansion
 from trikubelet.volumes.model import MountedVolume, Presence, VolumeSpec
 from trikubelet.volumes.retries import RetryDelay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from trikubelet.api import Quantity
+
 
 IN_USE_ELSEWHERE: Final = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
+OTHER_LABEL: Final = (
+    'waiting for unmount of volume "{}", because it is already mounted to a different pod with a different SELinux '
+    "label"
+)
 
 
 class Action(enum.Enum):
@@ -59,11 +65,14 @@ class Operation:
     wanted: Wanted | None = None
     device_path: str = ""
     staging_path: Path | None = None
+    label: str = ""
     inherited: bool = False
     obstacle: Obstacle | None = None
     """It fails at once, for this reason."""
     grow: bool = False
     """The file system has to take its size before containers see it."""
+    refused: bool = False
+    """As `ActualVolume.refused`."""
     began: float = 0.0
 
     @property
@@ -91,7 +100,7 @@ class Done:
     refresh_due: float | None = None
     staging_path: Path | None = None
     device_path: str = ""
-    size: Quantity | None = None
+    expansion: Expansion | None = None
 
 
 @attrs.frozen
@@ -102,6 +111,7 @@ class Failed:
     problem: str
     cancelled: bool = False
     """Nothing is wrong with the volume: the operation was not wanted any more, or not here."""
+    expansion: Expansion | None = None
 
 
 Outcome = Done | Failed
@@ -166,6 +176,15 @@ def still_useful(operation: Operation, wanted: Mapping[str, Wanted]) -> bool:
 
 def after(actual: ActualVolume, operation: Operation, outcome: Outcome) -> ActualVolume:
     """What there is of the volume once the operation has ended."""
+    changed = _after_expansion(_after(actual, operation, outcome), outcome.expansion)
+    if changed.is_nothing:
+        return attrs.evolve(changed, label=None, stays=False)
+    if changed.label is None and operation.action in (Action.STAGE, Action.SET_UP):
+        return attrs.evolve(changed, label=operation.label)
+    return changed
+
+
+def _after(actual: ActualVolume, operation: Operation, outcome: Outcome) -> ActualVolume:
     match operation.action:
         case Action.ATTACH:
             if isinstance(outcome, Failed):
@@ -178,7 +197,7 @@ def after(actual: ActualVolume, operation: Operation, outcome: Outcome) -> Actua
         case Action.REFRESH:
             return _after_refresh(actual, operation, outcome)
         case Action.EXPAND:
-            return actual if isinstance(outcome, Failed) else attrs.evolve(actual, size=outcome.size)
+            return actual
         case Action.TEAR_DOWN:
             return _after_tear_down(actual, operation, outcome)
         case Action.UNSTAGE:
@@ -189,6 +208,13 @@ def after(actual: ActualVolume, operation: Operation, outcome: Outcome) -> Actua
             assert_never(operation.action)
 
 
+def _after_expansion(actual: ActualVolume, expansion: Expansion | None) -> ActualVolume:
+    if expansion is None:
+        return actual
+    size = actual.size if expansion.size is None else expansion.size
+    return attrs.evolve(actual, size=size, stays=expansion.stays, refused=expansion.refused)
+
+
 def _candidates(situation: VolumeContext, now: float) -> Iterator[Operation | float]:
     """What could be done, the most urgent first; times at which something will have to be."""
     name, wanted, actual = situation.name, situation.wanted, situation.actual
@@ -197,29 +223,39 @@ def _candidates(situation: VolumeContext, now: float) -> Iterator[Operation | fl
             yield Operation(action=Action.TEAR_DOWN, name=name, uid=uid, spec=mount.spec)
     for uid, one in wanted.items():
         if not actual.is_present(uid):
-            yield _towards(situation, uid, one)
+            yield from _towards(situation, uid, one)
     for uid, one in wanted.items():
         if actual.is_present(uid):
             yield from _upkeep(situation, uid, one, now)
     if not wanted and not actual.mounts and actual.staged is not Presence.ABSENT and situation.may_unstage:
-        assert actual.staged_spec is not None
-        yield Operation(action=Action.UNSTAGE, name=name, spec=actual.staged_spec)
+        yield _unstage(situation)
 
 
-def _towards(situation: VolumeContext, uid: str, wanted: Wanted) -> Operation:
-    """The next operation on the way to a volume that the pod can use."""
+def _unstage(situation: VolumeContext) -> Operation:
+    assert situation.actual.staged_spec is not None
+    return Operation(action=Action.UNSTAGE, name=situation.name, spec=situation.actual.staged_spec)
+
+
+def _towards(situation: VolumeContext, uid: str, wanted: Wanted) -> Iterator[Operation]:
+    """The next operation on the way to a volume that the pod can use; none while others are on the way out."""
     actual = situation.actual
     operation = _for_pod(situation, uid, wanted, Action.SET_UP)
-    if wanted.attachable and not actual.attached:
-        return attrs.evolve(operation, action=Action.ATTACH)
-    if wanted.obstacle is not None:
-        return attrs.evolve(operation, obstacle=wanted.obstacle)
-    if wanted.exclusive and actual.is_elsewhere(uid):
-        step = "SetUpDevice" if wanted.spec.block else "SetUp"
-        return attrs.evolve(operation, obstacle=Obstacle(step, IN_USE_ELSEWHERE))
-    if wanted.staged and actual.staged is not Presence.PRESENT:
-        return attrs.evolve(operation, action=Action.STAGE, inherited=actual.staging_inherited)
-    return operation
+    step = "SetUpDevice" if wanted.spec.block else "SetUp"
+    if actual.label not in (None, operation.label):
+        if actual.mounts:
+            yield attrs.evolve(operation, obstacle=Obstacle(step, OTHER_LABEL.format(situation.name)))
+        elif situation.may_unstage:
+            yield _unstage(situation)
+    elif wanted.attachable and not actual.attached:
+        yield attrs.evolve(operation, action=Action.ATTACH)
+    elif wanted.obstacle is not None:
+        yield attrs.evolve(operation, obstacle=wanted.obstacle)
+    elif wanted.exclusive and actual.is_elsewhere(uid):
+        yield attrs.evolve(operation, obstacle=Obstacle(step, IN_USE_ELSEWHERE))
+    elif wanted.staged and actual.staged is not Presence.PRESENT:
+        yield attrs.evolve(operation, action=Action.STAGE, inherited=actual.staging_inherited)
+    else:
+        yield operation
 
 
 def _upkeep(situation: VolumeContext, uid: str, wanted: Wanted, now: float) -> Iterator[Operation | float]:
@@ -230,7 +266,7 @@ def _upkeep(situation: VolumeContext, uid: str, wanted: Wanted, now: float) -> I
         yield _for_pod(situation, uid, wanted, Action.REFRESH)
     elif due is not None:
         yield due
-    if _is_smaller(situation.actual.size, wanted.size):
+    if _is_smaller(situation.actual.size, wanted.size) and not situation.actual.stays:
         yield _for_pod(situation, uid, wanted, Action.EXPAND)
 
 
@@ -245,8 +281,10 @@ def _for_pod(situation: VolumeContext, uid: str, wanted: Wanted, action: Action)
         wanted=wanted,
         device_path=actual.device_path,
         staging_path=actual.staging_path,
+        label=wanted.label.used,
         inherited=mount is not None and mount.inherited,
         grow=_is_smaller(actual.size, wanted.size),
+        refused=actual.refused,
     )
 
 
@@ -279,8 +317,7 @@ def _after_set_up(actual: ActualVolume, operation: Operation, outcome: Outcome) 
             began=operation.began,
             refresh_due=outcome.refresh_due,
         )
-        grown = actual if outcome.size is None else attrs.evolve(actual, size=outcome.size)
-        return grown.with_mount(uid, made)
+        return actual.with_mount(uid, made)
     if outcome.certainty is Certainty.FINAL and before is not None and not before.inherited:
         return actual.without_mount(uid)
     if outcome.certainty is Certainty.UNCERTAIN and before is None:

@@ -9,16 +9,20 @@ a volume is, is a problem; what only forbids to mount it here and now, is an obs
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from trikubelet.admission.predicates import matches_terms
 from trikubelet.api import Pod, Quantity
+from trikubelet.api.persistent_volumes import READ_ONLY_MANY
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.volumes.errors import VolumeError
-from trikubelet.volumes.model import VolumeSpec
-from trikubelet.volumes.sources import CSI, LOCAL, plugin_of
+from trikubelet.volumes.layout import folder_of_plugin
+from trikubelet.volumes.migration.translate import TranslationError, migration_of
+from trikubelet.volumes.model import MountLabel, VolumeSpec
+from trikubelet.volumes.sources import CSI, plugin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,21 +33,15 @@ if TYPE_CHECKING:
 
 BLOCK: Final = "Block"
 FILESYSTEM: Final = "Filesystem"
-STORAGE: Final = "storage"
 BOUND: Final = "Bound"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
-READ_WRITE_MANY: Final = "ReadWriteMany"
 CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
 GROUP_ANNOTATION: Final = "pv.beta.kubernetes.io/gid"
 MOUNT_OPTIONS_ANNOTATION: Final = "volume.beta.kubernetes.io/mount-options"
-NO_NODE_EXPANSION_ANNOTATION: Final = "volume.kubernetes.io/node-expansion-not-required"
 AFFINITY_CHECK: Final = "NodeAffinity check"
 NO_MATCHING_TERMS: Final = "no matching NodeSelectorTerms"
 MOUNT_OPTIONS_CHECK: Final = "MountOptionSupport check"
 NO_MOUNT_OPTIONS: Final = "mount options are not supported for this volume type"
-_GROWING: Final = (CSI, LOCAL)
-"""Kinds of volumes with file systems that the node can grow."""
-_RESIZING_ON_NODE: Final = ("NodeResizePending", "NodeResizeInProgress")
 
 
 @attrs.frozen
@@ -70,6 +68,7 @@ class Wanted:
     size: Quantity | None = None
     """What the file system should have; None when it is not to be grown."""
     obstacle: Obstacle | None = None
+    label: MountLabel = attrs.field(factory=MountLabel)
 
     @property
     def exclusive(self) -> bool:
@@ -115,7 +114,7 @@ def resolve_now(pod: Pod) -> Resolved:
     for volume in pod.spec.volumes:
         if volume.name in names and _claim_name(pod, volume) is None:
             try:
-                specs[volume.name] = VolumeSpec(volume.name, volume.name, plugin_of(volume, volume.name), volume=volume)
+                specs[volume.name] = _of_pod(pod, volume)
             except VolumeError as error:
                 problems[volume.name] = error.problem
     return Resolved(specs, problems, {})
@@ -166,34 +165,6 @@ def options_obstacle(spec: VolumeSpec, kind: VolumeKind) -> Obstacle | None:
 def is_staged(spec: VolumeSpec, kind: VolumeKind) -> bool:
     """Whether the volume is made ready for the node first. A driver's inline volumes belong to one pod, and are not."""
     return kind.staged and (spec.volume is None or spec.volume.csi is None)
-
-
-def size_to_have(spec: VolumeSpec) -> Quantity | None:
-    """The size that the file system should have on this node; None when it is not to be grown.
-
-    A resize controller that tracks how far it is allows it by the claim's status (kubelet: `NodeExpander`). An older
-    one only makes the volume larger than the claim says.
-    """
-    claim, persistent = spec.claim, spec.persistent
-    if claim is None or persistent is None or spec.read_only or spec.plugin not in _GROWING:
-        return None
-    state = claim.status.allocated_resource_statuses.get(STORAGE, "")
-    allocated = claim.status.allocated_resources.get(STORAGE)
-    if not state and allocated is None:
-        return persistent.spec.capacity.get(STORAGE)
-    if state in _RESIZING_ON_NODE:
-        return allocated
-    has = size_known(spec)
-    everywhere = READ_WRITE_MANY in claim.spec.access_modes and (
-        NO_NODE_EXPANSION_ANNOTATION not in claim.metadata.annotations
-    )
-    done = not state and allocated is not None and has is not None and has.nanos >= allocated.nanos
-    return allocated if done and everywhere else None
-
-
-def size_known(spec: VolumeSpec) -> Quantity | None:
-    """The size that the claim says the file system has."""
-    return None if spec.claim is None else spec.claim.status.capacity.get(STORAGE)
 
 
 def references(spec: VolumeSpec, namespace: str) -> frozenset[tuple[str, str, str]]:
@@ -250,6 +221,34 @@ def _claim_name(pod: Pod, volume: Volume) -> str | None:
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
 
 
+def _of_pod(pod: Pod, volume: Volume) -> VolumeSpec:
+    """A volume that says itself what it is."""
+    migration = migration_of(volume)
+    if migration is None:
+        return VolumeSpec(volume.name, volume.name, plugin_of(volume, volume.name), volume=volume)
+    with _translating(volume.name):
+        persistent = migration.inline(volume, pod.metadata.namespace)
+    source = persistent.spec.csi
+    assert source is not None
+    return VolumeSpec(
+        volume.name,
+        folder_of_plugin(persistent.metadata.name),
+        CSI,
+        volume=volume,
+        persistent=persistent,
+        read_only=source.read_only or persistent.spec.access_modes == (READ_ONLY_MANY,),
+        migrated=True,
+    )
+
+
+@contextmanager
+def _translating(name: str) -> Iterator[None]:
+    try:
+        yield
+    except TranslationError as error:
+        raise VolumeError(name, f"failed to translate in-tree pv to CSI: {error}") from error
+
+
 async def _behind_claim(pod: Pod, volume: Volume, claim_name: str, storage: StorageObjects) -> VolumeSpec:
     namespace = pod.metadata.namespace
 
@@ -272,11 +271,16 @@ async def _behind_claim(pod: Pod, volume: Volume, claim_name: str, storage: Stor
         raise refused(f"failed to fetch PV {name} from API server: {error}") from error
     if (problem := _binding_problem(persistent, name, claim.metadata.uid)) is not None:
         raise refused(problem)
+    migration = migration_of(persistent.spec)
+    if migration is not None:
+        with _translating(volume.name):
+            persistent = migration.persistent(persistent)
     source = volume.persistent_volume_claim
     return VolumeSpec(
         name=volume.name,
         inner_name=name,
         plugin=plugin_of(persistent.spec, volume.name),
+        migrated=migration is not None,
         volume=volume,
         persistent=persistent,
         claim=claim,
@@ -347,6 +351,14 @@ def _references(spec: VolumeSpec, namespace: str) -> Iterator[tuple[str, str, st
                 yield "secrets", namespace, source.secret.name
     if volume is not None and volume.csi is not None and volume.csi.node_publish_secret_ref is not None:
         yield "secrets", namespace, volume.csi.node_publish_secret_ref.name
+    if volume is not None and volume.iscsi is not None and volume.iscsi.secret_ref is not None:
+        yield "secrets", namespace, volume.iscsi.secret_ref.name
+    if volume is not None and volume.flex_volume is not None and volume.flex_volume.secret_ref is not None:
+        yield "secrets", namespace, volume.flex_volume.secret_ref.name
+    for disk in () if persistent is None else (persistent.spec.iscsi, persistent.spec.flex_volume):
+        reference = None if disk is None else disk.secret_ref
+        if reference is not None:
+            yield "secrets", reference.namespace or namespace, reference.name
     if persistent is not None and (driver := persistent.spec.csi) is not None:
         for secret in (driver.node_stage_secret_ref, driver.node_publish_secret_ref, driver.node_expand_secret_ref):
             if secret is not None:

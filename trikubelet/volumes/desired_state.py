@@ -24,10 +24,10 @@ from trikubelet.volumes.desired import (
     options_obstacle,
     resolve,
     resolve_now,
-    size_to_have,
     wanted_names,
 )
 from trikubelet.volumes.errors import VolumeError
+from trikubelet.volumes.expansion import growth_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.kube_client.volume_objects import StorageObjects
     from trikubelet.volumes.errors import VolumesNotReadyError
-    from trikubelet.volumes.kinds.protocol import Kinds
-    from trikubelet.volumes.model import MountedVolume, VolumeSpec
+    from trikubelet.volumes.kinds.protocol import Kinds, VolumeKind
+    from trikubelet.volumes.model import MountedVolume, MountLabel, VolumeSpec
+    from trikubelet.volumes.mount_labels import MountLabels
     from trikubelet.volumes.tracked_volumes import TrackedVolumes
 
 log = get_logger("volumes")
@@ -74,7 +75,8 @@ class PodRecord:
 class DesiredStateOfWorld:
     """By UID."""
 
-    def __init__(self, tracked: TrackedVolumes, kinds: Kinds, storage: StorageObjects) -> None:
+    def __init__(self, tracked: TrackedVolumes, kinds: Kinds, storage: StorageObjects, labels: MountLabels) -> None:
+        self._labels = labels
         self._tracked = tracked
         self._kinds = kinds
         self._storage = storage
@@ -202,6 +204,7 @@ class DesiredStateOfWorld:
             try:
                 kind = self._kinds.find(spec)
                 name, attachable = kind.unique_name(spec, record.uid), kind.attachable(spec)
+                label = found[name].label if name in found else self._label(name, pod, spec, kind)
             except VolumeError as error:
                 problems[volume_name] = error.problem
                 continue
@@ -213,12 +216,23 @@ class DesiredStateOfWorld:
                 staged=is_staged(spec, kind),
                 attachable=attachable,
                 refreshes=kind.refreshes(spec),
-                size=size_to_have(spec),
+                size=None if (growth := growth_of(spec)) is None else growth.size,
                 obstacle=resolved.obstacles.get(volume_name) or options_obstacle(spec, kind),
+                label=label,
             )
         record.problems = problems
         for name, wanted in found.items():
             self._tracked.want(name, record.uid, wanted)
+
+    def _label(self, name: str, pod: Pod, spec: VolumeSpec, kind: VolumeKind) -> MountLabel:
+        """Asked once: what was agreed to stays for as long as the pod wants the volume. Who has it already keeps what
+        it has, since its containers may run. Raises VolumeError."""
+        uid, volume = pod.metadata.uid, self._tracked.get(name)
+        before = None if volume is None else volume.wanted.get(uid)
+        if before is not None:
+            return before.label
+        has = None if volume is None or uid not in volume.actual.mounts else volume.actual.label
+        return self._labels.of(pod, spec, kind, self._tracked.label(name, but=uid), has=has)
 
 
 def _shows_the_same(one: Pod, other: Pod) -> bool:

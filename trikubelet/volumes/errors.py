@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trikubelet.volumes.expansion import Refusal
+
 
 class VolumeError(Exception):
     """A volume could not be prepared. `volume` is its name in the pod.
@@ -26,6 +28,18 @@ class UncertainVolumeError(VolumeError):
 
 class TransientVolumeError(VolumeError):
     """Nothing was tried, since something is missing that may come: what was there before is as it was."""
+
+
+class NotExpandedError(VolumeError):
+    """A driver has not grown a volume, for a reason of its own."""
+
+    def __init__(self, volume: str, problem: str, refusal: Refusal) -> None:
+        super().__init__(volume, problem)
+        self.refusal = refusal
+
+
+class FileSystemMismatchError(VolumeError):
+    """A disk cannot be mounted, and has another file system on it than is asked for."""
 
 
 class VolumesNotReadyError(Exception):
@@ -52,6 +66,13 @@ class VolumesNotReadyError(Exception):
             strict=True,
         )
         super().__init__(", ".join(f"{what} volumes=[{' '.join(names)}]" for what, names in parts) + f": {cause}")
+
+
+class PodFoldersError(VolumesNotReadyError):
+    """The folders that a pod's volumes lie in cannot be made."""
+
+    def __str__(self) -> str:
+        return self.cause
 
 
 class AttachLimitError(VolumesNotReadyError):

@@ -21,15 +21,17 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trikubelet.broadcast import Broadcast, follow
+from trikubelet.broadcast import Broadcast
+from trikubelet.supervision import contain, follow, supervise
 from trikubelet.volumes import layout, messages
 from trikubelet.volumes.decisions import Action, Operation
 from trikubelet.volumes.desired import asks_api_server, wanted_names
 from trikubelet.volumes.desired_state import DesiredStateOfWorld, PodRecord
-from trikubelet.volumes.errors import AttachLimitError, VolumeError, VolumesNotReadyError
+from trikubelet.volumes.errors import AttachLimitError, PodFoldersError, VolumeError, VolumesNotReadyError
+from trikubelet.volumes.expander import Expander
 from trikubelet.volumes.operations import Operations
 from trikubelet.volumes.reconstruct import reconstruct
-from trikubelet.volumes.removal import remove_pod_folder
+from trikubelet.volumes.removal import OWN_CONTENT, remove_pod_folder
 from trikubelet.volumes.runner import Runner
 from trikubelet.volumes.sources import EMPTY_DIR, HOST_PATH
 from trikubelet.volumes.stats import UsageRecords
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from trikubelet.volumes.disk import Disk
     from trikubelet.volumes.kinds.protocol import Kinds
     from trikubelet.volumes.model import MountedVolume, VolumeUsage
+    from trikubelet.volumes.mount_labels import MountLabels
 
 WAIT: Final = 123.0
 """Seconds that a pod's sync waits for volumes to be there, or gone. Odd, so that it is recognised (kubelet:
@@ -87,6 +90,7 @@ class VolumeManager:
         clock: WallClock,
         rng: Random,
         containers_gone: Callable[[str], bool],
+        labels: MountLabels,
         usage_period: float = 60.0,
     ) -> None:
         self._root = root
@@ -100,7 +104,7 @@ class VolumeManager:
         self._containers_gone = containers_gone
         operations = Operations(
             kinds=kinds,
-            storage=storage,
+            expander=Expander(storage, recorder, clock),
             attaching=attaching,
             recorder=recorder,
             clock=clock,
@@ -108,7 +112,9 @@ class VolumeManager:
             clean_subpaths=self._clean_subpaths,
         )
         self._tracked = TrackedVolumes()
-        self._desired = DesiredStateOfWorld(self._tracked, kinds, storage)
+        self.labels = labels
+        """What became of SELinux labels: only to be read."""
+        self._desired = DesiredStateOfWorld(self._tracked, kinds, storage, labels)
         self._runner = Runner(
             self._tracked, operations, on_end=self._operation_ended, may_unstage=lambda: self._compared
         )
@@ -135,19 +141,22 @@ class VolumeManager:
         found = await reconstruct(self._root, self._kinds, self._disk)
         self.reconstructed = sum(bool(one.uid) for one in found)
         self.not_understood = sum(not one.understood for one in found)
-        self._tracked.adopt(found)
+        self._tracked.adopt(found, labelled=self.labels.selinux)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(follow, self._objects.changes.subscribe(), self._object_changed)
             nursery.start_soon(follow, self._credentials.changes(), self._credentials_changed)
             nursery.start_soon(follow, self._storage.csi_driver_changes.subscribe(), self.driver_changed)
             nursery.start_soon(follow, self._storage.attached_changes.subscribe(), self._attached_changed)
             nursery.start_soon(self._runner.run)
-            nursery.start_soon(self._usage.run)
+            nursery.start_soon(supervise, self._usage.run)
             self._started.set()
             self._attached_changed(None)
             task_status.started()
-            async for record in self._to_resolve:
-                nursery.start_soon(self._resolve_again, record)
+            await supervise(self._begin_to_resolve, nursery)
+
+    async def _begin_to_resolve(self, nursery: trio.Nursery) -> None:
+        async for record in self._to_resolve:
+            nursery.start_soon(contain, self._resolve_again, record)
 
     def of_pod(self, uid: str, nursery: trio.Nursery) -> AbstractContextManager[None]:
         """As `PodVolumes.of_pod`."""
@@ -237,7 +246,7 @@ class VolumeManager:
         uid, path = pod.metadata.uid, mounted.path
         target = layout.subpath_target(self._root, uid, mounted.spec.inner_name, container, index)
         bind = partial(bind_subpath, self._mounter, path, sub_path, target)
-        own = mounted.spec.persistent is None and path.is_relative_to(layout.pod_directory(self._root, uid))
+        own = layout.folder_of_plugin(mounted.spec.plugin) in OWN_CONTENT
         try:
             return await (self._disk.run(bind) if own else self._disk.run_foreign(path, bind))
         except trio.TooSlowError:
@@ -290,15 +299,19 @@ class VolumeManager:
         return found
 
     def driver_changed(self, driver: str) -> None:
-        """A CSI driver, or the object that describes it, came, changed or went."""
+        """A driver, or the object that describes it, came, changed or went."""
         self._runner.try_again(self._desired.update_driver(driver))
-        for record in self._desired.all():
-            if record.problems and not record.waiting:
-                self.pod_changes.send(record.uid)
+        self._resolve_problems()
 
     def statistics(self) -> Mapping[str, int]:
         """What a debugger wants to see."""
         return {**self._tracked.statistics(), "pods": len(self._desired.all()), "removals": len(self._removals)}
+
+    def _resolve_problems(self) -> None:
+        """Pods may get now what could not be found out, or not be had beside another pod."""
+        for record in self._desired.all():
+            if record.problems and not record.waiting:
+                self.pod_changes.send(record.uid)
 
     def _make_folders(self, pod: Pod) -> None:
         try:
@@ -306,7 +319,7 @@ class VolumeManager:
                 path = layout.pod_directory(self._root, pod.metadata.uid) / folder
                 path.mkdir(mode=layout.DIRECTORY_MODE, parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
-            raise messages.not_ready((), (), (), [f"cannot make the pod's folders: {error}"]) from error
+            raise PodFoldersError((), cause=str(error), timed_out=False) from error
 
     async def _make_ready(self, record: PodRecord) -> None:
         """Raises VolumesNotReadyError at once for unknown volumes."""
@@ -377,6 +390,7 @@ class VolumeManager:
         self._desired.forget(uid)
         self._runner.cancel_useless(names)
         self._runner.start_next(names)
+        self._resolve_problems()
         changes = self._releases[uid] = Broadcast()
         try:
             with trio.move_on_after(WAIT):

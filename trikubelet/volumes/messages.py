@@ -16,12 +16,15 @@ from trikubelet.volumes.errors import VolumesNotReadyError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from trikubelet.api import Pod
     from trikubelet.volumes.model import VolumeSpec
 
 FAILED_MOUNT: Final = "FailedMount"
 FAILED_MAP: Final = "FailedMapVolume"
 RESIZE_FAILED: Final = "VolumeResizeFailed"
 FILE_SYSTEM_RESIZED: Final = "FileSystemResizeSuccessful"
+FILE_SYSTEM_RESIZE_FAILED: Final = "FileSystemResizeFailed"
+FILE_SYSTEM_MISMATCH: Final = "FailedMountOnFilesystemMismatch"
 SUCCESSFUL_MOUNT: Final = "SuccessfulMountVolume"
 
 TIMED_OUT: Final = "context deadline exceeded"
@@ -57,8 +60,20 @@ def expansion_event(spec: VolumeSpec, problem: str) -> tuple[str, str]:
     return FAILED_MOUNT, about(spec, "MountVolume.Setup failed while expanding volume", problem)
 
 
-def expanded_event(spec: VolumeSpec, node_name: str) -> tuple[str, str]:
-    return FILE_SYSTEM_RESIZED, f'MountVolume.NodeExpandVolume succeeded for volume "{spec.inner_name}" {node_name}'
+def expanded_event(spec: VolumeSpec, pod: Pod) -> tuple[str, str]:
+    text = f'MountVolume.NodeExpandVolume succeeded for volume "{spec.inner_name}" {pod.spec.node_name}'
+    return FILE_SYSTEM_RESIZED, text
+
+
+def mismatch_event(spec: VolumeSpec, problem: str) -> tuple[str, str]:
+    """About a persistent volume, when its disk has another file system than it says."""
+    return FILE_SYSTEM_MISMATCH, f'MountVolume failed for volume "{spec.inner_name}" {problem}'
+
+
+def read_only_event(spec: VolumeSpec) -> tuple[str, str]:
+    """For a volume that should grow, and is mounted read-only."""
+    text = f'MountVolume.NodeExpandVolume failed for volume "{spec.inner_name}" requested read-only file system'
+    return FILE_SYSTEM_RESIZE_FAILED, text
 
 
 def mapped_event(spec: VolumeSpec, folder: str) -> tuple[str, str]:

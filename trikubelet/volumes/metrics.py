@@ -23,9 +23,13 @@ def plugin_name(spec: VolumeSpec) -> str:
 
 
 def operation_labels(operation: Operation, outcome: Outcome) -> Labels:
-    """Plugin, operation and how it ended."""
+    """Plugin, operation, how it ended, and whether the volume was migrated."""
     status = "fail-unknown" if isinstance(outcome, Failed) else "success"
-    return plugin_name(operation.spec), _operation_name(operation), status
+    return plugin_name(operation.spec), _operation_name(operation), status, bool_label(operation.spec.migrated)
+
+
+def bool_label(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _operation_name(operation: Operation) -> str:

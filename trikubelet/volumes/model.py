@@ -18,7 +18,7 @@ class VolumeSpec:
     name: str
     """In the pod."""
     inner_name: str
-    """What its folder is called: the name in the pod, for a claim the persistent volume's name."""
+    """What its folder is called: the name in the pod, or the persistent volume's name."""
     plugin: str
     """For example `kubernetes.io/secret`."""
     volume: Volume | None = None
@@ -28,8 +28,22 @@ class VolumeSpec:
     read_only: bool = False
     block: bool = False
     """Containers get the device itself (`volumeMode: Block`)."""
+    migrated: bool = False
+    """`persistent` was made from a kind that a CSI driver serves today (`migration`)."""
     group: str = ""
     """A group id that the persistent volume asks containers to be in (`pv.beta.kubernetes.io/gid`)."""
+    found_label: str | None = None
+    """The SELinux label that it was mounted with, of a volume known from the disk; None when that is not known."""
+
+
+@attrs.frozen
+class MountLabel:
+    """The SELinux label that a volume is mounted with for one pod; empty: without, its files are relabelled."""
+
+    known: str = ""
+    """What the pod and the volume's driver allow."""
+    used: str = ""
+    """The same where the volume's access mode allows it too."""
 
 
 class Presence(enum.Enum):
@@ -56,6 +70,8 @@ class SetUpRequest:
     """The user that all containers run as, and that owns tokens; None when they differ or it is not known."""
     group: int | None = None
     """`fsGroup`."""
+    label: str = ""
+    """The SELinux label that all of its files are to have, by a mount option; empty for none."""
     change_policy: str = "Always"
     """`fsGroupChangePolicy`."""
     refresh: bool = False
@@ -75,6 +91,8 @@ class MountedVolume:
     """The device's path on the node, for block volumes."""
     read_only: bool = False
     """Containers must not write, whatever they ask for."""
+    relabel: bool = False
+    """With SELinux, the runtime is to give its files the label of the container that gets them."""
     refresh_at: datetime | None = None
     """When its content, a token say, has to be renewed; None when only events change it."""
 

@@ -15,6 +15,7 @@ from trikubelet.kube_client.object_getter import ObjectError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
+    from datetime import datetime
 
     from trikubelet.api import (
         ClusterTrustBundleProjection,
@@ -99,7 +100,15 @@ class NoClusterStorage:
     async def node(self) -> Node:
         _refuse()
 
-    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> None:
+    async def resizing(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        _refuse()
+
+    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> PersistentVolumeClaim:
+        _refuse()
+
+    async def resize_failed(
+        self, claim: PersistentVolumeClaim, problem: str, *, infeasible: bool, at: datetime
+    ) -> PersistentVolumeClaim:
         _refuse()
 
 

@@ -16,14 +16,19 @@ import trio
 
 from trikubelet.clock import WallClock
 from trikubelet.kube_client.object_getter import ObjectError
-from trikubelet.kube_client.volume_objects import StorageObjects
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import messages
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.decisions import Action, Certainty, Done, Failed, Operation, Outcome
-from trikubelet.volumes.desired import common_user, size_known
-from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError
+from trikubelet.volumes.desired import common_user
+from trikubelet.volumes.errors import (
+    FileSystemMismatchError,
+    TransientVolumeError,
+    UncertainVolumeError,
+    VolumeError,
+)
+from trikubelet.volumes.expander import Expander, ExpansionError
 from trikubelet.volumes.kinds.protocol import Kinds
 from trikubelet.volumes.model import SetUpRequest
 
@@ -31,15 +36,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from trikubelet.api import Quantity
+    from trikubelet.volumes.expansion import Expansion
     from trikubelet.volumes.kinds.protocol import VolumeKind
-    from trikubelet.volumes.model import MountedVolume
+    from trikubelet.volumes.model import MountedVolume, VolumeSpec
 
 log = get_logger("volumes")
 
 DEADLINE: Final = 120.0
-"""Seconds for an operation, but for those in which a file system is made, or given to a group file by file: they have
-this for each of their calls, and `LONG_DEADLINE` for all."""
+"""Seconds for an operation, but for those in which a file system is made or grown, or given to a group file by file:
+they have this for each of their calls, and `LONG_DEADLINE` for all."""
 LONG_DEADLINE: Final = 3600.0
 LATER: Final = 10.0
 """Seconds by which a renewal comes later than it could, at most, so that not all come at once."""
@@ -51,18 +56,10 @@ _DEADLINES: Final = {
     Action.STAGE: LONG_DEADLINE,
     Action.SET_UP: LONG_DEADLINE,
     Action.REFRESH: DEADLINE,
-    Action.EXPAND: DEADLINE,
+    Action.EXPAND: LONG_DEADLINE,
     Action.TEAR_DOWN: DEADLINE,
     Action.UNSTAGE: DEADLINE,
 }
-
-
-class _ExpansionError(Exception):
-    """A volume was set up, and then could not take its size."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
 
 
 @attrs.frozen(kw_only=True)
@@ -70,7 +67,7 @@ class Operations:
     """`clean_subpaths` undoes what was bound for containers: given a pod's UID and a volume's inner name."""
 
     kinds: Kinds
-    storage: StorageObjects
+    expander: Expander
     attaching: Attaching
     recorder: EventRecorder
     clock: WallClock
@@ -88,17 +85,20 @@ class Operations:
                 return await self._do(operation)
         except trio.TooSlowError:
             failed = Failed(Certainty.UNCERTAIN, "it was not done in time, and may still go on")
-        except _ExpansionError as error:
-            failed = Failed(Certainty.UNCERTAIN, error.problem)
-            self._record_event(operation, *messages.expansion_event(operation.spec, error.problem))
-            self._log(operation, failed)
-            return failed
+        except ExpansionError as error:
+            failed = Failed(Certainty.UNCERTAIN, error.problem, expansion=error.expansion)
+            if operation.action is Action.SET_UP:
+                self._record_event(operation, *messages.expansion_event(operation.spec, error.problem))
+                self._log(operation, failed)
+                return failed
         except UncertainVolumeError as error:
             failed = Failed(Certainty.UNCERTAIN, error.problem)
         except TransientVolumeError as error:
             failed = Failed(Certainty.TRANSIENT, error.problem)
         except VolumeError as error:
             failed = Failed(Certainty.FINAL, error.problem)
+            if isinstance(error, FileSystemMismatchError):
+                self._tell_of_mismatch(operation.spec, error.problem)
         except ObjectError as error:
             failed = Failed(Certainty.TRANSIENT, str(error))
         except Exception as error:  # noqa: BLE001  one kind's mistake must not end all others' work
@@ -120,7 +120,7 @@ class Operations:
                 mounted = await kind.set_up(_request(operation, kind))
                 return self._mounted(mounted)
             case Action.EXPAND:
-                return Done(size=await self._expand(operation, kind))
+                return Done(expansion=await self._expand(operation, kind))
             case Action.TEAR_DOWN:
                 await self.clean_subpaths(operation.uid, spec.inner_name)
                 await kind.tear_down(operation.uid, spec.inner_name, block=spec.block)
@@ -134,31 +134,16 @@ class Operations:
     async def _set_up(self, operation: Operation, kind: VolumeKind) -> Done:
         request = _request(operation, kind)
         mounted = await kind.set_up(request)
-        size = None
-        if operation.grow:
-            try:
-                size = await self._expand(operation, kind)
-            except VolumeError as error:
-                raise _ExpansionError(error.problem) from error
-            except ObjectError as error:
-                raise _ExpansionError(str(error)) from error
+        expansion = await self._expand(operation, kind) if operation.grow else None
+        self.expander.tell_read_only(request.pod, operation.spec)
         if operation.spec.block:
             self._record_event(
                 operation, *messages.mapped_event(operation.spec, str(request.path.parent)), type_=EventType.NORMAL
             )
-        return attrs.evolve(self._mounted(mounted), size=size)
+        return attrs.evolve(self._mounted(mounted), expansion=expansion)
 
-    async def _expand(self, operation: Operation, kind: VolumeKind) -> Quantity:
-        wanted, spec = operation.wanted, operation.spec
-        assert wanted is not None
-        assert wanted.size is not None
-        size = await kind.expand(_request(operation, kind), wanted.size)
-        known = size_known(spec)
-        if spec.claim is not None and known is not None and known.nanos < size.nanos:
-            await self.storage.resized(spec.claim, size)
-            told = messages.expanded_event(spec, wanted.pod.spec.node_name)
-            self._record_event(operation, *told, type_=EventType.NORMAL)
-        return size if size.nanos > wanted.size.nanos else wanted.size
+    async def _expand(self, operation: Operation, kind: VolumeKind) -> Expansion:
+        return await self.expander.expand(_request(operation, kind), kind, refused=operation.refused)
 
     def _mounted(self, mounted: MountedVolume) -> Done:
         due = None if mounted.refresh_at is None else self._due(mounted.refresh_at)
@@ -177,6 +162,10 @@ class Operations:
         event = messages.failure_event(operation.action, operation.spec, failed.problem, step=step)
         if event is not None:
             self._record_event(operation, *event)
+
+    def _tell_of_mismatch(self, spec: VolumeSpec, problem: str) -> None:
+        if spec.persistent is not None:
+            self.recorder.object_event(spec.persistent, EventType.WARNING, *messages.mismatch_event(spec, problem))
 
     def _record_event(
         self, operation: Operation, reason: str, message: str, *, type_: EventType = EventType.WARNING
@@ -211,6 +200,7 @@ def _request(operation: Operation, kind: VolumeKind) -> SetUpRequest:
         staging_path=operation.staging_path,
         user=common_user(pod),
         group=None if security is None else security.fs_group,
+        label=operation.label,
         change_policy=policy or "Always",
         refresh=operation.action is Action.REFRESH,
         reconstructed=operation.inherited,

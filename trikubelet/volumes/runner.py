@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.metrics import Histograms
 from trikubelet.volumes.decisions import Certainty, Failed, Operation, Outcome, still_useful
 from trikubelet.volumes.metrics import STORAGE_BOUNDS, operation_labels
@@ -59,11 +60,14 @@ class Runner:
         """Run operations until cancelled. Before, none is started."""
         async with trio.open_nursery() as nursery:
             self._running = True
-            nursery.start_soon(self._keep_time)
+            nursery.start_soon(supervise, self._keep_time)
             self.start_next(self._tracked.names())
             task_status.started()
-            async for operation in self._begun:
-                nursery.start_soon(self._perform, operation)
+            await supervise(self._begin_operations, nursery)
+
+    async def _begin_operations(self, nursery: trio.Nursery) -> None:
+        async for operation in self._begun:
+            nursery.start_soon(contain, self._perform, operation)
 
     def start_next(self, names: Iterable[str]) -> None:
         """Start what comes next for each of the volumes."""

@@ -17,6 +17,8 @@ DOWNWARD_API: Final = "kubernetes.io/downward-api"
 PROJECTED: Final = "kubernetes.io/projected"
 LOCAL: Final = "kubernetes.io/local-volume"
 NFS: Final = "kubernetes.io/nfs"
+ISCSI: Final = "kubernetes.io/iscsi"
+FC: Final = "kubernetes.io/fc"
 CSI: Final = "kubernetes.io/csi"
 
 _PLUGINS: Final = {
@@ -30,37 +32,31 @@ _PLUGINS: Final = {
     "nfs": NFS,
     "csi": CSI,
     "git_repo": "kubernetes.io/git-repo",
-    "iscsi": "kubernetes.io/iscsi",
-    "fc": "kubernetes.io/fc",
-    "flex_volume": "kubernetes.io/flexvolume",
+    "iscsi": ISCSI,
+    "fc": FC,
 }
 
 _DRIVERS: Final = {
-    "aws_elastic_block_store": "ebs.csi.aws.com",
-    "azure_disk": "disk.csi.azure.com",
-    "azure_file": "file.csi.azure.com",
     "cephfs": "cephfs.csi.ceph.com",
-    "cinder": "cinder.csi.openstack.org",
     "flocker": "",
-    "gce_persistent_disk": "pd.csi.storage.gke.io",
     "glusterfs": "",
     "photon_persistent_disk": "",
-    "portworx_volume": "pxd.portworx.com",
     "quobyte": "",
     "rbd": "rbd.csi.ceph.com",
     "scale_io": "",
     "storageos": "",
-    "vsphere_volume": "csi.vsphere.vmware.com",
 }
 """Kinds of the cloud that were part of Kubernetes once, and the CSI drivers that serve their volumes today; empty:
 none."""
 
 
 def plugin_of(source: Volume | PersistentVolumeSpec, name: str) -> str:
-    """`kubernetes.io/secret`, for example. `name`: of the volume in the pod.
+    """`kubernetes.io/secret`, for example; a flexVolume belongs to its driver. `name`: of the volume in the pod.
 
     Raises VolumeError for kinds that no node agent provides itself any more, and for a volume without a source.
     """
+    if source.flex_volume is not None and source.flex_volume.driver not in ("", *_PLUGINS.values()):
+        return source.flex_volume.driver
     for field, plugin in _PLUGINS.items():
         if getattr(source, field, None) is not None:
             return plugin

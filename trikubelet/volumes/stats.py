@@ -16,6 +16,7 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.linux.trees import disk_usage
+from trikubelet.supervision import contain
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import VolumeUsage
@@ -122,6 +123,7 @@ class UsageRecords:
         if self._period <= 0:
             await trio.sleep_forever()
         async with trio.open_nursery() as nursery:
+            self._due.clear()  # begun again, it measures everything anew
             while True:
                 now, pods = trio.current_time(), self._mounted()
                 for known in (self._due, self._records):
@@ -130,23 +132,26 @@ class UsageRecords:
                 for uid in pods:
                     if self._due.get(uid, now) <= now:
                         self._due[uid] = float("inf")
-                        nursery.start_soon(self._measure_pod, uid)
+                        nursery.start_soon(contain, self._measure_pod, uid)
                 # Pods that come are seen after a period, as the next that is due is.
                 await trio.sleep_until(min([now + self._period, *self._due.values()]))
 
     async def _measure_pod(self, uid: str) -> None:
         found: dict[str, VolumeUsage] = {}
-        for name, volume in dict(self._mounted().get(uid, {})).items():
-            try:
-                usage = await self._measure(volume)
-            except VolumeError as error:
-                log.info("volume cannot be measured", uid=uid, volume=name, problem=error.problem)
-                continue
-            if usage is not None:
-                found[name] = usage
+        try:
+            for name, volume in dict(self._mounted().get(uid, {})).items():
+                try:
+                    usage = await self._measure(volume)
+                except VolumeError as error:
+                    log.info("volume cannot be measured", uid=uid, volume=name, problem=error.problem)
+                    continue
+                if usage is not None:
+                    found[name] = usage
+        finally:
+            if uid in self._due:
+                self._due[uid] = trio.current_time() + self._period * (1 + self._rng.random())
         if uid in self._due:
             self._records[uid] = found
-            self._due[uid] = trio.current_time() + self._period * (1 + self._rng.random())
             self.measured.send(uid)
 
 

@@ -13,7 +13,8 @@ import attrs
 
 from trikubelet.volumes.actual import ActualVolume, PodMount
 from trikubelet.volumes.decisions import Action, Failed, Operation, VolumeContext, after, is_idle, next_step
-from trikubelet.volumes.desired import Wanted, csi_driver_of, needs_credentials, references, size_known
+from trikubelet.volumes.desired import Wanted, csi_driver_of, needs_credentials, references
+from trikubelet.volumes.expansion import growth_of, size_known
 from trikubelet.volumes.metrics import plugin_name
 from trikubelet.volumes.model import Presence
 from trikubelet.volumes.retries import RetryDelay, after_failure
@@ -21,7 +22,9 @@ from trikubelet.volumes.retries import RetryDelay, after_failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from trikubelet.api import PersistentVolumeClaim
     from trikubelet.volumes.decisions import Outcome, Step
+    from trikubelet.volumes.model import MountLabel
     from trikubelet.volumes.reconstruct import FoundVolume
 
 ObjectKey = tuple[str, str, str]
@@ -66,8 +69,9 @@ class TrackedVolumes:
         """The volumes that a pod wants or may have."""
         return frozenset(self._of_pod.get(uid, ()))
 
-    def adopt(self, found: Iterable[FoundVolume]) -> None:
-        """Take up what an earlier agent left."""
+    def adopt(self, found: Iterable[FoundVolume], *, labelled: bool = False) -> None:
+        """Take up what an earlier agent left. `labelled`: SELinux is on, so mounts have the labels that it gave them.
+        Without, what is written down of labels is of another boot."""
         for one in found:
             volume = self._volumes.setdefault(one.unique_name, TrackedVolume(one.unique_name))
             if one.uid:
@@ -78,6 +82,8 @@ class TrackedVolumes:
                 volume.actual = attrs.evolve(
                     volume.actual, staged=Presence.UNCERTAIN, staged_spec=one.spec, staging_inherited=True
                 )
+            if labelled and one.spec.found_label is not None and not volume.actual.is_nothing:
+                volume.actual = attrs.evolve(volume.actual, label=one.spec.found_label)
             if not one.understood:
                 self._not_understood[one.uid, one.spec.plugin, one.spec.inner_name] = one.unique_name
 
@@ -96,6 +102,12 @@ class TrackedVolumes:
         for key in references(wanted.spec, wanted.pod.metadata.namespace):
             self._referrers.setdefault(key, set()).add((uid, name))
         self._recognise(volume, uid, wanted)
+
+    def label(self, name: str, *, but: str) -> MountLabel | None:
+        """What the pods have agreed to that want the volume, but for one pod; None when there are no others."""
+        volume = self._volumes.get(name)
+        others = () if volume is None else (one.label for uid, one in volume.wanted.items() if uid != but)
+        return next(iter(others), None)
 
     def release(self, uid: str) -> frozenset[str]:
         """The pod wants nothing any more, and no container of it runs or will: what it has is to be taken down."""
@@ -183,6 +195,8 @@ class TrackedVolumes:
         volume = self._volumes[operation.name]
         volume.running = None
         volume.actual = after(volume.actual, operation, outcome)
+        if outcome.expansion is not None:
+            _learn(volume.wanted, outcome.expansion.claim)
         key = operation.retry_key
         if isinstance(outcome, Failed):
             volume.problem = outcome.problem
@@ -215,12 +229,13 @@ class TrackedVolumes:
         )
 
     def of_driver(self, driver: str) -> tuple[TrackedVolume, ...]:
-        """The volumes of a CSI driver that pods want."""
-        return tuple(
-            volume
-            for volume in self._volumes.values()
-            if any(csi_driver_of(wanted.spec) == driver for wanted in volume.wanted.values())
-        )
+        """The volumes of a CSI or flexVolume driver that pods want, or have."""
+        found = []
+        for volume in self._volumes.values():
+            specs = [one.spec for one in volume.wanted.values()] + [one.spec for one in volume.actual.mounts.values()]
+            if any(driver in (csi_driver_of(spec), spec.plugin) for spec in specs):
+                found.append(volume)
+        return tuple(found)
 
     def in_use(self) -> tuple[str, ...]:
         """Volumes that a controller attaches, and must not detach."""
@@ -315,6 +330,15 @@ class TrackedVolumes:
             referrers.discard((uid, name))
             if not referrers:
                 self._referrers.pop(key, None)
+
+
+def _learn(wanted: dict[str, Wanted], claim: PersistentVolumeClaim) -> None:
+    """The claim is newer than what the pods were told of it."""
+    for uid, one in wanted.items():
+        if one.spec.claim is not None and one.spec.claim.metadata.uid == claim.metadata.uid:
+            spec = attrs.evolve(one.spec, claim=claim)
+            growth = growth_of(spec)
+            wanted[uid] = attrs.evolve(one, spec=spec, size=None if growth is None else growth.size)
 
 
 def _needs_credentials(volume: TrackedVolume, uid: str) -> bool:

@@ -181,7 +181,13 @@ class Stage:
 
 @asynccontextmanager
 async def csi_stage(
-    tmp_path: Path, *, disk: Disk | None = None, timeout: float = 120.0, register: bool = True, **driver: Any
+    tmp_path: Path,
+    *,
+    disk: Disk | None = None,
+    timeout: float = 120.0,
+    register: bool = True,
+    selinux: bool = False,
+    **driver: Any,
 ) -> AsyncIterator[Stage]:
     """`driver`: options of the FolderDriver."""
     folder = FolderDriver(tmp_path / "storage", endpoint="/csi.sock", **driver)
@@ -212,6 +218,7 @@ async def csi_stage(
             recorder=recorder,
             clock=clock,
             rng=random.Random(1),
+            selinux=selinux,
         )
         yield Stage(kind, folder, drivers, cluster, mounter, recorder, clock, root)
         nursery.cancel_scope.cancel()

@@ -237,7 +237,7 @@ async def test_a_device_is_measured_and_grown(tmp_path: Path, autojump_clock: Mo
         spec = persistent(block=True)
         mounted = await stage.set_up(spec)
         size = Quantity("32Mi")
-        assert await stage.kind.expand(stage.request(spec), size) == size
+        await stage.kind.expand(stage.request(spec), size)
         at = BlockPaths.of(stage.root, "uid-web", "pv-1")
         request = stage.driver.last(v1.NodeExpandVolumeRequest)
         assert (request.volume_path, request.staging_target_path) == (str(at.publish), str(at.staging))

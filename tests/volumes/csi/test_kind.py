@@ -6,20 +6,20 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 from grpclib import Status
 
 from tests.csi_driver import CAPABILITIES, Fault, Faults
 from tests.volumes.csi.stage import EXPIRES, NAME, OTHER_POD, InlineDisk, csi_driver, csi_stage, inline, persistent
-from trikubelet.api import PersistentVolumeClaim, PersistentVolumeClaimStatus, Quantity, SecretReference
+from trikubelet.api import Quantity, SecretReference
 from trikubelet.api.csi_objects import CSITokenRequest
 from trikubelet.api.references import LocalObjectReference
 from trikubelet.linux.mount_table import Mount
 from trikubelet.rpc.csi import v1
 from trikubelet.volumes.csi import rules
 from trikubelet.volumes.csi.rules import TOKENS_KEY, Capability
-from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError
+from trikubelet.volumes.errors import NotExpandedError, TransientVolumeError, UncertainVolumeError, VolumeError
+from trikubelet.volumes.expansion import Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -543,18 +543,13 @@ async def test_a_driver_that_does_not_measure_is_not_asked(tmp_path: Path, autoj
         assert "NodeGetVolumeStats" not in stage.driver.names()
 
 
-def claimed(size: str, **source: Any) -> Any:
-    claim = PersistentVolumeClaim(status=PersistentVolumeClaimStatus(capacity={"storage": Quantity(size)}))
-    return attrs.evolve(persistent(**source), claim=claim)
-
-
 async def test_a_volume_that_has_grown_takes_its_size(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with csi_stage(tmp_path) as stage:
         stage.cluster.attach()
         stage.cluster.add_secret("storage", "key", a=b"b")
-        spec = claimed("1Gi", node_expand_secret_ref=SECRET, fs_type="ext4")
+        spec = persistent(node_expand_secret_ref=SECRET, fs_type="ext4")
         await stage.set_up(spec)
-        assert await stage.kind.expand(stage.request(spec), Quantity("2Gi")) == Quantity("2Gi")
+        await stage.kind.expand(stage.request(spec), Quantity("2Gi"))
         request = stage.driver.last(v1.NodeExpandVolumeRequest)
         assert request.capacity_range.required_bytes == 2 * 2**30
         assert request.volume_path == str(stage.root / POD_FOLDER / "pv-1/mount")
@@ -563,19 +558,51 @@ async def test_a_volume_that_has_grown_takes_its_size(tmp_path: Path, autojump_c
         assert request.volume_capability.mount.fs_type == "ext4"
 
 
-async def test_a_driver_that_cannot_grow_it_now_keeps_the_old_size(tmp_path: Path, autojump_clock: MockClock) -> None:
-    refusal = Fault("error", Status.FAILED_PRECONDITION, "in use")
-    async with csi_stage(tmp_path, faults=Faults({"NodeExpandVolume": refusal})) as stage:
-        stage.cluster.attach()
-        spec = claimed("1Gi")
-        await stage.set_up(spec)
-        assert await stage.kind.expand(stage.request(spec), Quantity("2Gi")) == Quantity("1Gi")
+@pytest.mark.parametrize(
+    ("status", "refusal", "problem"),
+    [
+        (Status.FAILED_PRECONDITION, Refusal.IN_USE, " : rpc error: code = FailedPrecondition desc = no"),
+        (Status.INVALID_ARGUMENT, Refusal.INFEASIBLE, " rpc error: code = InvalidArgument desc = no"),
+        (Status.OUT_OF_RANGE, Refusal.INFEASIBLE, " rpc error: code = OutOfRange desc = no"),
+        (Status.NOT_FOUND, Refusal.INFEASIBLE, " rpc error: code = NotFound desc = no"),
+    ],
+)
+async def test_a_driver_may_refuse_to_grow_a_volume(
+    tmp_path: Path, autojump_clock: MockClock, status: Status, refusal: Refusal, problem: str
+) -> None:
+    async with csi_stage(tmp_path, faults=Faults({"NodeExpandVolume": Fault("error", status, "no")})) as stage:
+        with pytest.raises(NotExpandedError) as refused:
+            await stage.kind.expand(stage.request(persistent()), Quantity("2Gi"))
+        assert refused.value.refusal is refusal
+        assert refused.value.problem == f"Expander.NodeExpand failed to expand the volume{problem}"
+
+
+async def test_a_driver_that_leaves_growing_to_its_controller_is_not_asked(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     async with csi_stage(tmp_path, capabilities=()) as stage:
-        assert await stage.kind.expand(stage.request(spec), Quantity("2Gi")) == Quantity("1Gi")
+        with pytest.raises(NotExpandedError) as refused:
+            await stage.kind.expand(stage.request(persistent()), Quantity("2Gi"))
+        assert refused.value.refusal is Refusal.UNSUPPORTED
+        assert refused.value.problem == f"NodeExpand is not supported by the CSI driver {NAME}"
         assert stage.driver.names() == []
 
 
-async def test_growing_may_fail(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async with csi_stage(tmp_path, faults=Faults({"NodeExpandVolume": Fault("error")})) as stage:
-        with pytest.raises(VolumeError, match="code = Internal"):
-            await stage.kind.expand(stage.request(claimed("1Gi")), Quantity("2Gi"))
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (Status.INTERNAL, VolumeError),
+        (Status.ABORTED, UncertainVolumeError),
+        (Status.DEADLINE_EXCEEDED, UncertainVolumeError),
+        (Status.UNAVAILABLE, UncertainVolumeError),
+    ],
+)
+async def test_growing_may_fail(
+    tmp_path: Path, autojump_clock: MockClock, status: Status, kind: type[VolumeError]
+) -> None:
+    async with csi_stage(tmp_path, faults=Faults({"NodeExpandVolume": Fault("error", status)})) as stage:
+        with pytest.raises(
+            VolumeError, match=r"Expander\.NodeExpand failed to expand the volume : rpc error"
+        ) as failed:
+            await stage.kind.expand(stage.request(persistent()), Quantity("2Gi"))
+        assert type(failed.value) is kind

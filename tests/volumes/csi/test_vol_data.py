@@ -45,7 +45,7 @@ def test_a_staged_volume_has_its_driver_and_handle(tmp_path: Path) -> None:
 
 
 def test_what_a_kubelet_has_more_is_ignored(tmp_path: Path) -> None:
-    content = {**OF_A_KUBELET, "seLinuxMountContext": "x"}
+    content = {**OF_A_KUBELET, "somethingNew": "x"}
     (tmp_path / "vol_data.json").write_text(json.dumps(content))
     assert vol_data.load(tmp_path) == FULL
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agent.conftest import RUNTIMES
-from tests.agent.real_node import RealNode
+from tests.agent.conftest import RUNTIMES, node_on
 from tests.volumes.real.joined_node import joined_node
 from tests.volumes.real.served_cluster import served_cluster
 
@@ -21,11 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="package", params=RUNTIMES)
 def shared_node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JoinedNode]:
     folder = tmp_path_factory.mktemp(f"volumes-{request.param}")
-    if request.param == "embedded":
-        node = RealNode(folder, "localhost/host")
-    else:
-        node = RealNode(folder, "localhost/test:1", request.getfixturevalue("containerd"))
-    with served_cluster() as cluster, joined_node(node, cluster) as joined:
+    with served_cluster() as cluster, joined_node(node_on(request, folder), cluster) as joined:
         yield joined
 
 

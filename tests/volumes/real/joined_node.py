@@ -4,13 +4,13 @@ A pod's container runs `see` on paths and `mounted` on mount points, and `Joined
 
     /cm/key: 644 0:0 value          permissions, owner and group, content with ~ for each end of a line
     mount /cm: ro tmpfs rw          options of the mount, kind and options of the file system
-
-Its root folder is a shared mount, which nodes have from systemd, and mount propagation needs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +81,8 @@ class State:
 class JoinedNode:
     node: RealNode
     cluster: ServedCluster
+    flags: tuple[str, ...] = ()
+    """The agent's."""
     drivers: list[subprocess.Popen[bytes]] = attrs.field(factory=list)
 
     @property
@@ -176,7 +178,7 @@ class JoinedNode:
             pids["the keeper"] = str(self.node.runtime_pid)
         ours = [str(self.node.folder)]
         if self.node.containerd is not None:
-            ours.append(str(self.node.containerd.root))
+            ours += [str(self.node.containerd.root), str(self.node.containerd.state)]
         mounts = {(who, point) for who, pid in pids.items() for point in _mount_points(pid, ours)}
         folders = [str(path) for path in (self.root / "pods").glob("*")]
         staged = [str(path) for pattern in _STAGED for path in (self.root / "plugins").glob(pattern)]
@@ -222,6 +224,7 @@ class JoinedNode:
             *(sys.executable, "-m", "tests.csi_driver", f"--socket={folder / 'csi.sock'}", f"--name={DRIVER}"),
             *(f"--registry={self.root / 'plugins_registry'}", f"--storage={folder / 'storage'}", "--mounts=loop"),
             *(f"--node-id={NODE_NAME}", f"--log={folder / 'calls'}", "--writes-context"),
+            f"--faults={folder / 'faults'}",
         ]
         with (folder / "log").open("wb") as log:
             self.drivers.append(
@@ -233,6 +236,17 @@ class JoinedNode:
             return node is not None and any(driver["name"] == DRIVER for driver in node["spec"].get("drivers") or ())
 
         self.until(known, f"the driver is registered: {(folder / 'log').read_text()}")
+
+    def fault(self, **by_call: dict[str, Any]) -> None:
+        """What goes wrong with the driver's calls from now on; see `Fault.from_dict`."""
+        new = self.node.folder / "driver" / "faults.new"
+        new.write_text(json.dumps(by_call))
+        new.rename(new.with_name("faults"))
+
+    def kill_agent(self) -> None:
+        """And start another one."""
+        self.node.stop(signal.SIGKILL)
+        self.node.start(*self.flags)
 
     def calls(self) -> list[str]:
         """The driver's log."""
@@ -247,22 +261,19 @@ class JoinedNode:
 @contextlib.contextmanager
 def joined_node(node: RealNode, cluster: ServedCluster) -> Iterator[JoinedNode]:
     """An agent that has joined, drained at the end: nothing is left of it."""
-    joined = JoinedNode(node, cluster)
-    node.root.mkdir()
-    for arguments in (("--bind", str(node.root), str(node.root)), ("--make-rshared", str(node.root))):
-        subprocess.run(["mount", *arguments], check=True)
     kubeconfig = node.folder / "kubeconfig"
+    flags = (f"--kubeconfig={kubeconfig}", "--drain-on-exit", "--host-image", NODES_NETWORK)
+    joined = JoinedNode(node, cluster, flags)
     kubeconfig.touch(mode=0o600)
     kubeconfig.write_text(cluster.kubeconfig(NODE_NAME))
     try:
-        node.start(f"--kubeconfig={kubeconfig}", "--drain-on-exit", "--host-image", NODES_NETWORK)
+        node.start(*flags)
         joined.until(lambda: cluster.find("nodes", NODE_NAME), "the node is registered")
         cluster.create("CSIDriver", DRIVER, spec=DRIVER_SPEC)
         joined.run_driver()
         yield joined
         assert node.stop() == 0, node.told()
         joined.clean()
-        subprocess.run(["umount", str(node.root)], check=True)
         node.until(lambda: not joined.leftovers(), f"nothing is left of {joined.leftovers()}")
     finally:
         node.clean()

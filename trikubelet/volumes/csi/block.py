@@ -79,7 +79,7 @@ class BlockVolumes:
         if not await self.folders.do(spec.name, partial(_may_be_unstaged, spec.name, at)):
             return
         doing = "blockMapper.TearDownDevice"
-        async with self.context.client(spec.name, source.driver, doing) as client:
+        async with self.context.client(spec.name, source.driver, doing, migrated=spec.migrated) as client:
             capabilities = await self.context.capabilities(spec.name, client, doing)
             if Capability.STAGE_UNSTAGE_VOLUME in capabilities and await self.folders.do(spec.name, at.staging.exists):
                 await client.unstage(source.handle, str(at.staging))

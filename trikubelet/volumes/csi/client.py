@@ -15,9 +15,12 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from trikubelet.rpc.csi import v1
+from trikubelet.rpc.status_text import code_name, status_text
 from trikubelet.telemetry.metrics import Histograms
 from trikubelet.volumes.csi.rules import TOKENS_KEY
-from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
+from trikubelet.volumes.errors import NotExpandedError, UncertainVolumeError, VolumeError
+from trikubelet.volumes.expansion import Refusal
+from trikubelet.volumes.metrics import bool_label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +39,8 @@ Reply = TypeVar("Reply")
 _UNCERTAIN: Final = frozenset(
     {Status.CANCELLED, Status.DEADLINE_EXCEEDED, Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.ABORTED}
 )
+_INFEASIBLE: Final = frozenset({Status.INVALID_ARGUMENT, Status.OUT_OF_RANGE, Status.NOT_FOUND})
 _NO_SECRET_IS_SHORTER: Final = 4
-_CODE_NAMES: Final = {Status.OK: "OK", Status.CANCELLED: "Canceled"}
 
 
 @attrs.frozen
@@ -58,8 +61,17 @@ class CSIError(Exception):
         """The failure of a volume: uncertain unless it is final. `volume` is its name in the pod."""
         return (VolumeError if self.final else UncertainVolumeError)(volume, str(self))
 
+    def for_expansion(self, volume: str) -> VolumeError:
+        """The same for a volume that was to grow (kubelet: `nodeExpandWithClient`)."""
+        failed = "Expander.NodeExpand failed to expand the volume"
+        if self.status in _INFEASIBLE:
+            return NotExpandedError(volume, f"{failed} {self}", Refusal.INFEASIBLE)
+        if self.status is Status.FAILED_PRECONDITION:
+            return NotExpandedError(volume, f"{failed} : {self}", Refusal.IN_USE)
+        return (VolumeError if self.final else UncertainVolumeError)(volume, f"{failed} : {self}")
+
     def __str__(self) -> str:
-        return f"rpc error: code = {_code_name(self.status)} desc = {self.message}"
+        return status_text(self.status, self.message)
 
 
 @attrs.frozen
@@ -83,12 +95,15 @@ class NodeClient:
         timeout: float = CALL_TIMEOUT,
         driver: str = "",
         durations: Histograms | None = None,
+        migrated: bool = False,
     ) -> None:
-        """`durations`: where calls of this driver are counted, in seconds, by driver, call and code."""
+        """`durations`: where calls of this driver are counted, in seconds, by driver, call, code and whether they are
+        about a migrated volume."""
         self._stub = v1.NodeStub(cast("Any", channel))
         self._timeout = timeout
         self._driver = driver
         self._durations = Histograms() if durations is None else durations
+        self._migrated = migrated
 
     async def info(self, *, timeout: float | None = None) -> NodeInfo:
         reply = await self._call("NodeGetInfo", self._stub.node_get_info, v1.NodeGetInfoRequest(), timeout=timeout)
@@ -205,7 +220,7 @@ class NodeClient:
                         failure = CSIError(rpc, error.status, _without(secrets, error.message or "no message"))
             status = failure.status
         finally:
-            labels = (self._driver, f"/csi.v1.Node/{rpc}", _code_name(status))
+            labels = (self._driver, f"/csi.v1.Node/{rpc}", code_name(status), bool_label(self._migrated))
             self._durations.observe(labels, trio.current_time() - began)
         # Not from the driver's error: that still has the secrets.
         raise failure
@@ -217,10 +232,3 @@ def _without(secrets: Iterable[str], text: str) -> str:
         if len(secret) >= _NO_SECRET_IS_SHORTER:
             text = text.replace(secret, STRIPPED)
     return text
-
-
-def _code_name(status: Status) -> str:
-    """As Go's gRPC writes it."""
-    if status in _CODE_NAMES:
-        return _CODE_NAMES[status]
-    return "".join(word.title() for word in status.name.split("_"))

@@ -49,10 +49,12 @@ class CallContext:
     credentials: PodCredentials
 
     @asynccontextmanager
-    async def client(self, volume: str, driver: str, doing: str) -> AsyncIterator[NodeClient]:
+    async def client(
+        self, volume: str, driver: str, doing: str, *, migrated: bool = False
+    ) -> AsyncIterator[NodeClient]:
         """The driver, about a volume: what it refuses within the block becomes a VolumeError."""
         try:
-            async with self.drivers.client(driver, volume=volume) as client:
+            async with self.drivers.client(driver, volume=volume, migrated=migrated) as client:
                 yield client
         except CSIError as error:
             raise error.for_volume(volume) from None

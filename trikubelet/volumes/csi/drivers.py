@@ -43,7 +43,7 @@ class Drivers:
         self._connect = connect
         self._timeout = timeout
         self.durations = Histograms(STORAGE_BOUNDS)
-        """Seconds of calls, by driver, call and code."""
+        """Seconds of calls, by driver, call, code and whether the volume was migrated."""
         self._drivers: dict[str, Driver] = {}
         self.changes: Broadcast[str] = Broadcast()
         """Names of drivers that came, moved or went."""
@@ -78,12 +78,12 @@ class Drivers:
         return driver
 
     @asynccontextmanager
-    async def client(self, name: str, *, volume: str = "") -> AsyncIterator[NodeClient]:
+    async def client(self, name: str, *, volume: str = "", migrated: bool = False) -> AsyncIterator[NodeClient]:
         """The driver's Node service, connected with the first call. Raises TransientVolumeError when no such driver
-        has registered; `volume` is the one that the error is about."""
+        has registered; `volume` is the one that the error is about, `migrated` is for the count of calls."""
         driver = self._drivers.get(name)
         if driver is None:
             what = f"driver name {name} not found in the list of registered CSI drivers"
             raise TransientVolumeError(volume, what)
         async with self._connect(driver.endpoint) as channel:
-            yield NodeClient(channel, timeout=self._timeout, driver=name, durations=self.durations)
+            yield NodeClient(channel, timeout=self._timeout, driver=name, durations=self.durations, migrated=migrated)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from trikubelet.linux.mount_table import Mount
 
 T = TypeVar("T")
 
@@ -52,6 +53,10 @@ class Folders:
                 vol_data.make_folder(at)
 
         await self.do(volume, work)
+
+    def holder(self, at: Path) -> Mount | None:
+        """The mount that a place is on, be it mounted there or not. Blocks. Raises OSError."""
+        return self.mounter.table().holder(vol_data.real(at))
 
     async def give_up(self, at: Path) -> None:
         """The driver refused for good: what was made for it goes, if the driver left nothing there. Never fails."""

@@ -29,7 +29,7 @@ def persistent_spec(data: VolumeData, inner_name: str, *, block: bool = False) -
             volume_mode=VOLUME_MODE_BLOCK if block else VOLUME_MODE_FILESYSTEM,
         ),
     )
-    return VolumeSpec(name, inner_name, PLUGIN, persistent=volume, block=block)
+    return VolumeSpec(name, inner_name, PLUGIN, persistent=volume, block=block, found_label=data.label)
 
 
 def staged_volumes(root: Path) -> list[VolumeSpec]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
-from grpclib.const import Status
 
 from trikubelet.api import CSIVolumeSource, Volume
 from trikubelet.telemetry.logs import get_logger
@@ -27,7 +26,8 @@ from trikubelet.volumes.csi.folders import Folders
 from trikubelet.volumes.csi.found import persistent_spec, staged_volumes
 from trikubelet.volumes.csi.rules import Capability
 from trikubelet.volumes.csi.vol_data import VolumeData
-from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
+from trikubelet.volumes.errors import NotExpandedError, UncertainVolumeError, VolumeError
+from trikubelet.volumes.expansion import Refusal
 from trikubelet.volumes.fs_group import apply_fs_group
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
 
@@ -77,14 +77,19 @@ class CSIKind:
         recorder: EventRecorder,
         clock: WallClock,
         rng: random.Random,
+        selinux: bool = False,
     ) -> None:
-        """Those ten are the collaborators of all its operations; the ones about drivers go on in a `CallContext`."""
+        """Those ten are the collaborators of all its operations; the ones about drivers go on in a `CallContext`.
+
+        `selinux`: whether the machine has it on.
+        """
         self._root = root
         self._disk = disk
         self._folders = Folders(disk, mounter)
         self._recorder = recorder
         self._clock = clock
         self._rng = rng
+        self._selinux = selinux
         self._context = CallContext(node, drivers, storage, credentials)
         self._block = BlockVolumes(root, self._folders, self._context)
 
@@ -111,6 +116,9 @@ class CSIKind:
             return False
         return rules.requires_attach(self._context.known_driver_object(spec.name, rules.source_of(spec).driver))
 
+    def takes_mount_label(self, spec: VolumeSpec) -> bool:
+        return rules.takes_mount_label(self._context.known_driver_object(spec.name, rules.source_of(spec, "-").driver))
+
     # For the node
 
     async def stage(self, request: SetUpRequest) -> Path | None:
@@ -120,7 +128,7 @@ class CSIKind:
             return None
         source = rules.source_of(spec)
         doing = "attacher.MountDevice"
-        async with self._context.client(spec.name, source.driver, doing) as client:
+        async with self._context.client(spec.name, source.driver, doing, migrated=spec.migrated) as client:
             capabilities = await self._context.capabilities(spec.name, client, doing)
             if Capability.STAGE_UNSTAGE_VOLUME not in capabilities:
                 return None
@@ -130,9 +138,10 @@ class CSIKind:
             if spec.block:
                 return await self._block.stage(request, source, client, capabilities, attached, secrets)
             at = self._staging(spec.name, source)
-            await self._folders.write_down(spec.name, at, VolumeData(source.driver, source.handle), inside=True)
+            data = VolumeData(source.driver, source.handle, label=request.label)
+            await self._folders.write_down(spec.name, at, data, inside=True)
             group = request.group if Capability.VOLUME_MOUNT_GROUP in capabilities else None
-            capability = rules.volume_capability(source, capabilities, group=group)
+            capability = rules.volume_capability(source, capabilities, group=group, label=request.label)
             try:
                 await client.stage(
                     source.handle,
@@ -159,7 +168,7 @@ class CSIKind:
         if not await self._folders.may_be_unstaged(spec.name, at):
             return
         doing = "attacher.UnmountDevice"
-        async with self._context.client(spec.name, source.driver, doing) as client:
+        async with self._context.client(spec.name, source.driver, doing, migrated=spec.migrated) as client:
             capabilities = await self._context.capabilities(spec.name, client, doing)
             if Capability.STAGE_UNSTAGE_VOLUME in capabilities:
                 await client.unstage(source.handle, str(at))
@@ -175,7 +184,7 @@ class CSIKind:
     async def set_up(self, request: SetUpRequest) -> MountedVolume:
         spec, pod = request.spec, request.pod
         source = rules.source_of(spec, pod.metadata.uid, pod.metadata.namespace)
-        async with self._context.client(spec.name, source.driver, _SETTING_UP) as client:
+        async with self._context.client(spec.name, source.driver, _SETTING_UP, migrated=spec.migrated) as client:
             driver = await self._context.driver_object(spec.name, source.driver)
             if spec.block:
                 mounted = await self._block.set_up(request, source, driver, client)
@@ -189,13 +198,22 @@ class CSIKind:
                 source,
                 driver,
                 client,
-                rules.volume_capability(source, capabilities, group=request.group if by_driver else None),
+                rules.volume_capability(
+                    source, capabilities, group=request.group if by_driver else None, label=request.label
+                ),
                 staged=Capability.STAGE_UNSTAGE_VOLUME in capabilities and not source.ephemeral,
             )
+        relabel = await self._takes_labels(request)
         if request.group is not None and not by_driver and rules.takes_fs_group(source, policy, request.group):
             await self._give_to_group(request, request.group)
         refresh_at = self._refresh_at(driver, renew_at)
-        return MountedVolume(spec, request.path, read_only=source.read_only, refresh_at=refresh_at)
+        return MountedVolume(
+            spec,
+            request.path,
+            read_only=source.read_only,
+            relabel=relabel and not source.read_only,
+            refresh_at=refresh_at,
+        )
 
     async def tear_down(self, uid: str, inner_name: str, *, block: bool = False) -> None:
         if block:
@@ -233,7 +251,7 @@ class CSIKind:
         uid = "" if mounted.path is None else paths.uid_of(self._root, mounted.path)
         source = rules.source_of(spec, uid)
         doing = "metricsCsi.GetMetrics"
-        async with self._context.client(spec.name, source.driver, doing) as client:
+        async with self._context.client(spec.name, source.driver, doing, migrated=spec.migrated) as client:
             capabilities = await self._context.capabilities(spec.name, client, doing)
             if Capability.GET_VOLUME_STATS not in capabilities:
                 return None
@@ -241,18 +259,17 @@ class CSIKind:
             reply = await client.stats(source.handle, str(mounted.device if mounted.path is None else mounted.path))
         return rules.usage_of(spec.name, reply, at)
 
-    async def expand(self, request: SetUpRequest, new_size: Quantity) -> Quantity:
-        """Called with the volume set up. Returns the old size for a driver that leaves this to its controller, or that
-        cannot grow volumes in use."""
+    async def expand(self, request: SetUpRequest, new_size: Quantity) -> None:
+        """Called with the volume set up."""
         spec = request.spec
         source = rules.source_of(spec)
-        old_size = new_size if spec.claim is None else spec.claim.status.capacity.get("storage", new_size)
         doing = "Expander.NodeExpand"
         block = paths.BlockPaths.of(self._root, request.pod.metadata.uid, spec.inner_name) if spec.block else None
-        async with self._context.client(spec.name, source.driver, doing) as client:
+        async with self._context.client(spec.name, source.driver, doing, migrated=spec.migrated) as client:
             capabilities = await self._context.capabilities(spec.name, client, doing)
             if Capability.EXPAND_VOLUME not in capabilities:
-                return old_size
+                problem = f"NodeExpand is not supported by the CSI driver {source.driver}"
+                raise NotExpandedError(spec.name, problem, Refusal.UNSUPPORTED)
             staging = self._staging(spec.name, source) if block is None else block.staging
             secrets = await self._context.secret(spec.name, "NodeExpandSecretRef", source.expand_secret)
             try:
@@ -265,11 +282,7 @@ class CSIKind:
                     secrets=secrets,
                 )
             except CSIError as error:
-                if error.status is not Status.FAILED_PRECONDITION:
-                    raise
-                log.warning("CSI driver does not expand a volume in use", volume=spec.name, driver=source.driver)
-                return old_size
-        return new_size
+                raise error.for_expansion(spec.name) from None
 
     # Steps
 
@@ -295,6 +308,7 @@ class CSIKind:
             node=node,
             lifecycle=source.lifecycle,
             attachment=rules.attachment_name(source.handle, source.driver, node),
+            label=request.label,
         )
         await self._folders.write_down(spec.name, target, data)
         try:
@@ -315,6 +329,21 @@ class CSIKind:
                 await self._folders.give_up(target)
             raise
         return publication.renew_at
+
+    async def _takes_labels(self, request: SetUpRequest) -> bool:
+        """Whether files of the published volume can be given labels (kubelet: `GetSELinuxSupport`)."""
+        if not self._selinux or request.label:
+            return False
+        problem = ""
+        try:
+            mount = await self._folders.do(request.spec.name, partial(self._folders.holder, request.path))
+        except VolumeError as error:
+            mount, problem = None, error.problem
+        if mount is None:
+            # It is published all the same, and has to be taken down.
+            what = f"error checking for SELinux support: {problem or f'no mount holds {request.path}'}"
+            raise UncertainVolumeError(request.spec.name, what)
+        return "seclabel" in (*mount.options, *mount.super_options)
 
     async def _give_to_group(self, request: SetUpRequest, group: int) -> None:
         name = request.spec.name

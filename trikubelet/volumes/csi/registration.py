@@ -19,6 +19,7 @@ import trio
 
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.plugins.handlers import PluginRefusedError
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.csi.client import CSIError
 from trikubelet.volumes.csi.drivers import Driver
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
+    from trikubelet.broadcast import Subscription
     from trikubelet.kube_client.volume_objects import StorageObjects
     from trikubelet.plugins.handlers import Plugin
     from trikubelet.volumes.csi.drivers import Drivers
@@ -132,9 +134,12 @@ class CSIRegistration:
             return
         with self._drivers.changes.subscribe().also(self._storage.csi_driver_changes) as changes:
             async with trio.open_nursery() as nursery:
-                self._follow_periods(nursery)
-                async for _ in changes:
-                    self._follow_periods(nursery)
+                await supervise(self._follow_changes, nursery, changes)
+
+    async def _follow_changes(self, nursery: trio.Nursery, changes: Subscription[str]) -> None:
+        self._follow_periods(nursery)
+        async for _ in changes:
+            self._follow_periods(nursery)
 
     def _follow_periods(self, nursery: trio.Nursery) -> None:
         wanted = {name: period for name in self._drivers.names() if (period := self._period(name))}
@@ -143,13 +148,16 @@ class CSIRegistration:
                 self._updates.pop(name).scope.cancel()
         for name in wanted.keys() - self._updates.keys():
             self._updates[name] = _Updates(wanted[name])
-            nursery.start_soon(self._update_now_and_then, name, self._updates[name])
+            nursery.start_soon(self._keep_updated, name, self._updates[name])
 
-    async def _update_now_and_then(self, name: str, updates: _Updates) -> None:
+    async def _keep_updated(self, name: str, updates: _Updates) -> None:
         with updates.scope:
-            while True:
-                await trio.sleep(updates.period)
-                await self.update(name)
+            await supervise(self._update_now_and_then, name, updates.period)
+
+    async def _update_now_and_then(self, name: str, period: float) -> None:
+        while True:
+            await trio.sleep(period)
+            await self.update(name)
 
     def _period(self, name: str) -> int | None:
         """Seconds; None where the limit is not looked at again."""

@@ -31,6 +31,7 @@ from trikubelet.rpc.csi import v1
 from trikubelet.volumes.csi.paths import PLUGIN
 from trikubelet.volumes.errors import TransientVolumeError, VolumeError
 from trikubelet.volumes.model import VolumeUsage
+from trikubelet.volumes.mount_labels import mount_option
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -145,6 +146,10 @@ def requires_attach(driver: CSIDriver | None) -> bool:
     return driver is None or driver.spec.attach_required is not False
 
 
+def takes_mount_label(driver: CSIDriver | None) -> bool:
+    return driver is not None and driver.spec.se_linux_mount is True
+
+
 def requires_republish(driver: CSIDriver | None) -> bool:
     return driver is not None and driver.spec.requires_republish is True
 
@@ -202,15 +207,20 @@ def access_mode(source: Source, capabilities: Iterable[Capability]) -> Mode:
 
 
 def volume_capability(
-    source: Source, capabilities: Iterable[Capability], *, block: bool = False, group: int | None = None
+    source: Source,
+    capabilities: Iterable[Capability],
+    *,
+    block: bool = False,
+    group: int | None = None,
+    label: str = "",
 ) -> v1.VolumeCapability:
-    """`group`: only for a driver that sets it itself."""
+    """`group`: only for a driver that sets it itself. `label`: a SELinux label, empty for none."""
     mode = v1.VolumeCapabilityAccessMode(mode=access_mode(source, capabilities))
     if block:
         return v1.VolumeCapability(block=v1.VolumeCapabilityBlockVolume(), access_mode=mode)
     mount = v1.VolumeCapabilityMountVolume(
         fs_type=source.fs_type,
-        mount_flags=list(source.mount_options),
+        mount_flags=[*source.mount_options, *([mount_option(label)] if label else [])],
         volume_mount_group="" if group is None else str(group),
     )
     return v1.VolumeCapability(mount=mount, access_mode=mode)

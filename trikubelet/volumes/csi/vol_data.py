@@ -35,7 +35,7 @@ class VolumeDataError(Exception):
 
 @attrs.frozen
 class VolumeData:
-    """About a volume of a pod; of a staged volume only the first two."""
+    """About a volume of a pod; of a staged volume only the first two and the label."""
 
     driver: str
     handle: str
@@ -45,6 +45,8 @@ class VolumeData:
     lifecycle: str = ""
     """`Persistent` or `Ephemeral`; block devices do not say."""
     attachment: str = ""
+    label: str = ""
+    """The SELinux label that it is mounted with; empty for none."""
 
     @property
     def ephemeral(self) -> bool:
@@ -58,6 +60,7 @@ _KEYS: Final = {
     "node": "nodeName",
     "lifecycle": "volumeLifecycleMode",
     "attachment": "attachmentID",
+    "label": "seLinuxMountContext",
 }
 
 

@@ -92,6 +92,9 @@ class ContentKind:
     def attachable(self, spec: VolumeSpec) -> bool:
         return False
 
+    def takes_mount_label(self, spec: VolumeSpec) -> bool:
+        return False
+
     async def stage(self, request: SetUpRequest) -> Path | None:
         await trio.lowlevel.checkpoint()
         return None
@@ -112,7 +115,7 @@ class ContentKind:
             raise VolumeError(spec.name, str(error)) from error
         except OSError as error:
             raise VolumeError(spec.name, f"cannot write {error.filename or request.path}: {error.strerror}") from error
-        return MountedVolume(spec, request.path, read_only=True, refresh_at=content.refresh_at)
+        return MountedVolume(spec, request.path, read_only=True, relabel=True, refresh_at=content.refresh_at)
 
     async def tear_down(self, uid: str, inner_name: str, *, block: bool = False) -> None:
         try:
@@ -133,7 +136,7 @@ class ContentKind:
     async def usage(self, mounted: MountedVolume) -> VolumeUsage | None:
         return None if mounted.path is None else await self.meter.tree(mounted.spec.name, mounted.path)
 
-    async def expand(self, request: SetUpRequest, new_size: Quantity) -> Quantity:
+    async def expand(self, request: SetUpRequest, new_size: Quantity) -> None:
         await trio.lowlevel.checkpoint()
         raise VolumeError(request.spec.name, f"expected a volume that can grow, got one of {self.plugin}")
 

@@ -81,7 +81,7 @@ class EmptyDirKind(NodeKind):
                 await self._disk.run(partial(self._make_of_huge_pages, request, source.medium, folder))
             else:
                 raise VolumeError(spec.name, f'unknown storage medium "{source.medium}"')
-        return MountedVolume(spec, folder.path)
+        return MountedVolume(spec, folder.path, relabel=True)
 
     async def tear_down(self, uid: str, inner_name: str, *, block: bool = False) -> None:
         folder = self._folder(uid, inner_name, in_memory=False)

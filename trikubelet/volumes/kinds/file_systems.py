@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.volumes.errors import VolumeError
+from trikubelet.volumes.errors import FileSystemMismatchError, VolumeError
 from trikubelet.volumes.kinds.programs import MissingProgramError, run_program
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ async def what_is_on(volume: str, device: Path) -> str:
 async def format_and_mount(volume: str, device: Path, at: Path, fs_type: str, options: Sequence[str]) -> None:
     """Mount a device, after a file system was made on it if there is nothing, or checked if there is one.
 
-    Raises VolumeError. When cancelled, the program that was at work is ended: a file system may be half made, which
-    the next call takes for none or has checked.
+    Raises VolumeError, FileSystemMismatchError where that explains it. When cancelled, the program that was at work is
+    ended: a file system may be half made, which the next call takes for none or has checked.
     """
     if "/" in fs_type:
         raise VolumeError(volume, f"expected a type of file system, got {fs_type!r}")
@@ -72,7 +72,8 @@ async def format_and_mount(volume: str, device: Path, at: Path, fs_type: str, op
     arguments = ["-t", fs_type, "-o", ",".join([*options, "defaults"]), str(device), str(at)]
     ended = await run_program(volume, "mount", arguments, package="util-linux", deadline=QUICK)
     if ended.code != 0:
-        raise VolumeError(volume, f"mounting {device} at {at} as {fs_type} failed: {ended.output}")
+        kind = FileSystemMismatchError if found and found != fs_type else VolumeError
+        raise kind(volume, f"mounting {device} at {at} as {fs_type} failed: {ended.output}")
 
 
 async def grow(volume: str, device: Path, at: Path) -> None:

@@ -17,13 +17,13 @@ import attrs
 import trio
 
 from trikubelet.api import LocalVolumeSource, ObjectMeta, PersistentVolume, PersistentVolumeSpec
-from trikubelet.linux.trees import StillMountedError
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.disk import FOREIGN_DEADLINE
-from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
+from trikubelet.volumes.errors import FileSystemMismatchError, UncertainVolumeError, VolumeError
+from trikubelet.volumes.folders import remove_folder, unmount_all
 from trikubelet.volumes.fs_group import apply_fs_group
 from trikubelet.volumes.kinds.block import DeviceMap, DeviceMapper
 from trikubelet.volumes.kinds.file_systems import DEFAULT, format_and_mount, grow
@@ -99,7 +99,9 @@ class LocalKind(NodeKind):
             # Absence is not reported before it is so.
             await self._unmount(spec.name, at)
             where = f"local: failed to mount device {source.path} at {at} (fstype: {fs_type})"
-            kind = UncertainVolumeError if isinstance(error, UncertainVolumeError) else VolumeError
+            kind: type[VolumeError] = VolumeError
+            for narrower in (UncertainVolumeError, FileSystemMismatchError):
+                kind = narrower if isinstance(error, narrower) else kind
             raise kind(spec.name, f"{where}, error {error.problem}") from error
         return at
 
@@ -127,7 +129,7 @@ class LocalKind(NodeKind):
             return MountedVolume(spec, path=None, device=device, read_only=spec.read_only)
         files, path = request.staging_path or await self.stage(request), self.path(uid, spec.inner_name)
         assert files is not None
-        mounted = MountedVolume(spec, path, read_only=spec.read_only)
+        mounted = MountedVolume(spec, path, read_only=spec.read_only, relabel=not spec.read_only)
         found = await self._foreign(spec.name, files, partial(self._inspect, files, path))
         if found.is_bound:
             return mounted
@@ -178,13 +180,12 @@ class LocalKind(NodeKind):
         assert mounted.path is not None
         return await self._meter.file_system(mounted.spec.name, mounted.path)
 
-    async def expand(self, request: SetUpRequest, new_size: Quantity) -> Quantity:
+    async def expand(self, request: SetUpRequest, new_size: Quantity) -> None:
         """A folder has no size, and a device that stays one has no file system."""
         spec = request.spec
         device = Path(_source(spec).path)
         if not spec.block and not await self._is_folder(spec.name, device):
             await grow(spec.name, device, self._mounts / spec.inner_name)
-        return new_size
 
     def _device_map(self, uid: str, inner_name: str) -> DeviceMap:
         return DeviceMap(self._maps / inner_name, uid, self.path(uid, inner_name, block=True))
@@ -258,16 +259,8 @@ class LocalKind(NodeKind):
         await self._foreign(volume, at, partial(self._unmount_and_remove, at))
 
     def _unmount_and_remove(self, at: Path) -> None:
-        mounts = self._mounter.table().below(at)
-        for mount in mounts:
-            if mount.point != at:
-                raise StillMountedError(str(mount.point))
-        for _ in mounts:
-            self._mounter.unmount(at)
-        try:
-            at.rmdir()
-        except FileNotFoundError:
-            return
+        unmount_all(self._mounter, at)
+        remove_folder(at)
 
 
 @attrs.frozen

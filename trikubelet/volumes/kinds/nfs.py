@@ -6,7 +6,6 @@ where a share may be: whether it is mounted is read from the mount table, and it
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
+from trikubelet.volumes.folders import is_listed, remove_folder
 from trikubelet.volumes.kinds.node_kind import NodeKind, as_volume_error
 from trikubelet.volumes.kinds.programs import run_program
 from trikubelet.volumes.model import MountedVolume, VolumeSpec
@@ -82,12 +82,12 @@ class NFSKind(NodeKind):
             for _ in mounts:
                 await self._unmount(inner_name, path)
         with as_volume_error(inner_name, f"cannot remove {path}"):
-            await self._disk.run(partial(_remove_folder, path))
+            await self._disk.run(partial(remove_folder, path))
 
     async def reconstruct(self, uid: str, inner_name: str, *, block: bool = False) -> VolumeSpec | None:
         path = self.path(uid, inner_name)
         with as_volume_error(inner_name, f"cannot list {path.parent}"):
-            if not await self._disk.run(partial(_is_listed, path)):
+            if not await self._disk.run(partial(is_listed, path)):
                 return None
         return VolumeSpec(inner_name, inner_name, self.plugin, Volume(inner_name, nfs=NFSVolumeSource()))
 
@@ -138,18 +138,3 @@ def _source(spec: VolumeSpec) -> tuple[NFSVolumeSource, bool]:
     if spec.persistent is None and spec.volume is not None and spec.volume.nfs is not None:
         return spec.volume.nfs, spec.volume.nfs.read_only or spec.read_only
     raise VolumeError(spec.name, "expected an nfs volume, got one without a share")
-
-
-def _remove_folder(path: Path) -> None:
-    """Nothing but an empty folder: what else is there is not the pod's. A mount is refused by the kernel."""
-    try:
-        path.rmdir()
-    except FileNotFoundError:
-        return
-
-
-def _is_listed(path: Path) -> bool:
-    try:
-        return path.name in os.listdir(path.parent)  # noqa: PTH208  (without a look at any of them)
-    except FileNotFoundError:
-        return False

@@ -46,6 +46,9 @@ class NodeKind:
     def attachable(self, spec: VolumeSpec) -> bool:
         return False
 
+    def takes_mount_label(self, spec: VolumeSpec) -> bool:
+        return False
+
     async def stage(self, request: SetUpRequest) -> Path | None:
         await trio.lowlevel.checkpoint()
         return None
@@ -61,9 +64,8 @@ class NodeKind:
         await trio.lowlevel.checkpoint()
         return None
 
-    async def expand(self, request: SetUpRequest, new_size: Quantity) -> Quantity:
+    async def expand(self, request: SetUpRequest, new_size: Quantity) -> None:
         await trio.lowlevel.checkpoint()
-        return new_size
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.linux import programs
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 _SYSTEM: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
 _MAX_OUTPUT: Final = 2000
 """Characters of a program's output in an error."""
+MOST_OUTPUT: Final = 1 << 20
+"""Bytes."""
+HIDDEN: Final = "***"
 
 
 @attrs.frozen
@@ -46,24 +50,37 @@ def find_program(volume: str, name: str, package: str) -> str:
     return found
 
 
-async def run_program(volume: str, name: str, arguments: Sequence[str], *, package: str, deadline: float) -> Ended:
-    """Run a program and wait for its end.
+async def run_program(
+    volume: str, name: str, arguments: Sequence[str], *, package: str, deadline: float, secret: str = ""
+) -> Ended:
+    """Run a program and wait for its end. `secret`: a text that is told in no error and in no output.
 
-    Raises VolumeError when it cannot be run, and UncertainVolumeError when it has not ended after `deadline` seconds:
-    it is ended then, as it is when this is cancelled.
+    Raises VolumeError when it cannot be run, and UncertainVolumeError when it has not ended after `deadline` seconds,
+    or prints without end: it is killed then with all that it started, as it is when this is cancelled.
     """
+
+    def shown(text: str) -> str:
+        return text.replace(secret, HIDDEN) if secret else text
+
     program = find_program(volume, name, package)
-    environment = {**os.environ, "LC_ALL": "C"}
+    command = shown(" ".join([name, *arguments]))
     try:
         with trio.fail_after(deadline):
-            done = await trio.run_process(
-                [program, *arguments], capture_stdout=True, capture_stderr=True, check=False, env=environment
+            done = await programs.run_program(
+                [program, *arguments],
+                env={**os.environ, "LC_ALL": "C"},
+                most_stdout=MOST_OUTPUT,
+                most_stderr=_MAX_OUTPUT,
             )
     except trio.TooSlowError:
-        problem = f"expected {name} to end within {deadline:.0f} s, it did not: {' '.join([name, *arguments])}"
+        problem = f"expected {name} to end within {deadline:.0f} s, it did not: {command}"
         raise UncertainVolumeError(volume, problem) from None
+    except programs.TooMuchOutputError as error:
+        raise UncertainVolumeError(volume, f"{command}: {error}") from None
     except OSError as error:
         raise VolumeError(volume, f"cannot run {program}: {error.strerror}") from error
-    answer = done.stdout.decode(errors="replace")
-    output = "\n".join(part for part in (answer.strip(), done.stderr.decode(errors="replace").strip()) if part)
-    return Ended(done.returncode, output[-_MAX_OUTPUT:], answer)
+    except ValueError as error:
+        raise VolumeError(volume, f"cannot run {command}: {error}") from None
+    answer, stderr = (shown(text.decode(errors="replace")) for text in (done.stdout, done.stderr))
+    output = "\n".join(part for part in (answer.strip(), stderr.strip()) if part)
+    return Ended(done.code, output[-_MAX_OUTPUT:], answer)

@@ -6,18 +6,17 @@ agent. It never asks for what takes long on the event loop (`disk.Disk`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
-from trikubelet.volumes.errors import VolumeError
+from trikubelet.volumes.errors import TransientVolumeError, VolumeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from trikubelet.api import Quantity
+    from trikubelet.api import PersistentVolumeSpec, Quantity, Volume
     from trikubelet.volumes.model import MountedVolume, SetUpRequest, VolumeSpec, VolumeUsage
 
 
@@ -55,6 +54,11 @@ class VolumeKind(Protocol):
         """Whether a controller has to attach it to the node first. Raises VolumeError while that is unknown."""
         ...
 
+    def takes_mount_label(self, spec: VolumeSpec) -> bool:
+        """Whether all of its files can get a SELinux label by a mount option (kubelet: `SupportsSELinuxContextMount`).
+        Raises VolumeError while that is not known."""
+        ...
+
     async def stage(self, request: SetUpRequest) -> Path | None:
         """Make the volume ready for the node; idempotent. Returns where. Raises VolumeError."""
         ...
@@ -83,28 +87,41 @@ class VolumeKind(Protocol):
         """None when the kind cannot tell. Raises VolumeError."""
         ...
 
-    async def expand(self, request: SetUpRequest, new_size: Quantity) -> Quantity:
-        """Let the file system of a volume that has grown take its size. Returns the size it has. Raises VolumeError."""
+    async def expand(self, request: SetUpRequest, new_size: Quantity) -> None:
+        """Let the file system of a volume that has grown take its size. Raises VolumeError, NotExpandedError for one
+        with a reason that matters."""
         ...
 
 
 @attrs.frozen
 class Kinds:
-    """All kinds of this agent."""
+    """All kinds of this agent. Those of flexVolume drivers come and go."""
 
-    by_plugin: Mapping[str, VolumeKind]
+    by_plugin: dict[str, VolumeKind]
 
     @classmethod
     def of(cls, kinds: Iterable[VolumeKind]) -> Kinds:
         return cls({kind.plugin: kind for kind in kinds})
 
     def find(self, spec: VolumeSpec) -> VolumeKind:
-        """Raises VolumeError for a kind that this agent does not have."""
+        """Raises VolumeError for a kind that this agent does not have, a transient one where it may come."""
         kind = self.by_plugin.get(spec.plugin)
         if kind is None:
-            raise VolumeError(
+            is_flex = any(one is not None and one.flex_volume is not None for one in _sources(spec))
+            hint = "put its flexVolume driver into volumePluginDir, or use" if is_flex else "use"
+            raise (TransientVolumeError if is_flex else VolumeError)(
                 spec.name,
                 f"expected a kind of volume that this agent has ({', '.join(sorted(self.by_plugin))}), "
-                f"got {spec.plugin}: no volume plugin matched; use a CSI driver for it",
+                f"got {spec.plugin}: no volume plugin matched; {hint} a CSI driver for it",
             )
         return kind
+
+    def add(self, kind: VolumeKind) -> None:
+        self.by_plugin[kind.plugin] = kind
+
+    def remove(self, plugin: str) -> None:
+        del self.by_plugin[plugin]
+
+
+def _sources(spec: VolumeSpec) -> tuple[Volume | PersistentVolumeSpec | None, ...]:
+    return spec.volume, None if spec.persistent is None else spec.persistent.spec

@@ -6,7 +6,6 @@ follow the pod: labels and annotations change while it runs.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.api.name_formats import qualified_name
@@ -28,7 +27,6 @@ _FIELDS: Final = (
     "metadata.namespace",
     "metadata.uid",
 )
-_SUBSCRIPT: Final = re.compile(r"(?P<path>.+?)\['(?P<key>.*)'\]", re.DOTALL)
 
 
 def downward_payload(
@@ -62,11 +60,12 @@ def _text(item: DownwardAPIVolumeFile, pod: Pod, allocatable: Mapping[str, Quant
 
 
 def _field(pod: Pod, path: str) -> str:
-    if (subscript := _SUBSCRIPT.fullmatch(path)) is not None:
-        if subscript["path"] not in ("metadata.annotations", "metadata.labels"):
-            raise PayloadError(f'fieldPath "{subscript["path"]}" does not support subscript')
-        key = subscript["key"]
-        if wrong := qualified_name(key.lower() if subscript["path"] == "metadata.annotations" else key):
+    field, bracket, rest = path.partition("['")
+    if field and bracket and rest.endswith("']"):
+        if field not in ("metadata.annotations", "metadata.labels"):
+            raise PayloadError(f'fieldPath "{field}" does not support subscript')
+        key = rest.removesuffix("']")
+        if wrong := qualified_name(key.lower() if field == "metadata.annotations" else key):
             raise PayloadError(f"invalid key subscript in {path}: {';'.join(wrong)}")
     elif path not in _FIELDS:
         raise PayloadError(f"unsupported fieldPath: {path}")

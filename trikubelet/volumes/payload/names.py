@@ -6,6 +6,7 @@ folder or lies below a file of the same payload, is found out here: then nothing
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 from typing import TYPE_CHECKING, Final
@@ -25,10 +26,10 @@ MAX_PATH: Final = 4096
 def with_clean_paths(payload: Mapping[str, PayloadFile]) -> Payload:
     """The payload with each path in its shortest form. Raises PayloadError."""
     clean = {clean_path(path): file for path, file in payload.items()}
-    for path in clean:
-        for end in (index for index, character in enumerate(path) if character == "/"):
-            if path[:end] in clean:
-                raise PayloadError(f"invalid path: {path} is below a file: {path[:end]}")
+    # What is below a path comes right after it when all of them end with a slash.
+    for path, following in itertools.pairwise(sorted(f"{path}/" for path in clean)):
+        if following.startswith(path):
+            raise PayloadError(f"invalid path: {following[:-1]} is below a file: {path[:-1]}")
     return clean
 
 
