@@ -12,7 +12,7 @@ DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static ba
 # otherwise, and both wait for it much of the time.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
 
-.PHONY: run test lint types protos check-protos mutants nightly packages clean
+.PHONY: run test lint types protos check-protos parity mutants nightly packages clean
 
 run: $(VENV)/installed
 	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
@@ -33,6 +33,10 @@ protos: $(VENV)/installed-dev
 
 check-protos: $(VENV)/installed-dev
 	$(BIN)/python protos/generate.py --check
+
+# docs/parity.md of the tables in docs/parity: what of the kubelet is here, and what is not.
+parity: $(VENV)/installed-dev
+	$(BIN)/python -m tests.parity
 
 # Breaks one guard of the pod worker's machine after the other, and wants the tests to notice each.
 mutants: $(VENV)/installed-dev

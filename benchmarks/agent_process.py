@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from trikubelet.linux.shared_folder import unshare_folder
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -70,6 +72,7 @@ def write_configuration(folder: Path, **settings: Any) -> Path:
         "kind": "KubeletConfiguration",
         "failSwapOn": False,
         "evictionHard": {"memory.available": "0%"},  # a full disk must not end what is measured
+        "makeIPTablesUtilChains": False,
         "podLogsDir": str(folder / "logs"),
         **WITHOUT_CGROUPS,
         **settings,
@@ -119,3 +122,4 @@ def running_agent(
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
+        unshare_folder(folder / "root")  # of an agent whose pods go on

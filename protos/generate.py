@@ -70,6 +70,7 @@ SOURCES = (
     Source("health_v1.proto", "grpc.health.v1", "trikubelet/rpc/health/v1"),
     Source("podresources_v1.proto", "v1", "trikubelet/rpc/pod_resources/v1", fast=True),
     Source("podresources_v1alpha1.proto", "v1alpha1", "trikubelet/rpc/pod_resources/v1alpha1", fast=True),
+    Source("otlp_trace_v1.proto", "opentelemetry.proto.collector.trace.v1", "trikubelet/rpc/otlp/v1"),
 )
 
 

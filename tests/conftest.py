@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING, Final
 
 import hypothesis
 import pytest
 
+from tests.containerd_programs import missing_programs
 from trikubelet.telemetry.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.containerd_node import ContainerdNode
 
+LEFTOVERS: Final = "leftovers"
+"""A run within another's passes `-p no:leftovers`, since it would find what is the other's."""
 PROFILE: Final = "HYPOTHESIS_PROFILE"
 EXAMPLES: Final = "HYPOTHESIS_EXAMPLES"
 """Names of environment variables."""
@@ -49,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(config.cache.mkdir("compiled"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.dont_write_bytecode = False
+    if not hasattr(config, "workerinput") and not config.pluginmanager.is_blocked(LEFTOVERS):
+        config.pluginmanager.register(Leftovers(), LEFTOVERS)
 
 
 def _missing(item: pytest.Item) -> str | None:
@@ -57,7 +61,10 @@ def _missing(item: pytest.Item) -> str | None:
     if item.get_closest_marker("containerd"):
         if os.geteuid() != 0:
             return "needs root to run containerd"
-        missing = [program for program in ("containerd", "runc", "ctr") if shutil.which(program) is None]
+        try:
+            missing = missing_programs()
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from error
         if missing:
             return f"needs {', '.join(missing)}: apt-get install containerd runc"
     return None
@@ -83,6 +90,33 @@ def pytest_collection_finish() -> None:
     """What there is of ten thousand tests stays: let collections of garbage not look at it each time."""
     gc.collect()
     gc.freeze()
+
+
+class Leftovers:
+    """Fails a run that leaves something on the machine. Only in the process that starts the others: these use it."""
+
+    def __init__(self) -> None:
+        from tests import leftovers
+
+        self._before = leftovers.outside()
+        self._left: list[str] = []
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        from tests import leftovers
+
+        folder = session.config._tmp_path_factory._basetemp  # type: ignore[attr-defined]
+        left = leftovers.outside() - self._before
+        if folder is not None:  # some test had a temporary folder
+            left |= leftovers.below(folder)
+        self._left = sorted(left)
+        if self._left and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._left:
+            terminalreporter.section("left on the machine (or made by another run beside this one)")
+            for each in self._left:
+                terminalreporter.line(each)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
-"""A containerd of its own for one test session: socket, root, state and bridge in one folder, nothing shared, nothing
-left.
+"""A containerd of its own for one test session: socket, root, state and bridge are its own, nothing shared, nothing
+left. It is the one that `tests.containerd_programs` finds.
 
 The images it needs are made here: a root folder with static busybox packed as an OCI archive, once as the sandbox
 image and once as `localhost/test:1`. The second runtime handler, `other`, is the first by another name.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
+from tests.containerd_programs import containerd_version, program, search_path
 from tests.oci_image import make_root_folder, write_oci_archive
 from tests.patience import PATIENCE
 from trikubelet.rpc.cri.client import RuntimeClient
@@ -36,10 +37,10 @@ T = TypeVar("T")
 SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 TEST_IMAGE = "localhost/test:1"
 
-CONFIG = """\
+CONFIG_1 = """\
 version = 2
 root = "{root}/root"
-state = "{root}/state"
+state = "{state}"
 [grpc]
   address = "{root}/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -55,6 +56,34 @@ state = "{root}/state"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.other]
       runtime_type = "io.containerd.runc.v2"
 """
+
+CONFIG_2 = """\
+version = 3
+root = "{root}/root"
+state = "{state}"
+[grpc]
+  address = "{root}/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{root}/opt"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{sandbox_image}"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  enable_cdi = true
+  cdi_spec_dirs = ["{root}/cdi"]
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["/usr/lib/cni"]
+    conf_dir = "{root}/cni"
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.other]
+      runtime_type = "io.containerd.runc.v2"
+"""
+"""Of containerd 2. What else would be the machine's (the sockets of NRI, /opt/containerd) is off, or in the folder."""
 
 _NETWORKS: Final = 2**14
 """Networks of 256 addresses from 10.64.0.0 on."""
@@ -75,6 +104,11 @@ class ContainerdNode:
         self.subnet = _free_subnet(os.getpid() + _NETWORKS // 4 * self.network)
 
     @property
+    def state(self) -> Path:
+        """Where containers' roots are mounted: those of pods with users of their own have to get there."""
+        return Path("/run") / self.bridge
+
+    @property
     def socket(self) -> Path:
         return self.root / "containerd.sock"
 
@@ -85,11 +119,14 @@ class ContainerdNode:
     def start(self) -> None:
         """Start it and wait until it answers."""
         (self.root / "cni").mkdir(parents=True, exist_ok=True)
-        (self.root / "config.toml").write_text(CONFIG.format(root=self.root, sandbox_image=SANDBOX_IMAGE))
+        config = CONFIG_1 if containerd_version() < (2, 0) else CONFIG_2
+        told = config.format(root=self.root, state=self.state, sandbox_image=SANDBOX_IMAGE)
+        (self.root / "config.toml").write_text(told)
         (self.root / "cni" / "10-bridge.conflist").write_text(json.dumps(self._network()))
         with (self.root / "containerd.log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["containerd", "-c", str(self.root / "config.toml")],
+                [program("containerd"), "-c", str(self.root / "config.toml")],
+                env={**os.environ, "PATH": search_path()},
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -144,8 +181,9 @@ class ContainerdNode:
         subprocess.run(["ip", "link", "delete", self.bridge], capture_output=True, check=False)
         for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
             mount_point = line.split()[1]
-            if mount_point.startswith(f"{self.root}/"):
+            if mount_point.startswith((f"{self.root}/", f"{self.state}/")):
                 subprocess.run(["umount", "-l", mount_point], check=False)
+        shutil.rmtree(self.state, ignore_errors=True)
         shutil.rmtree(self.root, ignore_errors=True)
 
     def open_files(self) -> list[str]:
@@ -160,7 +198,7 @@ class ContainerdNode:
     def ctr(self, *arguments: str) -> str:
         """Run containerd's own command; what it wrote."""
         done = subprocess.run(
-            ["ctr", "-a", str(self.socket), "-n", "k8s.io", *arguments],
+            [program("ctr"), "-a", str(self.socket), "-n", "k8s.io", *arguments],
             capture_output=True,
             check=True,
             timeout=PATIENCE,

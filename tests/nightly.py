@@ -1,10 +1,10 @@
-"""`python -m tests.nightly [EXAMPLES]`: many new examples of both state machines, 10,000 each, on all cores.
+"""`python -m tests.nightly [EXAMPLES]`: many examples of what pods and nodes live through, 10,000 each, on all cores.
 
 What reads documents and layers from anybody gets a million of each.
 
 Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it. After that,
 volumes and ports are attacked for longer, agents killed at more steps, more pods begun and ended, and a longer log
-followed, than by day.
+followed, than by day. By day the machine's containerd is tested, at night the one that TRIKUBELET_CONTAINERD names.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from tests.conftest import EXAMPLES, NIGHTLY, NIGHTLY_EXAMPLES
+from tests.containerd_programs import CONTAINERD, containerd_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,9 @@ MACHINES: Final = (
     "tests/pods/test_machine_properties.py",
     "tests/pods/test_life_properties.py",
     "tests/pods/test_life_on_simulated_node.py",
+    "tests/allocation/test_resource_manager_properties.py",
+    "tests/allocation/topology/test_policy.py",
+    "tests/allocation/cpus/test_distribution.py",
 )
 
 ATTACKS: Final = (
@@ -38,12 +42,19 @@ ATTACKS: Final = (
     "tests/pods/test_tree.py",
     "tests/scenarios/test_kill_moments.py",
     "tests/agent/test_embedded_kill_campaign.py",
+    "tests/agent/test_cluster_kill_campaign.py",
 )
 PARSERS: Final = (
     "tests/embedded/registry/test_mutated_documents.py",
     "tests/embedded/network/cni/test_mutated_documents.py",
 )
 MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000"}
+CONTAINERD_TESTS: Final = ("tests", "-m", "containerd")
+NO_CONTAINERD: Final = f"""
+{"!" * 100}
+NO CONTAINERD 2 WAS TESTED. {CONTAINERD} is not set: let it name a folder with containerd, its shim and ctr.
+{"!" * 100}
+"""
 LOGS: Final = "tests/node_api/test_followed_logs.py"
 LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}
 
@@ -69,6 +80,16 @@ async def parse() -> bool:
     return passed
 
 
+async def contain() -> bool:
+    """Run all that runs on containerd on the one that the environment names. Whether it passed, or none is named."""
+    if not os.environ.get(CONTAINERD):
+        print(NO_CONTAINERD, flush=True)
+        return True
+    passed, output = await run(*CONTAINERD_TESTS)
+    print(f"on containerd {'.'.join(map(str, containerd_version()))}:\n{output}", flush=True)
+    return passed
+
+
 async def follow() -> bool:
     """Follow a log of 1 GiB. Whether nobody missed anything."""
     passed, output = await run(LOGS, more=LONG_LOG)
@@ -80,7 +101,8 @@ async def run(
     *arguments: str, examples: int = NIGHTLY_EXAMPLES, more: Mapping[str, str] | None = None
 ) -> tuple[bool, str]:
     """Run tests in a process of their own with `more` in its environment. Whether they passed, what was printed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=2", "--durations-min=0"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:leftovers"]
+    command += ["--durations=2", "--durations-min=0"]
     environment = {**os.environ, "HYPOTHESIS_PROFILE": NIGHTLY, EXAMPLES: str(examples), **(more or {})}
     ended = await trio.run_process(
         [*command, *arguments], cwd=PROJECT, env=environment, check=False, capture_stdout=True, stderr=subprocess.STDOUT
@@ -101,6 +123,7 @@ async def play_all(examples: int) -> bool:
     passed.append(await parse())
     passed.append(await attack())
     passed.append(await follow())
+    passed.append(await contain())
     return all(passed)
 
 

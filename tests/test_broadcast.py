@@ -4,7 +4,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trikubelet.broadcast import Broadcast, BroadcastStatistics, follow
+from trikubelet.broadcast import Broadcast, BroadcastStatistics
+from trikubelet.supervision import follow
 
 
 async def test_waiting_wakes_all_who_wait() -> None:

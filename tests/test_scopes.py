@@ -98,3 +98,21 @@ def test_the_leaves_of_a_group_are_the_errors_in_all_its_groups() -> None:
     errors = [ValueError("a"), KeyError("b"), OSError("c")]
     group = ExceptionGroup("", [errors[0], ExceptionGroup("", [ExceptionGroup("", [errors[1]]), errors[2]])])
     assert list(leaves(group)) == errors
+
+
+async def test_what_the_body_raises_while_all_is_cancelled_is_not_wrapped() -> None:
+    async def run_with_tasks(*, task_status: TaskStatus[None]) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            task_status.started()
+            await trio.sleep_forever()
+
+    caught = False
+    with trio.CancelScope() as everything:
+        try:
+            async with running(run_with_tasks):
+                everything.cancel()
+                raise KeyError("body")
+        except KeyError:
+            caught = True
+    assert caught

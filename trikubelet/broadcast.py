@@ -144,10 +144,3 @@ class Subscription(Inbox[T]):
             broadcast._unsubscribe(self)
         self._broadcasts.clear()
         super().close()
-
-
-async def follow(changes: Inbox[T], handle: Callable[[T], object]) -> None:
-    """A task: `handle` each value in turn, until cancelled."""
-    with changes:
-        async for value in changes:
-            handle(value)

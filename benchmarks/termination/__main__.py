@@ -155,7 +155,7 @@ def how_noted(kind: str, pods: int) -> str:
         "gone: network namespace removed (inotify) and not ready in ListPodSandbox; the lists are read "
         f"{1000 * period:g} ms after an event, then as often, and count only where they contradict it.",
         "embedded": "containers gone: recorded by the keeper (inotify); sandbox gone: namespaces let go "
-        "(the keeper is asked every 2 ms).",
+        "(once the containers are gone the keeper is asked every 2 ms).",
     }[kind]
     return (
         "first signal: the container's trap (inotify); process dead: pidfd; worker finished: the pod's folder removed "

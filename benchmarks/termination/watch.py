@@ -11,7 +11,7 @@ reply); otherwise the reply does.
                  that StopPodSandbox does, and ListPodSandbox does not show it ready. The lists are asked 2 ms after
                  an event, then every 2 ms; with more than five pods that is 100 ms.
     embedded     inside the agent's process nobody can be asked. A container is gone when the keeper has recorded its
-                 end, a sandbox when the keeper, asked every 2 ms, holds its namespaces no more.
+                 end, a sandbox when the keeper, asked every 2 ms from then on, holds its namespaces no more.
 
 A worker has finished when the agent has removed the pod's folder, the last thing that a worker does. Only of our agent:
 a kubelet leaves that to its housekeeping.
@@ -378,18 +378,27 @@ class EmbeddedEyes:
                 for pod in pods
                 for container in pod.containers
             }
+            ended, without_containers = trio.open_memory_channel[WatchedPod](len(containers))
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_sandboxes, pods)
+                nursery.start_soon(self._watch_sandboxes, without_containers)
                 task_status.started()
                 while True:
                     for event in await inotify.wait():
                         if event.watch in containers and event.name == "exit.json":
                             pod, container = containers[event.watch]
                             pod.container_gone(container)
+                            if not pod.containers:
+                                await ended.send(pod)
 
-    async def _watch_sandboxes(self, pods: Sequence[WatchedPod]) -> None:
-        waiting = list(pods)
-        while waiting:
+    async def _watch_sandboxes(self, ended: trio.MemoryReceiveChannel[WatchedPod]) -> None:
+        """Asks the keeper only while a pod without containers may have a sandbox: its answers cost the pods time."""
+        waiting: list[WatchedPod] = []
+        while True:
+            if not waiting:
+                waiting.append(await ended.receive())
+            with suppress(trio.WouldBlock):
+                while True:
+                    waiting.append(ended.receive_nowait())
             held = await self.sandboxes()
             for pod in [pod for pod in waiting if pod.sandbox not in held]:
                 pod.note(Phase.SANDBOX_GONE)

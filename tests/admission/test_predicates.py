@@ -87,3 +87,31 @@ def test_resources_that_the_node_does_not_know_are_none_of_its_concern() -> None
     assert found(make_pod({adjusted: "2"}), node=node) == []
     assert found(make_pod({missing: "2"}), node=node) == []
     assert [reason for reason, _ in found(make_pod({empty: "2"}), node=node)] == [f"OutOf{empty}"]
+
+
+# `TestTolerationToleratesTaint` and `compareNumericValues`.
+@pytest.mark.parametrize(
+    ("operator", "value", "taint", "tolerated"),
+    [
+        ("Gt", "899", "900", True),
+        ("Gt", "900", "900", False),
+        ("Lt", "901", "900", True),
+        ("Lt", "900", "900", False),
+        ("Lt", "5", "-5", True),
+        ("Gt", "-5", "0", True),
+        ("Gt", "0899", "900", False),
+        ("Gt", "+1", "900", False),
+        ("Gt", "1.5", "900", False),
+        ("Gt", "1", "0900", False),
+        ("Gt", "1", "high", False),
+        ("Gt", "1", "9223372036854775808", False),
+        ("Lt", "", "", False),
+    ],
+)
+def test_tolerations_compare_numbers_where_their_gate_is_on(
+    operator: str, value: str, taint: str, tolerated: bool
+) -> None:
+    pod = make_pod(tolerations=(Toleration(key="sla", operator=operator, value=value),))
+    node = make_node(taints=(Taint(key="sla", value=taint, effect="NoExecute"),))
+    assert (misfits(pod, [], node, compares=True) == []) is tolerated
+    assert misfits(pod, [], node) != []

@@ -26,14 +26,17 @@ RUNTIMES = (
 UNPRIVILEGED = 65534
 
 
+def node_on(request: pytest.FixtureRequest, folder: Path) -> RealNode:
+    """For a fixture with the parameters RUNTIMES: on the one that it is asked for."""
+    if request.param == "embedded":
+        return RealNode(folder, "localhost/host")
+    return RealNode(folder, "localhost/test:1", request.getfixturevalue("containerd"))
+
+
 @pytest.fixture(params=RUNTIMES)
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealNode]:
     """Ended with SIGTERM if the test has not: it must drain, unless the test started it otherwise."""
-    if request.param == "embedded":
-        node = RealNode(tmp_path, "localhost/host")
-    else:
-        node = RealNode(tmp_path, "localhost/test:1", request.getfixturevalue("containerd"))
-    yield from _until_clean(node)
+    yield from _until_clean(node_on(request, tmp_path))
 
 
 @pytest.fixture

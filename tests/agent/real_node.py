@@ -23,6 +23,7 @@ import attrs
 
 from tests.cgroup_folders import cgroups_with
 from tests.containerd_node import ContainerdNode
+from tests.containerd_programs import program
 from tests.forked import ForkedProcess, fork
 from tests.patience import PATIENCE
 from trikubelet.api import ContainerStatus, Pod, pod_from_dict
@@ -359,7 +360,7 @@ class RealNode:
     def _ctr(self, *arguments: str) -> str:
         if self.containerd is None:
             return ""
-        command = ["ctr", "-a", str(self.containerd.socket), "-n", "k8s.io", *arguments]
+        command = [program("ctr"), "-a", str(self.containerd.socket), "-n", "k8s.io", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False).stdout
 
     def _tasks(self) -> frozenset[str]:

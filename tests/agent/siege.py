@@ -17,6 +17,7 @@ from tests.agent.serving import POD, PORTS, Served, authentication, client_conte
 from tests.agent.sim_node import static_pod
 from tests.conftest import NIGHTLY, PROFILE
 from tests.node_api.auth.people import client
+from tests.watchdog import watched
 from trikubelet.config.kubelet_configuration import Authorization, WebhookAuthentication
 from trikubelet.rpc.grpc.unix import connect_unix
 
@@ -108,11 +109,16 @@ async def besieged(folder: Path) -> AsyncIterator[Siege]:
     ) as node:
         siege = Siege(node)
         await siege.begin()
-        with capture_logs() as lines, trio.fail_after(PATIENCE):
+        with capture_logs() as lines, trio.fail_after(PATIENCE), watched(is_agents):
             yield siege
         await siege.end()
     errors = [line for line in lines if line["log_level"] == "error" and line["logger"] in ("http", "server", "auth")]
     assert errors == [], errors
+
+
+def is_agents(task: trio.lowlevel.Task) -> bool:
+    """Whether a task is the agent's, and not a client's or the simulated runtime's."""
+    return task.name.startswith(("trikubelet.", "pod ", "container ")) and not task.name.startswith("trikubelet.sim.")
 
 
 def resident() -> int:

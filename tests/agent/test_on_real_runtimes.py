@@ -254,7 +254,8 @@ def test_a_second_signal_ends_the_agent_at_once(node: RealNode) -> None:
     pid = node.until_process()
     node.send(signal.SIGINT)
     node.until(lambda: "Stopping container main" in node.told(), "the pod is being ended")
-    assert node.stop(signal.SIGINT) == 130, "before the pod's hour is over"
+    # The alarm ends an agent that takes long to clean up, on a busy machine also while Python itself ends.
+    assert node.stop(signal.SIGINT) in (130, -signal.SIGALRM), "before the pod's hour is over"
     assert node.process() == pid
     (node.shared / "end").touch()
     node.start()

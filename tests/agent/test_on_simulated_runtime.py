@@ -11,10 +11,11 @@ import trio
 from trio.testing import MockClock
 
 from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
-from trikubelet.sim import Life, Program
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.sim import Life, Program, SimulatedRuntime
 from trikubelet.sim.faults import Fault, FaultKind
 from trikubelet.sim.memory import MemoryMounts
-from trikubelet.sim.node import ScriptedSource
+from trikubelet.sim.node import ScriptedSource, simulated_node
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -309,3 +310,39 @@ async def test_a_runtime_that_hangs_delays_no_decision(mock_clock: MockClock, fo
         await node.until_gone(pod, within=300)
         await node.until_running(other, within=300)
         assert len(node.sim.runs(other.metadata.uid)) == 1
+
+
+async def test_an_orphan_that_cannot_be_ended_has_an_event(mock_clock: MockClock) -> None:
+    orphan, wanted = static_pod("orphan"), static_pod("wanted")
+    source = ScriptedSource("file")
+    source.put(orphan, wanted)
+    async with sim_node(source=source) as node:
+        await node.until_running(orphan)
+        await node.until_running(wanted)
+        sim = node.sim
+    source.remove(orphan)
+    sim.faults.fail_randomly("StopContainer", 1)
+    async with sim_node(sim=sim, source=source) as node:
+
+        def told() -> bool:
+            events = node.agent.recorder.events_of(orphan.metadata.uid)
+            return any(event.reason == "FailedKillPod" for event in events)
+
+        await node.until(told, within=60)
+        (event, *_) = (
+            one for one in node.agent.recorder.events_of(orphan.metadata.uid) if one.reason == "FailedKillPod"
+        )
+        assert (event.namespace, event.name) == (orphan.metadata.namespace, orphan.metadata.name)
+        assert event.message.startswith("error killing pod: ")
+        sim.stop_faults()
+        await node.until_gone(orphan, within=60)
+
+
+@pytest.mark.parametrize(("cidr", "told"), [("10.1.0.0/24", 1), ("", 0)])
+async def test_a_runtime_is_told_the_networks_of_an_agent_by_itself(
+    cidr: str, told: int, autojump_clock: MockClock
+) -> None:
+    sim = SimulatedRuntime(seed=1)
+    async with simulated_node(sim, configuration=KubeletConfiguration(pod_cidr=cidr)):
+        await trio.sleep(60)
+    assert sim.calls.count("UpdateRuntimeConfig") == told

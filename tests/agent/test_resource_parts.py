@@ -233,3 +233,10 @@ def test_memory_is_reserved_by_tiers_where_the_policy_says_so(stage: Stage) -> N
         options = stage.parts(memory_reservation_policy=policy, feature_gates=gate).options
         assert options.tiered_reservation is (policy == "TieredReservation")
         assert pod_settings(pod, options).unified == protected
+
+
+@pytest.mark.parametrize("hierarchies", [V1, V2])
+def test_the_root_group_is_not_the_systems(stage: Stage, hierarchies: Hierarchies) -> None:
+    stage.hierarchies = hierarchies
+    with pytest.raises(CgroupStartError, match="systemCgroups: the root group"):
+        stage.parts(system_cgroups="/")

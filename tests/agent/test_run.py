@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trikubelet.agent.run import RootFolderInUseError, lock_root_folder, socket_path
+from trikubelet.agent.root_folder import RootFolderInUseError, lock_root_folder
+from trikubelet.agent.run import socket_path
 
 
 def test_a_unix_endpoint_names_a_path() -> None:

@@ -178,7 +178,8 @@ async def test_nothing_can_fork_while_it_is_killed(
     with running(v1, name, SLEEP) as process:
         await v1.kill(name)
         assert process.wait(DIES_WITHIN) == -9
-    assert states == ["FROZEN"]
+    # A process that has not gone yet when the group is read again is killed once more.
+    assert set(states) == {"FROZEN"}
     assert said(v1, name, "freezer", "freezer.state") == "THAWED"
 
 

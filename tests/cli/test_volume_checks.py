@@ -30,7 +30,7 @@ def machine(root: Path, files: dict[str, str], *, kernel: str = "6.18.0") -> Mac
 
 
 def test_this_machine_can_be_checked(root_dir: Path) -> None:
-    results = list(check_volumes(root_dir, embedded=True))
+    results = list(check_volumes(root_dir))
     assert all(result.fix or result.level is Level.OK for result in results), "what is not well has its remedy"
     subjects = ["secret volumes", "mount propagation", "NFS volumes", "volumes on devices"]
     assert [result.subject for result in results] == subjects
@@ -58,28 +58,44 @@ def test_where_secrets_are_kept_is_said(
 
 
 @pytest.mark.parametrize(
-    ("table", "place", "level", "point"),
+    ("table", "place", "level", "finding"),
     [
-        (SHARED, "/var/lib/agent", Level.OK, "/"),
-        (PRIVATE, "/var/lib/agent", Level.WARN, "/"),
-        (PRIVATE + DATA, "/my data/agent", Level.OK, "/my data"),
-        (PRIVATE + DATA, "/my data2", Level.WARN, "/"),
-        (SHARED + PRIVATE, "/var/lib/agent", Level.WARN, "/"),
+        (SHARED, "/var/lib/agent", Level.OK, "/ is a shared mount"),
+        (PRIVATE, "/var/lib/agent", Level.WARN, "/, which /var/lib/agent is on, is no shared mount: mounts in "),
+        (PRIVATE + DATA, "/my data/agent", Level.OK, "/my data is a shared mount"),
+        (PRIVATE + DATA, "/my data2", Level.WARN, "/, which /my data2 is on"),
+        (SHARED + PRIVATE, "/var/lib/agent", Level.WARN, "/, which /var/lib/agent is on"),
     ],
 )
 def test_the_mount_of_the_root_folder_must_be_shared(
-    table: str, place: str, level: Level, point: str, tmp_path: Path
+    table: str, place: str, level: Level, finding: str, tmp_path: Path
 ) -> None:
     here = machine(tmp_path, {"proc/self/mountinfo": table})
-    result = checks.check_mount_propagation(here, type(tmp_path)(place), embedded=False)
+    result = checks.check_mount_propagation(here, type(tmp_path)(place))
     assert result.level is level
-    assert result.finding.startswith(point)
-    if level is Level.WARN:
-        assert result.fix == f"mount --make-rshared {point}"
+    assert result.finding.startswith(finding)
+
+
+@pytest.mark.parametrize(
+    ("status", "uid_map", "level"),
+    [
+        (ALL_CAPABILITIES, ONE_MAPPING, Level.OK),
+        (ALL_CAPABILITIES, "0 1000 1\n", Level.WARN),
+        (ALL_BUT_MOUNTING, ONE_MAPPING, Level.WARN),
+    ],
+)
+def test_an_agent_shares_its_root_folder_itself_where_it_may(
+    status: str, uid_map: str, level: Level, tmp_path: Path
+) -> None:
+    files = {"proc/self/mountinfo": PRIVATE, "proc/self/status": status, "proc/self/uid_map": uid_map}
+    result = checks.check_mount_propagation(machine(tmp_path, files), type(tmp_path)("/var/lib/agent"))
+    assert result.level is level
+    if level is Level.OK:
+        assert result.finding == "an agent makes /var/lib/agent a shared mount when it starts"
 
 
 def test_an_unreadable_mount_table_is_said(tmp_path: Path) -> None:
-    result = checks.check_mount_propagation(machine(tmp_path, {}), tmp_path, embedded=True)
+    result = checks.check_mount_propagation(machine(tmp_path, {}), tmp_path)
     assert "cannot be read" in result.finding
 
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from trikubelet.cli.kubelet_flags import MEANINGLESS
+from trikubelet.config.feature_gates import Effect
 from trikubelet.config.flags import CONFIG_FLAGS
-from trikubelet.config.kubelet_configuration import SUPPORTED, SUPPORTED_FEATURE_GATES
+from trikubelet.config.gate_table import GATES
+from trikubelet.config.kubelet_configuration import SUPPORTED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuring.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("## Fields that have an effect")[2].partition("\n## ")[0]
@@ -25,13 +28,19 @@ def test_no_line_names_a_field_that_is_not_supported() -> None:
     assert NAMED <= SUPPORTED
 
 
-@pytest.mark.parametrize("gate", sorted(SUPPORTED_FEATURE_GATES))
+@pytest.mark.parametrize("gate", [name for name, gate in GATES.items() if gate.effect is Effect.SWITCHED])
 def test_every_supported_feature_gate_is_explained(gate: str) -> None:
     assert f"| `{gate}` |" in PAGE
 
 
 def test_every_flag_that_the_page_gives_as_an_example_exists() -> None:
-    section = PAGE.partition("## Deprecated flags")[2]
-    named = {flag.removeprefix("--") for flag in re.findall(r"--[a-z][a-z-]+", section)} - {"help"}
-    assert named
-    assert named <= {flag.name for flag in CONFIG_FLAGS}
+    section = PAGE.partition("## The kubelet's flags")[2]
+    named = {flag.removeprefix("--") for flag in re.findall(r"--[a-z][a-z0-9-]*", section)} - {"help"}
+    assert len(named) > 10
+    assert named <= {flag.name for flag in CONFIG_FLAGS} | {*MEANINGLESS}
+
+
+def test_the_page_says_which_flags_are_not_deprecated() -> None:
+    sentence = " ".join(PAGE.partition("Not deprecated are")[2].partition(". ")[0].split())
+    named = set(re.findall(r"`--([a-z0-9-]+)`", sentence))
+    assert named == {flag.name for flag in CONFIG_FLAGS if not flag.deprecated}

@@ -89,18 +89,18 @@ def test_defaults_follow_the_fields_they_depend_on(tmp_path: Path) -> None:
 def test_each_thing_without_effect_is_named_in_one_warning(tmp_path: Path) -> None:
     file = write(
         tmp_path / "k.yaml",
-        "maxOpenFiles: 50\nmaxOpenFiles: 60\nstaticPodpath: /x\nnonsense: 1\n"
+        "hairpinMode: none\nhairpinMode: none\nstaticPodpath: /x\nnonsense: 1\n"
         "authentication:\n  x509:\n    clientCaFile: /a\n"
-        "featureGates:\n  NodeSwap: true\n",
+        "featureGates:\n  CRIListStreaming: true\n",
     )
     warnings = load_configuration(file).warnings
     assert warnings == (
-        f"{file}:4: maxOpenFiles: the field is given twice, the last value is used",
+        f"{file}:4: hairpinMode: the field is given twice, the last value is used",
         f"{file}:5: staticPodpath: unknown field (did you mean staticPodPath?), ignored",
         f"{file}:6: nonsense: unknown field, ignored",
         f"{file}:9: authentication.x509.clientCaFile: unknown field (did you mean clientCAFile?), ignored",
-        "maxOpenFiles is set but not supported yet: it has no effect",
-        "featureGates[NodeSwap]=true has no effect: this agent has no such gate",
+        "hairpinMode is set but not supported yet: it has no effect",
+        "featureGates[CRIListStreaming]=true has no effect: this agent has not the feature",
     )
 
 
@@ -153,7 +153,8 @@ def test_all_wrong_types_are_reported_at_once_with_their_lines(tmp_path: Path) -
         ("shutdownGracePeriod: 500ms", "shutdownGracePeriod: must be 0s or at least 1s"),
         ("shutdownGracePeriod: -1s", "shutdownGracePeriod: must be 0s or at least 1s"),
         (
-            "shutdownGracePeriod: 10s\nfeatureGates: {GracefulNodeShutdown: false}",
+            "shutdownGracePeriod: 10s\nfeatureGates: {GracefulNodeShutdown: false, "
+            "GracefulNodeShutdownBasedOnPodPriority: false, WindowsGracefulNodeShutdown: false}",
             "shutdownGracePeriod: needs the feature gate GracefulNodeShutdown",
         ),
         (
@@ -178,6 +179,28 @@ def test_all_wrong_types_are_reported_at_once_with_their_lines(tmp_path: Path) -
             "featureGates: {EventedPLEG: false, GenericPLEG: false, PidfdPLEG: false}",
             "featureGates: at least one of EventedPLEG, GenericPLEG, PidfdPLEG must not be false",
         ),
+        (
+            "featureGates: {CustomCPUCFSQuotaPeriod: false}\ncpuCFSQuotaPeriod: 50ms",
+            "cpuCFSQuotaPeriod: needs the feature gate CustomCPUCFSQuotaPeriod",
+        ),
+        (
+            "featureGates: {RotateKubeletServerCertificate: false}\nserverTLSBootstrap: true",
+            "serverTLSBootstrap: needs the feature gate RotateKubeletServerCertificate",
+        ),
+        (
+            "featureGates: {KubeletEnsureSecretPulledImages: false}\n"
+            "imagePullCredentialsVerificationPolicy: AlwaysVerify",
+            "imagePullCredentialsVerificationPolicy: needs the feature gate KubeletEnsureSecretPulledImages",
+        ),
+        (
+            "featureGates: {KubeletEnsureSecretPulledImages: false}\npreloadedImagesVerificationAllowlist: [a]",
+            "preloadedImagesVerificationAllowlist: needs the feature gate KubeletEnsureSecretPulledImages",
+        ),
+        (
+            "featureGates: {KubeletCrashLoopBackOffMax: false}\ncrashLoopBackOff: {maxContainerRestartPeriod: 10s}",
+            "crashLoopBackOff.maxContainerRestartPeriod: needs the feature gate KubeletCrashLoopBackOffMax",
+        ),
+        ("featureGates: {NoSuchGate: true}", "featureGates: unrecognized feature gate: NoSuchGate"),
         ("userNamespaces: {idsPerPod: 65537}", "userNamespaces.idsPerPod: must be a multiple"),
         ("runOnce: true", "runOnce: must not be set"),
         ("hairpinMode: x", "hairpinMode: must be one of"),
@@ -248,12 +271,15 @@ def test_a_missing_drop_in_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_flags_win_over_files_and_feature_gates_are_merged(tmp_path: Path) -> None:
-    file = write(tmp_path / "k.yaml", "syncFrequency: 10s\nfeatureGates: {A: true, B: true}\nevictionHard: {x: y}\n")
+    file = write(
+        tmp_path / "k.yaml",
+        "syncFrequency: 10s\nfeatureGates: {MemoryQoS: true, PodsAPI: true}\nevictionHard: {x: y}\n",
+    )
     loaded = load_configuration(
         file,
         flags={
             "sync-frequency": ["20s", "40s"],
-            "feature-gates": ["B=false,C=true"],
+            "feature-gates": ["PodsAPI=false,QOSReserved=true"],
             "fail-swap-on": ["false"],
             "eviction-hard": ["memory.available<5%"],
             "cluster-dns": ["1.1.1.1,2.2.2.2"],
@@ -262,7 +288,7 @@ def test_flags_win_over_files_and_feature_gates_are_merged(tmp_path: Path) -> No
     )
     config = loaded.config
     assert config.sync_frequency == timedelta(seconds=40)
-    assert config.feature_gates == {"A": True, "B": False, "C": True}
+    assert config.feature_gates == {"MemoryQoS": True, "PodsAPI": False, "QOSReserved": True}
     assert config.fail_swap_on is False
     assert config.eviction_hard == {"memory.available": "5%"}
     assert config.cluster_dns == ("1.1.1.1", "2.2.2.2")

@@ -14,6 +14,8 @@ from tests.embedded.runtime_node import running_node
 from trikubelet.embedded.seccomp.syscalls import ABIS_OF_MACHINE
 from trikubelet.rpc.cri import v1
 
+PYTHON = str(Path(sys.executable).resolve())
+"""Containers see this one too: a virtual environment may lie below /tmp, which is a folder of their own."""
 CALLS = {
     "keyctl": (0, -3, 0),
     "unshare": (0x10000000,),
@@ -60,7 +62,7 @@ DENYING = {
 def probe() -> list[str]:
     numbers = ABIS_OF_MACHINE[os.uname().machine][0].numbers
     calls = {name: (numbers[name], arguments) for name, arguments in CALLS.items()}
-    return [sys.executable, "-c", PROBE, json.dumps(calls)]
+    return [PYTHON, "-c", PROBE, json.dumps(calls)]
 
 
 def cases(profile: Path) -> dict[str, dict[str, Any]]:

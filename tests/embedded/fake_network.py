@@ -40,6 +40,7 @@ class FakeNetwork:
     gone: set[str] = attrs.field(factory=set)
     """Sandboxes whose network somebody took away."""
     closed: bool = False
+    """It was taken down, and not made anew."""
     _given: int = 0
 
     async def problem(self) -> str:
@@ -72,6 +73,7 @@ class FakeNetwork:
 
     async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> frozenset[str]:
         self.reconciled_with.append(set(pods))
+        self.closed = False
         for sandbox in self.attached.keys() - pods.keys():
             del self.attached[sandbox]
         return frozenset(self.gone)

@@ -13,7 +13,7 @@ import pytest
 import trio
 from grpclib import GRPCError
 
-from tests.embedded.confined import probe
+from tests.embedded.confined import PYTHON, probe
 from tests.embedded.runtime_node import mounts_with
 from tests.embedded.test_unprivileged import IN_USER_NAMESPACE, WITHOUT_NAMESPACES
 from trikubelet.embedded.seccomp.syscalls import X86
@@ -118,7 +118,7 @@ async def test_programs_of_32_bits_do_not_get_around_the_filter(node: Node, tmp_
     getpid, unshare = X86.numbers["getpid"], X86.numbers["unshare"]
 
     async def answer(number: int, argument: int, **security: Any) -> str:
-        command = [sys.executable, "-c", OLD_CALL, str(number), str(argument)]
+        command = [PYTHON, "-c", OLD_CALL, str(number), str(argument)]
         ended = await node.run(sandbox, command, security=v1.LinuxContainerSecurityContext(**security))
         return ended.out.strip() or f"exit code {ended.exit_code}"
 

@@ -252,6 +252,21 @@ async def test_the_end_of_the_runtime_closes_its_networks(tmp_path: Path) -> Non
     assert network.closed
 
 
+async def test_a_network_is_made_with_the_first_pod_and_not_again_after_the_end(tmp_path: Path) -> None:
+    network = FakeNetwork()
+    async with network_node(tmp_path, network, ends=False) as node:
+        await wait_until(lambda: network.closed, "what an earlier agent left is taken down")
+        assert network.reconciled_with == []
+        await node.sandbox()
+        assert len(network.reconciled_with) == 1
+        await node.lifecycle.tidy()
+        assert len(network.reconciled_with) == 2
+        await node.remove_everything()
+        assert await node.runtime.shutdown()
+        await node.lifecycle.tidy()
+        assert network.closed
+
+
 async def test_the_keeper_stays_in_the_machines_network(tmp_path: Path) -> None:
     async with network_node(tmp_path, FakeNetwork()) as node:
         sandbox = await node.sandbox()

@@ -21,6 +21,7 @@ from trikubelet.kube_client.errors import ApiUnreachable, CredentialsError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
+    from trikubelet.kube_client.calls import WrapTransport
     from trikubelet.kube_client.types import RateLimit
 
 Protocol = Literal["h2", "http/1.1"]
@@ -113,11 +114,12 @@ async def staged(
     limit: RateLimit | None = None,
     timeout: float = 30.0,
     max_streams: int = 250,
+    wrap: WrapTransport | None = None,
 ) -> AsyncIterator[tuple[HttpApiClient, StageAccess]]:
     """`async with staged(handler) as (client, access)`."""
     async with trio.open_nursery() as nursery:
         access = StageAccess(nursery, handler, protocol, max_streams)
-        async with open_client(access, limit=limit, timeout=timeout, rng=random.Random(1)) as client:
+        async with open_client(access, limit=limit, timeout=timeout, rng=random.Random(1), wrap=wrap) as client:
             yield client, access
         nursery.cancel_scope.cancel()
 

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.kube_client.scripted_client import Call, ScriptedClient, lost, status_error
-from trikubelet.api import Event, ObjectMeta, Pod, StatusCause, StatusDetails
+from trikubelet.api import Event, ObjectMeta, PersistentVolumeClaim, Pod, StatusCause, StatusDetails
 from trikubelet.clock import TrioClock
 from trikubelet.kube_client import event_sender
 from trikubelet.kube_client.errors import ApiAnswerError, CredentialsError
@@ -74,6 +74,28 @@ async def test_what_an_event_is_annotated_with_is_told(stage: Stage, autojump_cl
     await trio.sleep(1)
     assert stage.served()["Evicted", "x"].metadata.annotations == {"starved_resource": "memory"}
     assert stage.served()["Pulled", "x"].metadata.annotations == {}
+
+
+@pytest.mark.parametrize(("namespace", "goes_to"), [("prod", "prod"), ("", "default")])
+async def test_an_event_of_what_a_pod_uses_is_about_that(
+    stage: Stage, autojump_clock: MockClock, namespace: str, goes_to: str
+) -> None:
+    metadata = ObjectMeta(name="data", namespace=namespace, uid="uid-1", resource_version="7")
+    for _ in range(2):
+        stage.recorder.object_event(PersistentVolumeClaim(metadata=metadata), EventType.WARNING, "Resized", "x")
+        await trio.sleep(1)
+    created, patched = stage.client.calls
+    assert (created.verb, patched.verb, created.namespace) == ("create", "patch", goes_to)
+    about = created.body.involved_object
+    assert (about.kind, about.api_version, about.namespace, about.name, about.uid, about.resource_version) == (
+        "PersistentVolumeClaim",
+        "v1",
+        namespace,
+        "data",
+        "uid-1",
+        "7",
+    )
+    assert patched.body["count"] == 2
 
 
 async def test_a_nodes_event_goes_to_the_default_namespace(stage: Stage, autojump_clock: MockClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -128,7 +129,14 @@ async def test_a_claim_and_what_it_stands_for(autojump_clock: MockClock, nursery
         assert (await cluster.storage.attachment(attachment_name(volume, "a"))).status.attached
         assert cluster.storage.attached() == {"kubernetes.io/csi/disk^1": ""}
         assert attached
-        await cluster.storage.resized(claim, Quantity("3Gi"))
+        growing = await cluster.storage.resizing(claim)
+        assert growing.status.allocated_resource_statuses == {"storage": "NodeResizeInProgress"}
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        failed = await cluster.storage.resize_failed(claim, "no", infeasible=True, at=at)
+        assert failed.status.allocated_resource_statuses == {"storage": "NodeResizeInfeasible"}
+        assert [one.type for one in failed.status.conditions] == ["NodeResizeError"]
+        grown = await cluster.storage.resized(failed, Quantity("3Gi"))
+        assert (grown.status.conditions, grown.status.allocated_resource_statuses) == ((), {})
         assert (await cluster.storage.claim("default", "data")).status.capacity == {"storage": Quantity("3Gi")}
 
 

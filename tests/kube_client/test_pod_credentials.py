@@ -150,6 +150,16 @@ async def test_trust_bundles_and_certificates_come_from_their_owners(world: Worl
     assert [await changes.receive() for _ in range(2)] == ["", "uid-1"]
 
 
+async def test_projections_that_are_switched_off_are_errors(world: World, autojump_clock: MockClock) -> None:
+    credentials = ClusterCredentials(tokens=world.tokens, trust_bundles=None, clock=world.clock)
+    with pytest.raises(ObjectError, match="switched off by its feature gate"):
+        await credentials.trust_bundle(ClusterTrustBundleProjection(name="plain"))
+    with pytest.raises(ObjectError, match="PodCertificate projection is not supported"):
+        await credentials.pod_certificate(POD, "identity", 0, SOURCE)
+    credentials.changes().close()
+    assert (await credentials.token(POD, (), 600)).token == "token-1"
+
+
 async def test_an_agent_without_a_cluster_has_no_credentials_for_pods(autojump_clock: MockClock) -> None:
     credentials = as_credentials(NoClusterCredentials())
     with pytest.raises(ObjectError, match=r"^cannot use TokenManager when kubelet is in standalone mode$"):

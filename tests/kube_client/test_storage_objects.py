@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import attrs
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from trikubelet.kube_client.volume_objects import StorageObjects
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLAIM = PersistentVolumeClaim(
     metadata=ObjectMeta(name="data", namespace="ns"),
     status=PersistentVolumeClaimStatus(
@@ -164,6 +166,52 @@ async def test_a_size_that_was_taken_is_told(world: World, autojump_clock: MockC
     assert stored.status.allocated_resource_statuses == {}
     assert stored.status.phase == "Bound"
     assert world.client.calls[-1].subresource == "status"
+
+
+async def test_a_claim_is_told_that_it_grows(world: World, autojump_clock: MockClock) -> None:
+    storage = world.storage()
+    told = await storage.resizing(await storage.claim("ns", "data"))
+    assert told == world.client.stored(CLAIMS, "data", "ns")
+    assert told.status.allocated_resource_statuses == {"storage": "NodeResizeInProgress"}
+    assert told.status.conditions == CLAIM.status.conditions
+    calls = len(world.client.calls)
+    assert await storage.resizing(told) is told
+    assert len(world.client.calls) == calls
+
+
+async def test_it_is_not_when_somebody_else_has_changed_it(world: World, autojump_clock: MockClock) -> None:
+    """Its state may be another one."""
+    storage = world.storage()
+    known = await storage.claim("ns", "data")
+    world.client.put(attrs.evolve(known, metadata=attrs.evolve(known.metadata, labels={"a": "b"})))
+    with pytest.raises(ObjectError, match="the object has been modified"):
+        await storage.resizing(known)
+
+
+@pytest.mark.parametrize("infeasible", [True, False])
+async def test_a_claim_is_told_why_it_does_not_grow(world: World, autojump_clock: MockClock, infeasible: bool) -> None:
+    storage = world.storage()
+    known = await storage.claim("ns", "data")
+    world.client.put(attrs.evolve(known, metadata=attrs.evolve(known.metadata, labels={"a": "b"})))
+    told = await storage.resize_failed(known, "no room", infeasible=infeasible, at=NOW)
+    assert told.metadata.labels == {"a": "b"}
+    assert [(one.type, one.status) for one in told.status.conditions[:2]] == [
+        ("FileSystemResizePending", "True"),
+        ("Unused", "True"),
+    ]
+    assert told.status.conditions[2:] == (
+        PersistentVolumeClaimCondition(
+            "NodeResizeError", "True", last_transition_time=NOW, message="failed to expand pvc with no room"
+        ),
+    )
+    state = "NodeResizeInfeasible" if infeasible else "NodeResizePending"
+    assert told.status.allocated_resource_statuses == {"storage": state}
+    calls = len(world.client.calls)
+    assert await storage.resize_failed(told, "another reason", infeasible=infeasible, at=NOW) is told
+    assert len(world.client.calls) == calls
+    grown = await storage.resized(told, Quantity("2Gi"))
+    assert [one.type for one in grown.status.conditions] == ["Unused"]
+    assert grown.status.allocated_resource_statuses == {}
 
 
 async def test_a_claim_that_changed_meanwhile_is_read_again(world: World, autojump_clock: MockClock) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agent.conftest import RUNTIMES
+from tests.agent.conftest import RUNTIMES, node_on
 from tests.agent.private_cgroups import private_cgroups
-from tests.agent.real_node import RealNode
 from tests.kubectl.one_node import UNTIL_TERM, free_port, one_node
 from tests.volumes.real.served_cluster import served_cluster
 
@@ -29,10 +28,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl")
     folder = tmp_path_factory.mktemp(f"kubectl-{request.param}")
-    if request.param == "embedded":
-        node = RealNode(folder, "localhost/host")
-    else:
-        node = RealNode(folder, "localhost/test:1", request.getfixturevalue("containerd"))
+    node = node_on(request, folder)
     with private_cgroups() as cgroups, served_cluster() as cluster:
         node.configure(**cgroups.fields, podCIDR=POD_CIDR)
         with one_node(node, cluster, cgroups) as joined:

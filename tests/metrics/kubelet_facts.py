@@ -1,8 +1,8 @@
 """The metrics of a kubelet 1.36: names, types, labels and buckets, as its source registers them.
 
 From `pkg/kubelet/metrics`, `pkg/kubelet/server/metrics`, `pkg/kubelet/metrics/collectors`, `pkg/kubelet/prober`,
-`pkg/kubelet/images`, `pkg/kubelet/certificate`, `pkg/kubelet/volumemanager/metrics`, `pkg/volume/util`, and the metrics
-of component-base that every component has.
+`pkg/kubelet/images`, `pkg/kubelet/certificate`, `pkg/kubelet/volumemanager/metrics`, `pkg/kubelet/pluginmanager`,
+`pkg/credentialprovider/plugin`, `pkg/volume/util`, and the metrics of component-base that every component has.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ kubelet_cpu_manager_pinning_errors_total counter -
 kubelet_cpu_manager_pinning_requests_total counter -
 kubelet_cpu_manager_shared_pool_size_millicores gauge -
 kubelet_cri_losing_support gauge version
+kubelet_credential_provider_config_info gauge hash
+kubelet_credential_provider_plugin_duration histogram plugin_name default
+kubelet_credential_provider_plugin_errors_total counter plugin_name
 kubelet_desired_pods gauge static
 kubelet_device_plugin_alloc_duration_seconds histogram resource_name default
 kubelet_device_plugin_registration_total counter resource_name
@@ -172,6 +175,7 @@ kubernetes_healthcheck gauge name,type
 kubernetes_healthchecks_total counter name,type,status
 prober_probe_duration_seconds histogram probe_type,container,pod,namespace default
 prober_probe_total counter probe_type,result,container,pod,namespace,pod_uid
+plugin_manager_total_plugins gauge socket_path,state
 process_cpu_seconds_total counter -
 process_max_fds gauge -
 process_open_fds gauge -
@@ -191,6 +195,13 @@ rest_client_response_size_bytes histogram verb,host size
 storage_operation_duration_seconds histogram volume_plugin,operation_name,status,migrated storage
 storage_operation_errors_total counter volume_plugin,operation_name
 storage_operation_status_count counter volume_plugin,operation_name,status
+volume_manager_selinux_container_errors_total gauge access_mode
+volume_manager_selinux_container_warnings_total gauge access_mode
+volume_manager_selinux_pod_context_mismatch_errors_total gauge access_mode
+volume_manager_selinux_pod_context_mismatch_warnings_total gauge access_mode
+volume_manager_selinux_volume_context_mismatch_errors_total gauge volume_plugin,access_mode
+volume_manager_selinux_volume_context_mismatch_warnings_total gauge volume_plugin,access_mode
+volume_manager_selinux_volumes_admitted_total gauge volume_plugin,access_mode
 volume_manager_total_volumes gauge plugin_name,state
 volume_operation_total_seconds histogram plugin_name,operation_name storage
 """

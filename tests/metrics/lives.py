@@ -21,6 +21,7 @@ from trikubelet.metrics.health_checks import HealthChecks
 from trikubelet.metrics.http_requests import RequestCounts
 from trikubelet.node.podresources.metrics import V1, PodResourcesMetrics
 from trikubelet.sim import Program
+from trikubelet.supervision import contain
 from trikubelet.telemetry.families import Family, Sample
 from trikubelet.telemetry.metrics import Histogram
 
@@ -73,6 +74,10 @@ async def until_failed_start(node: SimNode, name: str, **spec: Any) -> None:
     await node.until_gone(pod)
 
 
+async def fail() -> None:
+    raise RuntimeError("nobody thought of that")
+
+
 async def live_without_cluster(folder: Path) -> dict[str, Metric]:
     """Three pods with probes and volumes, one of which ends, and what goes wrong. All families of all pages."""
     async with sim_node(folder) as node:
@@ -89,6 +94,7 @@ async def live_without_cluster(folder: Path) -> dict[str, Metric]:
         await node.until_gone(pods[0])
         node.sim.program(Program.fails_to_start("no such file"), container="broken")
         await until_failed_start(node, "broken", containers=[{"name": "broken", "image": "test:1"}])
+        await contain(fail)
         found: dict[str, Metric] = {}
         for page in PAGES:
             found |= await families(metrics, page)

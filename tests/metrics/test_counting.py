@@ -13,6 +13,9 @@ from tests.metrics.lives import families, metrics_of, until_failed_start, value
 from tests.probes.stage import READINESS
 from tests.scenarios.health import Health, probed
 from tests.scenarios.stage import cluster_stage
+from trikubelet.plugins.registration import PluginStatus
+from trikubelet.runtime.images.credentials.accounts import NoServiceAccounts
+from trikubelet.runtime.images.credentials.plugins import Plugins
 from trikubelet.sim import Program
 
 if TYPE_CHECKING:
@@ -290,3 +293,48 @@ async def test_a_pod_that_is_refused_is_counted_by_why(autojump_clock: MockClock
         assert await value(metrics, "kubelet_admission_rejections_total", reason="UnexpectedAdmissionError") == 1
         assert await value(metrics, "kubelet_active_pods", static="true") == 0
         assert await value(metrics, "kubelet_desired_pods", static="true") == 1
+
+
+async def test_folders_of_pods_that_are_gone_are_counted_until_they_are_removed(
+    mock_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sim_node(tmp_path) as node:
+        metrics = metrics_of(node.agent)
+        whole = type(node.agent.volumes).remove
+
+        async def fails(self: object, uid: str) -> None:
+            raise OSError("the disk is gone")
+
+        monkeypatch.setattr(type(node.agent.volumes), "remove", fails)
+        (node.agent.options.root_dir / "pods" / "uid-gone").mkdir(parents=True)
+        pod = static_pod("web")
+        node.source.put(pod)  # housekeeping looks at the node when something happens
+        await node.until_running(pod)
+        await trio.sleep(5)
+        assert await value(metrics, "kubelet_orphan_pod_cleaned_volumes") == 1
+        assert await value(metrics, "kubelet_orphan_pod_cleaned_volumes_errors") == 1
+        monkeypatch.setattr(type(node.agent.volumes), "remove", whole)
+        await trio.sleep(5)
+        assert await value(metrics, "kubelet_orphan_pod_cleaned_volumes") == 0
+        assert await value(metrics, "kubelet_orphan_pod_cleaned_volumes_errors") == 0
+
+
+async def test_plugins_and_certificates_of_pods_are_told(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_stage() as stage:
+        await stage.until_node_ready()
+        agent = stage.agent
+        assert agent.cluster is not None
+        plugin = PluginStatus("/reg/a.sock", "CSIPlugin a", wanted=True, registered=False, failures=1, problem="no")
+        monkeypatch.setattr(agent.plugins, "statistics", lambda: [plugin])
+        monkeypatch.setattr(agent.cluster.certificates, "report", lambda: {("example.com/signer", "fresh"): 2})
+        monkeypatch.setattr(agent, "credential_plugins", Plugins((), NoServiceAccounts(), config_hash="sha256:00"))
+        metrics = metrics_of(agent)
+        wanted = {"socket_path": "/reg/a.sock", "state": "desired_state_of_world"}
+        assert await value(metrics, "plugin_manager_total_plugins", **wanted) == 1
+        registered = {"socket_path": "/reg/a.sock", "state": "actual_state_of_world"}
+        assert await value(metrics, "plugin_manager_total_plugins", **registered) is None
+        issued = {"signer_name": "example.com/signer", "state": "fresh"}
+        assert await value(metrics, "kubelet_podcertificate_states", **issued) == 2
+        assert await value(metrics, "kubelet_credential_provider_config_info", hash="sha256:00") == 1

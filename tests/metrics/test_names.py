@@ -17,24 +17,33 @@ from tests.agent.sim_node import clock_without_threads
 from tests.metrics.kubelet_facts import BOUNDS, FACTS
 from tests.metrics.lives import bounds_of, labels_of, live_in_cluster, live_without_cluster, read
 from trikubelet.allocation.metrics import ResizeCounts, ResizeStatistics
+from trikubelet.metrics.cluster import collect_pod_certificates
 from trikubelet.metrics.devices import collect_devices
 from trikubelet.metrics.eviction import collect_eviction
 from trikubelet.metrics.node import collect_gates, collect_shutdown
+from trikubelet.metrics.plugins import collect_credential_plugins, collect_plugins
 from trikubelet.metrics.resizes import collect_resizes
+from trikubelet.metrics.servers import collect_spans
 from trikubelet.metrics.volumes import collect_csi, collect_volumes
 from trikubelet.node.devices.metrics import DeviceMetrics
 from trikubelet.node.eviction.manager import AGE_BOUNDS
 from trikubelet.node.shutdown.record import ShutdownTimes
+from trikubelet.plugins.registration import PluginStatus
+from trikubelet.runtime.images.credentials.accounts import NoServiceAccounts
+from trikubelet.runtime.images.credentials.plugins import Plugins
 from trikubelet.telemetry.families import Family
 from trikubelet.telemetry.metrics import Histograms
 from trikubelet.telemetry.text_format import write_text
+from trikubelet.tracing.exporter import ExportCounts
 from trikubelet.volumes.csi.drivers import Drivers
 from trikubelet.volumes.model import VolumeUsage
+from trikubelet.volumes.mount_labels import CONTAINERS, PODS, VOLUMES, MountLabels
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.allocation.manager import AllocationManager
+    from trikubelet.kube_client.pod_certificates import PodCertificates
     from trikubelet.volumes.manager import VolumeManager
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -54,6 +63,14 @@ class Volumes:
     durations: Histograms = attrs.field(factory=Histograms)
     reconstructed: int = 0
     not_understood: int = 0
+    labels: MountLabels = attrs.field(factory=MountLabels)
+
+    def __attrs_post_init__(self) -> None:
+        self.labels.admitted["kubernetes.io/csi/disks", "RWOP"] += 1
+        for counted in (self.labels.errors, self.labels.warnings):
+            counted[CONTAINERS]["RWOP",] += 1
+            counted[PODS]["RWOP",] += 1
+            counted[VOLUMES]["kubernetes.io/csi/disks", "RWOP"] += 1
 
     def count_by_plugin(self) -> tuple[Counter[str], Counter[str]]:
         return Counter(), Counter()
@@ -61,6 +78,14 @@ class Volumes:
     def usage_of_claims(self) -> dict[tuple[str, str], VolumeUsage]:
         at = datetime(2026, 1, 1, tzinfo=UTC)
         return {("default", "data"): VolumeUsage(at, 1, 10, 9, 100, 1, 99)}
+
+
+@attrs.frozen
+class Certificates:
+    """In the place of `PodCertificates` with one that was issued."""
+
+    def report(self) -> dict[tuple[str, str], int]:
+        return {("example.com/signer", "fresh"): 1}
 
 
 @attrs.frozen
@@ -85,12 +110,17 @@ async def exposed(folder: Path) -> dict[str, Metric]:
     ages.observe(("memory.available",), 1)
     others = [*collect_csi(drivers), *collect_gates({"AllAlpha": False})]
     others += collect_devices(device_measures())
+    others += collect_plugins([PluginStatus("/reg/a.sock", "CSIPlugin a", True, True, 0, "")])
+    others += collect_credential_plugins(credential_plugins())
+    others += collect_pod_certificates(cast("PodCertificates", Certificates()))
     others += collect_shutdown(ShutdownTimes())
+    others += collect_spans(ExportCounts())
     others += collect_eviction(Counter({("memory.available",): 1}), ages)
     durations = Histograms(BOUNDS["resize"])
     durations.observe(("true",), 1)
     others += collect_resizes(cast("AllocationManager", Resizes()), durations)
-    others += [one for one in collect_volumes(cast("VolumeManager", Volumes())) if "stats" in one.name]
+    volumes = collect_volumes(cast("VolumeManager", Volumes()))
+    others += [one for one in volumes if "stats" in one.name or "selinux" in one.name]
     return {**await live_without_cluster(folder), **await live_in_cluster(), **read(b"".join(write_text(others)))}
 
 
@@ -149,8 +179,15 @@ def test_names_that_differ_from_the_kubelets_would_be_found() -> None:
 def drivers_of(durations: Histograms) -> Drivers:
     drivers = Drivers()
     drivers.durations = durations
-    durations.observe(("driver", "call", "OK"), 1)
+    durations.observe(("driver", "call", "OK", "false"), 1)
     return drivers
+
+
+def credential_plugins() -> Plugins:
+    plugins = Plugins((), NoServiceAccounts(), config_hash="sha256:00")
+    plugins.metrics.errors["ecr",] += 1
+    plugins.metrics.durations.observe(("ecr",), 1)
+    return plugins
 
 
 def device_measures() -> DeviceMetrics:

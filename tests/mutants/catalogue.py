@@ -89,6 +89,7 @@ def _fact(file: str, name: str, without: str, old: str, new: str) -> Mutant:
 _life = functools.partial(_fact, "pods/life.py")
 _workers = functools.partial(_fact, "pods/workers.py")
 _syncer = functools.partial(_fact, "pods/syncer.py")
+_supervision = functools.partial(_fact, "supervision.py")
 _container = functools.partial(_fact, "runtime/containers/life.py")
 _kill = functools.partial(_fact, "runtime/kill.py")
 
@@ -787,19 +788,19 @@ LIFE: Final = (
     _workers(
         "fault ends all lives",
         "A fault in one pod's life reaches the nursery of all, so every pod is left alone.",
-        "                    raise others from None\n                self._fault(life.uid, errors)\n",
-        "                    raise others from None\n                raise\n",
+        "            self._fault(life.uid, fault)\n",
+        "            raise fault\n",
     ),
-    _workers(
+    _supervision(
         "fault is taken up at once",
         "A life that fails at once each time is begun again at once, so a fault takes all of a processor.",
-        "            await trio.sleep(backoff)\n",
-        "            await trio.lowlevel.checkpoint()\n",
+        "        await trio.sleep(FAULTS.delay(failures))\n",
+        "        await trio.lowlevel.checkpoint()\n",
     ),
     _workers(
         "fault of a life that is over",
         "A fault of a life that was forgotten touches the next one of its UID, whose work is then done twice.",
-        "            if self._lives.get(life.uid) is not life:\n                break  # forgotten\n",
+        "            if self._lives.get(life.uid) is not life:\n                return False  # forgotten\n",
         "",
     ),
     _workers(

@@ -51,6 +51,7 @@ CONTAINER_FACTS: Final = (
 FACTS_OF_FILES: Final = {
     "pods/life.py": LIFE_FACTS,
     "pods/workers.py": LIFE_FACTS,
+    "supervision.py": LIFE_FACTS,
     "pods/syncer.py": SYNCER_FACTS,
     "runtime/containers/life.py": CONTAINER_FACTS,
     "runtime/kill.py": CONTAINER_FACTS,

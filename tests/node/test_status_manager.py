@@ -105,6 +105,15 @@ async def test_a_node_that_is_there_is_corrected(autojump_clock: MockClock, refu
         assert stage.ready() == ""
 
 
+async def test_with_the_gate_a_node_that_may_not_be_created_does_not_look_for_itself(autojump_clock: MockClock) -> None:
+    client = ScriptedClient([Node(metadata=ObjectMeta(name="n"))], clock=TrioClock())
+    client.fail("create", NODES, status_error(403, "Forbidden"), times=math.inf)
+    async with kept_node_on(client, looks_when_forbidden=False) as stage:
+        await trio.sleep(30)
+        assert not stage.keeper.registered
+        assert client.called("get", NODES) == []
+
+
 async def test_a_node_that_may_not_be_created_and_is_not_there_is_waited_for(autojump_clock: MockClock) -> None:
     client = ScriptedClient(clock=TrioClock())
     client.fail("create", NODES, status_error(403, "Forbidden"), times=math.inf)

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from tests.node_api.handlers.stage import RUNTIME_AWAY, Answer, FakeNode, ask, clock, fake_parts
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.http.messages import Response
 from trikubelet.http.routing import ANY_METHOD, Route, Router
 from trikubelet.node_api.auth.attributes import subresources
@@ -28,6 +29,7 @@ SETTINGS = [
     Switches(profiling=False),
     Switches(debug_flags=False),
     Switches(system_log_queries=False),
+    Switches(checkpoint=False, flagz=False, statusz=False),
 ]
 
 
@@ -88,6 +90,7 @@ TABLE = [
     ("GET", "/healthz/ping", 200, "ok"),
     ("GET", "/healthz/log", 200, "ok"),
     ("GET", "/healthz/syncloop", 200, "ok"),
+    ("GET", "/healthz/device-plugin", 200, "ok"),
     ("GET", "/healthz/pleg", 404, "there is no health check"),
     ("GET", "/metrics", 200, "metrics 1\n"),
     ("POST", "/metrics", 200, "metrics 1\n"),
@@ -202,13 +205,13 @@ async def test_what_every_node_shows_hangs_on_no_switch(path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "text"),
     [
-        ("GET", "/runningpods/", 500, "Any: UNAVAILABLE: no runtime\n"),
-        ("POST", f"/run{HERE}?cmd=ls", 500, "Any: UNAVAILABLE: no runtime\n"),
+        ("GET", "/runningpods/", 500, "rpc error: code = Unavailable desc = no runtime\n"),
+        ("POST", f"/run{HERE}?cmd=ls", 500, "rpc error: code = Unavailable desc = no runtime\n"),
         (
             "POST",
             f"/checkpoint{HERE}",
             500,
-            "checkpointing of default/web/main failed (Any: UNAVAILABLE: no runtime)\n",
+            "checkpointing of default/web/main failed (rpc error: code = Unavailable desc = no runtime)\n",
         ),
         ("GET", "/pods", 200, '"name":"web"'),
     ],
@@ -279,3 +282,34 @@ async def test_pods_are_a_list_also_when_there_are_none() -> None:
     answer = await ask(table(node=FakeNode(known=[])), "/pods")
     assert json.loads(answer.body) == {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}
     assert answer.content_type == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("gate", "method", "path"),
+    [
+        ("ContainerCheckpoint", "POST", f"/checkpoint{HERE}"),
+        ("ComponentFlagz", "GET", "/flagz"),
+        ("ComponentStatusz", "GET", "/statusz"),
+    ],
+)
+async def test_a_feature_gate_that_is_off_takes_its_route_away(
+    gate: str, method: str, path: str, tmp_path: Path
+) -> None:
+    for value, status in ((True, 200), (False, 404)):
+        switches = Switches.of(KubeletConfiguration(feature_gates={gate: value}))
+        answer = await ask(table(switches, FakeNode(tmp_path)), path, method)
+        assert answer.status == status
+    assert f"nothing at {path}" in answer.text
+
+
+@pytest.mark.parametrize(("query", "status"), [("?stream=Stdout", 400), ("?stream=All", 200), ("", 200)])
+async def test_without_the_gate_streams_of_a_log_are_not_told_apart(query: str, status: int, tmp_path: Path) -> None:
+    log = tmp_path / "0.log"
+    log.write_text("2026-01-01T00:00:00.000000000Z stdout F hello\n")
+    off = Switches.of(KubeletConfiguration(feature_gates={"PodLogsQuerySplitStreams": False}))
+    path = f"/containerLogs/default/web/main{query}"
+    assert (await ask(table(ON, FakeNode(log=log)), path)).status == 200
+    answer = await ask(table(off, FakeNode(log=log)), path)
+    assert answer.status == status
+    if status != 200:
+        assert 'unable to return the given log stream: "Stdout". Please enable PodLogsQuerySplitStreams' in answer.text

@@ -74,9 +74,16 @@ class FakeView:
         return URL
 
 
-def router(view: FakeView, runtime: FakeRuntime | None = None, counted: list[str] | None = None) -> Router:
+def router(
+    view: FakeView,
+    runtime: FakeRuntime | None = None,
+    counted: list[str] | None = None,
+    *,
+    translates: bool = True,
+) -> Router:
     counts = counted if counted is not None else []
-    handlers = StreamHandlers(view, counts.append, (runtime or FakeRuntime()).connect)  # type: ignore[arg-type]
+    connect = (runtime or FakeRuntime()).connect
+    handlers = StreamHandlers(view, counts.append, connect, translates=translates)  # type: ignore[arg-type]
     router = Router()
     for method in ("GET", "POST"):
         for uid in ("", "/{uid}"):
@@ -245,13 +252,14 @@ async def test_a_runtime_that_cannot_be_reached_is_an_error(autojump_clock: Mock
 # Which way it goes.
 
 
-async def way_of(path: str, headers: str) -> tuple[list[str], str, str]:
+async def way_of(path: str, headers: str, *, translates: bool = True) -> tuple[list[str], str, str]:
     """What was counted, the request that reaches the runtime, and the upgrade in it."""
     counted: list[str] = []
     runtime = FakeRuntime()
     client, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(HttpServer(router(FakeView(), runtime, counted)).serve_stream, theirs)
+        routes = router(FakeView(), runtime, counted, translates=translates)
+        nursery.start_soon(HttpServer(routes).serve_stream, theirs)
         await client.send_all(f"GET {path} HTTP/1.1\r\nHost: h\r\n{headers}\r\n".encode())
         first, fields = await read_head(await runtime.accept())
         await client.aclose()
@@ -304,6 +312,22 @@ async def test_a_tunnel_is_unpacked_and_counted_and_needs_no_ports(autojump_cloc
     counted, first, upgrade = await way_of("/portForward/ns/pod", headers)
     assert counted == ["portforward"]
     assert (first, upgrade) == ("POST /stream/t0ken HTTP/1.1", "upgrade: SPDY/3.1")
+
+
+@pytest.mark.parametrize(
+    ("path", "protocol"),
+    [
+        ("/exec/ns/pod/main?output=1", "v5.channel.k8s.io"),
+        ("/attach/ns/pod/main?output=1", "v5.channel.k8s.io"),
+        ("/portForward/ns/pod?port=80", "SPDY/3.1+portforward.k8s.io"),
+    ],
+)
+async def test_without_the_gate_all_websockets_are_passed_through(
+    path: str, protocol: str, autojump_clock: MockClock
+) -> None:
+    headers = WEBSOCKET + f"Sec-WebSocket-Protocol: {protocol}\r\n"
+    passed: tuple[list[str], str, str] = ([], "GET /stream/t0ken HTTP/1.1", "upgrade: WebSocket")
+    assert await way_of(path, headers, translates=False) == passed
 
 
 async def test_an_upgraded_request_is_connected_with_the_runtime(autojump_clock: MockClock) -> None:

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from trikubelet.broadcast import Broadcast, follow
+from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import (
     ContainerID,
     ContainerState,
@@ -23,6 +23,7 @@ from trikubelet.container.model import (
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pleg.pleg import Pleg
 from trikubelet.pleg.relist import LONGEST_PERIOD, PERIOD_ALONE, RELIST_TIMEOUT, UNHEALTHY_AFTER, Relist
+from trikubelet.supervision import follow
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

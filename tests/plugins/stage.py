@@ -60,7 +60,10 @@ class NotingHandler:
         self.invalid = ""
         self.refusal = ""
         self.takes = 0.0
+        self.giving_up_takes = 0.0
         self.one_of_a_name = True
+        self.faults = 0
+        """So many registrations fail as none should."""
 
     def validate(self, plugin: Plugin) -> None:
         self.calls.append(f"validate {plugin.name} {plugin.endpoint} {','.join(plugin.versions)}")
@@ -69,6 +72,9 @@ class NotingHandler:
 
     async def register(self, plugin: Plugin) -> None:
         self.calls.append(f"register {plugin.name}")
+        if self.faults:
+            self.faults -= 1
+            raise RuntimeError("nobody thought of that")
         self.registered[plugin.name] = plugin
         await trio.sleep(self.takes)
         if self.refusal:
@@ -76,7 +82,7 @@ class NotingHandler:
             raise PluginRefusedError(self.refusal)
 
     async def deregister(self, plugin: Plugin) -> None:
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.giving_up_takes)
         self.calls.append(f"deregister {plugin.name}")
         self.registered.pop(plugin.name, None)
 
@@ -111,6 +117,8 @@ class Stage:
     handler: NotingHandler
     sockets: FakeSockets
     plugins: dict[Path, FakePlugin]
+    root: trio.lowlevel.Task
+    """The registrar's tasks are below this one."""
 
     def add(self, path: Path, plugin: FakePlugin) -> FakePlugin:
         self.plugins[path] = plugin
@@ -141,5 +149,5 @@ async def registering() -> AsyncIterator[Stage]:
         handler, sockets = NotingHandler(), FakeSockets()
         registrar = PluginRegistrar(sockets, {"Test": handler}, rng=Random(1), connect=connect)
         await nursery.start(registrar.run)
-        yield Stage(registrar, handler, sockets, plugins)
+        yield Stage(registrar, handler, sockets, plugins, trio.lowlevel.current_task())
         nursery.cancel_scope.cancel()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from tests.plugins.stage import FakePlugin, NotingHandler, registering
+from tests.throwing import throw_into, tree
+from trikubelet.supervision import FAULTS
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -42,6 +44,18 @@ async def test_a_plugin_whose_socket_went_is_given_up(autojump_clock: MockClock)
         await trio.sleep(0.1)
         assert stage.handler.calls[-1] == "deregister d"
         assert stage.registrar.statistics() == []
+
+
+async def test_a_plugin_that_is_given_up_is_registered_and_not_wanted(autojump_clock: MockClock) -> None:
+    async with registering() as stage:
+        stage.add(ONE, FakePlugin())
+        stage.add(OTHER, FakePlugin("e", type_="Unknown"))
+        await trio.sleep(0.1)
+        assert [(one.wanted, one.registered) for one in stage.registrar.statistics()] == [(True, True), (True, False)]
+        stage.handler.giving_up_takes = 5.0
+        stage.sockets.vanish(ONE)
+        await trio.sleep(0.1)
+        assert [(one.wanted, one.registered) for one in stage.registrar.statistics()] == [(False, True), (True, False)]
 
 
 async def test_a_socket_made_anew_is_another_plugin(autojump_clock: MockClock) -> None:
@@ -183,3 +197,33 @@ async def test_the_end_of_the_registrar_leaves_plugins_registered(autojump_clock
         stage.add(ONE, FakePlugin())
         await trio.sleep(0.1)
     assert list(stage.handler.registered) == ["d"]
+
+
+async def test_a_plugin_that_brings_a_fault_to_light_is_taken_up_again(autojump_clock: MockClock) -> None:
+    async with registering() as stage:
+        stage.add(OTHER, FakePlugin("well"))
+        await trio.sleep(0.1)
+        stage.handler.faults = 1
+        plugin = stage.add(ONE, FakePlugin("odd"))
+        await trio.sleep(FAULTS.first + 0.5)
+        assert stage.handler.calls[2:] == [
+            f"validate odd {ONE} 1",
+            "register odd",
+            "deregister odd",
+            f"validate odd {ONE} 1",
+            "register odd",
+        ]
+        assert plugin.told == [""]
+        assert stage.status() == [("Test odd", True), ("Test well", True)]
+
+
+async def test_a_fault_while_sockets_are_looked_at_leaves_plugins_as_they_are(autojump_clock: MockClock) -> None:
+    async with registering() as stage:
+        stage.add(OTHER, FakePlugin("well"))
+        await trio.sleep(0.1)
+        [looking] = [task for _, task in tree(stage.root) if task.name.endswith("PluginRegistrar.run")]
+        throw_into(looking)
+        stage.add(ONE, FakePlugin("late"))
+        await trio.sleep(FAULTS.first + 0.5)
+        assert stage.status() == [("Test late", True), ("Test well", True)]
+        assert "deregister well" not in stage.handler.calls

@@ -39,9 +39,10 @@ from trikubelet.pods.phases import (
     Terminating,
     TerminationRequested,
 )
-from trikubelet.pods.retry import FAULTS, NetworkNotReadyError, RetryPolicy
+from trikubelet.pods.retry import NetworkNotReadyError, RetryPolicy
 from trikubelet.pods.types import PodSyncReport
 from trikubelet.pods.workers import PodWorkers
+from trikubelet.supervision import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

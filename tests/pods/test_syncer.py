@@ -25,7 +25,7 @@ from trikubelet.probes.types import ProbeKind
 from trikubelet.runtime.results import PodSyncResult, SyncAction, SyncResult
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder
-from trikubelet.volumes.errors import AttachLimitError, VolumesNotReadyError
+from trikubelet.volumes.errors import AttachLimitError, PodFoldersError, VolumesNotReadyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -320,6 +320,17 @@ async def test_volumes_that_are_not_there_are_told_unless_it_is_only_late(timed_
         await stage.sync(of)
     assert stage.events() == told
     assert stage.runtime.syncs == 0
+
+
+async def test_folders_that_cannot_be_made_are_no_fault_of_a_volume() -> None:
+    of = pod()
+    stage = Stage(of)
+    stage.volumes.problem = PodFoldersError((), cause="[Errno 28] No space left on device", timed_out=False)
+    with pytest.raises(PodFoldersError):
+        await stage.sync(of)
+    (event,) = stage.recorder.events_of("u")
+    assert (event.type.value, event.reason, event.field_path) == ("Warning", "Failed", "")
+    assert event.message == "error making pod data directories: [Errno 28] No space left on device"
 
 
 async def test_a_pod_for_whose_volumes_the_node_has_no_room_is_rejected() -> None:

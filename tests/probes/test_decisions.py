@@ -287,6 +287,19 @@ def test_a_sidecar_that_has_started_says_so_at_once(
     assert one.result is expected.get(kind)
 
 
+@each_kind
+@pytest.mark.parametrize("since", [OLD, YOUNG])
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_with_the_gate_on_every_container_begins_anew(kind: ProbeKind, since: datetime, sidecar: bool) -> None:
+    if sidecar:
+        one = sidecar_worker(kind, running(started=True, since=since), LONG_DELAY)
+    else:
+        one = worker(kind, in_turn(kind, since=since), LONG_DELAY)
+    one.agent_started = None
+    one.look()
+    assert one.result is INITIAL[kind]
+
+
 def test_a_container_that_outlived_the_agent_is_asked_and_fails_at_its_threshold() -> None:
     one = worker(READINESS, in_turn(READINESS, since=OLD), probe(failure_threshold=2))
     one.answer = False

@@ -80,7 +80,7 @@ class Worker:
     answer: bool = True
     deleting: bool = False
     now: datetime = STARTED
-    agent_started: datetime = STARTED
+    agent_started: datetime | None = STARTED
     state: WorkerState = attrs.field(factory=WorkerState)
     results: dict[ContainerID, ProbeResult] = attrs.field(factory=dict)
     asked: int = 0

@@ -42,6 +42,7 @@ class FakeMounts:
         self.devices: dict[str, str] = {}
         self.read_only: set[str] = set()
         """Names of volumes that nobody may write to."""
+        self.relabelled: set[str] = set()
         self.groups: tuple[int, ...] = ()
         self.bound: list[tuple[str, int, str, str]] = []
         """The sub paths that were asked for: container, index, volume, path."""
@@ -51,7 +52,8 @@ class FakeMounts:
             return None
         spec = VolumeSpec(volume_name, volume_name, "kubernetes.io/fake")
         path, device = self.paths.get(volume_name), self.devices.get(volume_name)
-        return MountedVolume(spec, path, device, read_only=volume_name in self.read_only)
+        read_only, relabel = volume_name in self.read_only, volume_name in self.relabelled
+        return MountedVolume(spec, path, device, read_only=read_only, relabel=relabel)
 
     def host_path(self, pod: Pod, volume_name: str) -> Path | None:
         return self.paths.get(volume_name)

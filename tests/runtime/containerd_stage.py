@@ -23,6 +23,7 @@ from trikubelet.container.model import ContainerState
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.runtime.containers.container import Extras, no_extras
 from trikubelet.runtime.context import RuntimeContext
 from trikubelet.runtime.manager import RuntimeManager
 from trikubelet.runtime.options import RuntimeOptions
@@ -139,6 +140,7 @@ async def stage_on(
     *,
     credentials: Credentials | None = None,
     pull_records: PullRecords | None = None,
+    extras: Extras = no_extras,
     **options: Any,
 ) -> AsyncIterator[ContainerdStage]:
     """A manager with a volume called `shared`. `options` are more of RuntimeOptions."""
@@ -175,6 +177,7 @@ async def stage_on(
                 abilities=lambda: state.abilities,
                 credentials=credentials,
                 pull_records=pull_records,
+                extras=extras,
             ),
         )
         await manager.connect()

@@ -16,6 +16,7 @@ from trikubelet.api import EnvVar, EphemeralContainer, VolumeMount
 from trikubelet.cgroups.pods import PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions
 from trikubelet.container.model import ContainerState
+from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.runtime.results import SyncAction
 from trikubelet.sim.programs import Life, Program
 
@@ -250,15 +251,73 @@ async def test_a_lost_reply_doubles_nothing(autojump_clock: MockClock, node: Nod
     assert len([run for run in node.sim.started("main") if run.ended_at is None]) == 1
 
 
-async def test_a_container_that_was_created_but_not_started_is_collected(autojump_clock: MockClock, node: Node) -> None:
+async def test_a_container_that_was_created_but_not_started_costs_no_restart(
+    autojump_clock: MockClock, node: Node
+) -> None:
     pod = make_pod()
     status = await node.status(pod)
     node.sim.faults.lose_next_reply("CreateContainer")
     await node.manager.sync_pod(pod, status, node.containers(pod))
     assert (await node.seen(pod, "main")).state is ContainerState.CREATED
     await node.settle(pod, 2)
-    assert [run.attempt for run in node.sim.started("main")] == [1]
-    assert len(node.sim.machine.containers) == 2
+    assert [run.attempt for run in node.sim.started("main")] == [0]
+    assert (await node.seen(pod, "main")).restart_count == 0
+    assert len(node.sim.machine.containers) == 1
+
+
+async def test_what_was_created_and_never_started_is_replaced_by_what_the_pod_is_now(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    pod = make_pod()
+    status = await node.status(pod)
+    node.sim.faults.lose_next_reply("CreateContainer")
+    await node.manager.sync_pod(pod, status, node.containers(pod))
+    changed = make_pod(make_container(image="test/other:1", env=(EnvVar("NEW", "yes"),)))
+    await node.settle(changed, 2)
+    (container,) = node.sim.running_containers()
+    assert container.config.image.user_specified_image == "test/other:1"
+    assert container.config.metadata.attempt == 0
+    assert b"yes" in [variable.value for variable in container.config.envs]
+
+
+async def test_what_was_created_in_a_sandbox_that_is_gone_counts_no_restart_either(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    pod = make_pod()
+    status = await node.status(pod)
+    node.sim.faults.lose_next_reply("CreateContainer")
+    await node.manager.sync_pod(pod, status, node.containers(pod))
+    node.sim.machine.reboot()
+    await node.settle(pod, 2)
+    assert [run.attempt for run in node.sim.started("main")] == [0]
+
+
+async def test_a_start_that_was_under_way_after_all_is_left_alone(autojump_clock: MockClock, node: Node) -> None:
+    """The inspection saw the container of an agent that was killed before the runtime had started it."""
+    pod = make_pod()
+    status = await node.status(pod)
+    node.sim.faults.lose_next_reply("CreateContainer")
+    await node.manager.sync_pod(pod, status, node.containers(pod))
+    seen = await node.status(pod)
+    (container,) = node.sim.machine.containers.values()
+    await RuntimeClient(node.channel).start_container(container.id)
+    result = await node.manager.sync_pod(pod, seen, node.containers(pod))
+    assert result.results[-1].message == "container main has been started meanwhile"
+    assert (await node.sync(pod)).results == []
+    assert [run.attempt for run in node.sim.started("main")] == [0]
+
+
+async def test_what_cannot_be_removed_gets_no_twin(autojump_clock: MockClock, node: Node) -> None:
+    pod = make_pod()
+    status = await node.status(pod)
+    node.sim.faults.lose_next_reply("CreateContainer")
+    await node.manager.sync_pod(pod, status, node.containers(pod))
+    node.sim.faults.fail_next("RemoveContainer", message="container is in starting state, can't be removed")
+    result = await node.sync(pod)
+    assert result.results[-1].reason == "CreateContainerError"
+    assert len(node.sim.machine.containers) == 1
+    assert (await node.sync(pod)).error is None
+    assert [run.attempt for run in node.sim.started("main")] == [0]
 
 
 @pytest.mark.parametrize(

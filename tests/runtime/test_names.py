@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from grpclib.const import Status
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,10 +29,9 @@ from trikubelet.container.labels import (
     sandbox_annotations,
     sandbox_labels,
 )
-from trikubelet.container.messages import describe_duration, describe_error
+from trikubelet.container.messages import describe_duration
 from trikubelet.formats.hashing import fnv1a_32, fnv1a_64, go_json_string
 from trikubelet.formats.image_names import ImageName, InvalidImageNameError, parse_image_name, with_default_tag
-from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.logs.paths import (
     container_id_of_symlink,
     legacy_symlink_name,
@@ -252,9 +250,3 @@ def test_any_text_is_an_image_name_or_refused(text: str) -> None:
 )
 def test_durations_read_as_go_writes_them(seconds: float, text: str) -> None:
     assert describe_duration(seconds) == text
-
-
-def test_errors_of_the_runtime_read_as_a_go_client_writes_them() -> None:
-    error = CRIError("PullImage", Status.NOT_FOUND, "no such image")
-    assert describe_error(error) == "rpc error: code = NotFound desc = no such image"
-    assert describe_error(CRIError("x", Status.CANCELLED, "y")) == "rpc error: code = Canceled desc = y"

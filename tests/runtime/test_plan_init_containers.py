@@ -272,6 +272,10 @@ GUEST_TABLE: dict[str, tuple[Situation, dict[str, Any]]] = {
         with_guest().spec(ephemeral_containers=(DEBUG, EphemeralContainer(name="debug2", image="busybox"))),
         {**SAME, "ephemeral_containers_to_start": (1,)},
     ),
+    "an ephemeral container that was created but never started is started": (
+        with_guest().policy("Always").seen("debug", CREATED),
+        {**SAME, "ephemeral_containers_to_start": (0,)},
+    ),
     "an ephemeral container that exited is not started again": (with_guest().policy("Always").exited("debug"), SAME),
     "an ephemeral container starts while initialization goes on": (
         with_guest().running("init1").only("init1"),

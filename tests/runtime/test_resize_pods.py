@@ -85,6 +85,25 @@ async def test_a_container_is_restarted_where_its_policy_says_so(autojump_clock:
     assert (await stage.sync(big)).results == []
 
 
+async def test_a_container_starts_again_once_its_pod_has_room_for_it(autojump_clock: MockClock, node: Node) -> None:
+    """Its cpu grows while its memory shrinks, so what is in use is measured: not of what was ended for the resize."""
+    policy = (ContainerResizePolicy(resource_name="cpu", restart_policy="RestartContainer"),)
+    before = make_pod(sized("main", "20m", "200Mi", resize_policy=policy), sized("other", "20m", "100Mi"))
+    after = make_pod(sized("main", "35m", "100Mi", resize_policy=policy), sized("other", "20m", "100Mi"))
+    stage = Stage.on(node, before)
+    await stage.sync(before)
+    stage.running("main").memory_used = 150 * MIB
+    assert (await stage.sync(after)).resize_problem is None
+    # Memory, then the quota and the shares.
+    assert stage.told() == ["StopContainer", *["UpdatePodSandboxResources"] * 3, "StartContainer"]
+    assert stage.cgroups.settings.cpu_quota == 5500
+    assert stage.cgroups.settings.memory == 200 * MIB
+    status = (await node.status(after)).find_container("main")
+    assert status is not None
+    assert status.restart_count == 1
+    assert (await stage.sync(after)).results == []
+
+
 async def test_a_pod_that_loses_its_own_resources_is_resized_once(autojump_clock: MockClock, node: Node) -> None:
     whole = ResourceRequirements(limits={"cpu": Quantity("1"), "memory": Quantity("300Mi")})
     container = sized("main", "100m", "100Mi")

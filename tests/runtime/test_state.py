@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trikubelet.broadcast import follow
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.runtime.state import PERIOD, RuntimeState
 from trikubelet.sim import SimulatedRuntime
+from trikubelet.supervision import follow
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

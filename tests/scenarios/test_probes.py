@@ -14,6 +14,7 @@ from tests.apiserver.resources import PODS
 from tests.probes.stage import LIVENESS, READINESS, STARTUP
 from tests.scenarios.health import Health, asked, assert_nothing_left, probed, sidecar
 from tests.scenarios.stage import NODE, Stage, cluster_stage, condition_status
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.sim import ExecOutcome, Program
 from trikubelet.sim.programs import HANGS
 
@@ -288,6 +289,48 @@ async def test_a_container_that_was_not_ready_is_not_made_ready_by_a_restart(aut
         assert [seen for _, seen in diary.entries if seen != "False"] == []
         health.says.clear()
         await stage.until_ready("web", within=2)
+
+
+@pytest.mark.parametrize("gate", [False, True])
+async def test_with_the_gate_on_a_restart_takes_everybody_out_of_service(gate: bool, autojump_clock: MockClock) -> None:
+    """ChangeContainerStatusOnKubeletRestart."""
+    health = Health()
+    gates = {"ChangeContainerStatusOnKubeletRestart": gate}
+    async with cluster_stage(configuration=KubeletConfiguration(feature_gates=gates)) as stage:
+        await stage.until_node_ready()
+        stage.sim.program(health.program())
+        stage.create_pod("web", containers=[probed("main", READINESS, STARTUP, periodSeconds=20)])
+        await stage.until_ready("web", within=120)
+        await trio.sleep(60)
+        changes = Diary(stage, readiness)
+        await stage.restart_agent()
+        await trio.sleep(60)
+        seen = [seen for _, seen in changes.entries]
+        assert ("False" in seen) is gate
+        assert stage.condition("web", "Ready") == "True"
+        assert (asked(targets_of(stage), STARTUP) != []) is gate
+
+
+async def test_after_a_restart_containers_of_a_pod_that_was_not_ready_prove_themselves(
+    autojump_clock: MockClock,
+) -> None:
+    well, bad = Health(), Health()
+    bad.ill(READINESS)
+    async with cluster_stage() as stage:
+        await stage.until_node_ready()
+        stage.sim.program(well.program(), container="good")
+        stage.sim.program(bad.program(), container="bad")
+        probes = [probed(name, READINESS, periodSeconds=20) for name in ("good", "bad")]
+        stage.create_pod("web", containers=probes)
+        await stage.until(lambda: bool(container_of(stage, "web", "good").get("ready")))
+        await trio.sleep(60)
+        changes = Diary(stage, lambda pod: {one["name"]: one["ready"] for one in pod["status"]["containerStatuses"]})
+        await stage.restart_agent()
+        await trio.sleep(30)
+        assert [ready for _, ready in changes.entries] == [
+            {"good": False, "bad": False},
+            {"good": True, "bad": False},
+        ]
 
 
 async def test_a_static_pod_is_ready_again_with_its_first_success_after_a_restart(autojump_clock: MockClock) -> None:

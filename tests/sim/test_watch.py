@@ -19,7 +19,7 @@ from trikubelet.pods.retry import RetryPolicy
 from trikubelet.pods.syncer import AgentPodSyncer
 from trikubelet.pods.types import KillRuntimePod, PodSyncReport
 from trikubelet.pods.workers import PodWorkers
-from trikubelet.runtime import backoff
+from trikubelet.runtime.backoff import CONTAINER_MAXIMUM
 from trikubelet.sim.watch import (
     ENDING_BOUND,
     ENDS_IN_TIME,
@@ -211,7 +211,7 @@ def test_a_start_that_failed_has_to_be_tried_again(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_container_may_not_wait_longer_than_its_crashes_justify(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "CONTAINER_INITIAL", backoff.CONTAINER_MAXIMUM)
+    monkeypatch.setattr("trikubelet.agent.options.CONTAINER_INITIAL", CONTAINER_MAXIMUM)
     with watched_node() as stage:
         stage.put("file", make_pod("one", "web", "crasher", 1))
         stage.pass_time(5)

@@ -11,10 +11,12 @@ import pytest
 import trio
 import trio.testing
 
+from tests.throwing import throw_into
 from trikubelet.api import Pod
 from trikubelet.clock import SystemClock
 from trikubelet.sources.file import FileSource
 from trikubelet.sources.manifests import read_manifest
+from trikubelet.supervision import FAULTS, supervise
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -58,6 +60,7 @@ class Watched:
     source: FileSource
     receive: trio.MemoryReceiveChannel[tuple[Pod, ...]]
     told: list[tuple[str, list[str]]]
+    task: trio.lowlevel.Task
 
     async def pods(self) -> list[str]:
         """Names and images of the next set."""
@@ -84,8 +87,8 @@ async def watching(path: Path, **options: Any) -> AsyncIterator[Watched]:
     source = FileSource(path, node_name="node", clock=SystemClock(), on_problems=on_problems, **options)
     send, receive = trio.open_memory_channel[tuple[Pod, ...]](10)
     async with trio.open_nursery() as nursery:
-        await nursery.start(source.run, send.send)
-        yield Watched(source, receive, told)
+        await nursery.start(supervise, source.run, send.send)
+        yield Watched(source, receive, told, next(iter(nursery.child_tasks)))
         nursery.cancel_scope.cancel()
 
 
@@ -247,9 +250,9 @@ async def test_files_that_did_not_change_are_not_parsed_again(
 ) -> None:
     parsed: list[str] = []
 
-    def read(path: Path, node_name: str) -> Manifest:
+    def read(path: Path, node_name: str, *, may_refer: bool) -> Manifest:
         parsed.append(path.name)
-        return read_manifest(path, node_name)
+        return read_manifest(path, node_name, may_refer=may_refer)
 
     monkeypatch.setattr("trikubelet.sources.file.read_manifest", read)
     put(tmp_path / "a.yaml", manifest("a"))
@@ -499,3 +502,17 @@ async def test_an_unreadable_file_keeps_its_pod(tmp_path: Path, monkeypatch: pyt
         await watched.until_told()
         assert watched.told == [("a.yaml", ["cannot be read: Permission denied"])]
         assert watched.receive.statistics().current_buffer_used == 0
+
+
+async def test_after_a_fault_the_folder_is_read_and_watched_anew(tmp_path: Path, clock: trio.testing.MockClock) -> None:
+    put(tmp_path / "a.yaml", manifest("a"))
+    async with watching(tmp_path) as watched:
+        assert await watched.pods() == ["a-node=x:1"]
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        throw_into(watched.task)
+        put(tmp_path / "b.yaml", manifest("b"))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        clock.jump(FAULTS.first)
+        assert await watched.pods() == ["a-node=x:1", "b-node=x:1"]
+        put(tmp_path / "c.yaml", manifest("c"))
+        assert await watched.pods() == ["a-node=x:1", "b-node=x:1", "c-node=x:1"]

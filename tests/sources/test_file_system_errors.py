@@ -89,10 +89,10 @@ def test_a_path_is_shown_on_one_line_of_printable_text(name: bytes, shown: str) 
 async def test_a_mistake_in_reading_one_file_is_a_problem_of_that_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def read(path: Path, node_name: str) -> Any:
+    def read(path: Path, node_name: str, *, may_refer: bool) -> Any:
         if path.name == "bad.yaml":
             raise error
-        return read_manifest(path, node_name)
+        return read_manifest(path, node_name, may_refer=may_refer)
 
     monkeypatch.setattr(file, "read_manifest", read)
     put(tmp_path / "bad.yaml", manifest("bad"), age=60)

@@ -13,6 +13,7 @@ import yaml
 from trikubelet.api import Pod
 from trikubelet.sources import http as http_source
 from trikubelet.sources.http import HttpSource, HttpSourceError, parse_pods
+from trikubelet.supervision import supervise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +157,7 @@ async def running(nursery: trio.Nursery) -> Running:
     source = HttpSource(URL, node_name=NODE, headers={"X-Key": ["a", "b"]}, transport=httpx.MockTransport(site))
     send, receive = trio.open_memory_channel[tuple[Pod, ...]](10)
     site.answer = body(manifest("first"))
-    await nursery.start(source.run, send.send)
+    await nursery.start(supervise, source.run, send.send)
     return Running(site, source, receive)
 
 
@@ -262,3 +263,19 @@ async def test_pods_are_read_over_a_real_connection(nursery: trio.Nursery) -> No
     with trio.fail_after(20):
         (pod,) = await receive.receive()
     assert pod.metadata.name == "real-node-a"
+
+
+async def test_after_a_fault_the_pods_are_sent_all_the_same(
+    running: Running, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await running.sent() == ["first-node-a"]
+    running.site.answer = body(manifest("second"))
+    parse = running.source._parse
+
+    async def fail_once(text: bytes) -> Any:
+        monkeypatch.setattr(running.source, "_parse", parse)
+        raise RuntimeError("nobody thought of that")
+
+    monkeypatch.setattr(running.source, "_parse", fail_once)
+    # Threads parse, while the clock jumps: the source may be begun again within these 20 seconds, or after them.
+    assert (await running.sent() or await running.sent()) == ["second-node-a"]

@@ -148,11 +148,17 @@ def test_a_probed_container_is_what_its_probes_say(outcomes: ProbeOutcomes, star
     assert conditions(status)["Ready"] == str(ready)
 
 
-def test_until_a_probe_speaks_again_the_same_container_stays_what_it_was() -> None:
+READY = PodStatus(conditions=(PodCondition(type="Ready", status="True"),))
+NOT_READY = PodStatus(conditions=(PodCondition(type="Ready", status="False"),))
+
+
+@pytest.mark.parametrize(("told", "ready"), [(READY, True), (NOT_READY, False), (PodStatus(), False)])
+def test_until_a_probe_speaks_again_the_same_container_is_ready_if_its_pod_was(told: PodStatus, ready: bool) -> None:
     before = PodStatus(container_statuses=(running(A, started=True, ready=True, container_id="test://a"),))
-    same = generate(pod(PROBED), observed(seen(A)), before)
-    assert (same.container_statuses[0].started, same.container_statuses[0].ready) == (True, True)
-    new = generate(pod(PROBED), observed(seen(A, id_="new")), before)
+    probed = attrs.evolve(pod(PROBED), status=told)
+    same = generate(probed, observed(seen(A)), before)
+    assert (same.container_statuses[0].started, same.container_statuses[0].ready) == (True, ready)
+    new = generate(probed, observed(seen(A, id_="new")), before)
     assert (new.container_statuses[0].started, new.container_statuses[0].ready) == (False, False)
 
 
@@ -192,21 +198,22 @@ def test_the_quality_of_service_follows_from_the_resources() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "runtime", "expected"),
+    ("ipv6_first", "runtime", "expected"),
     [
-        ((), ("10.0.0.1",), ["10.0.0.1"]),
-        (("127.0.0.1",), ("fd01::1234", "10.0.0.1"), ["10.0.0.1", "fd01::1234"]),
-        (("::1",), ("10.0.0.1", "fd01::1234"), ["fd01::1234", "10.0.0.1"]),
-        (("127.0.0.1",), ("10.0.0.1", "10.0.0.2"), ["10.0.0.1"]),
-        (("127.0.0.1",), ("fd01:0:0::1234", "?"), ["fd01::1234"]),
-        (("127.0.0.1",), (), []),
+        (False, ("10.0.0.1",), ["10.0.0.1"]),
+        (False, ("fd01::1234", "10.0.0.1"), ["10.0.0.1", "fd01::1234"]),
+        (True, ("10.0.0.1", "fd01::1234"), ["fd01::1234", "10.0.0.1"]),
+        (False, ("10.0.0.1", "10.0.0.2"), ["10.0.0.1"]),
+        (False, ("fd01:0:0::1234", "?"), ["fd01::1234"]),
+        (False, (), []),
     ],
 )
-def test_pod_addresses_follow_the_nodes_family(
-    node: tuple[str, ...], runtime: tuple[str, ...], expected: list[str]
+@pytest.mark.parametrize("node", [(), ("127.0.0.1",), ("::1", "127.0.0.1")])
+def test_pod_addresses_follow_the_family_that_was_asked_for_whatever_the_node_has(
+    ipv6_first: bool, runtime: tuple[str, ...], expected: list[str], node: tuple[str, ...]
 ) -> None:
     now = attrs.evolve(observed(), ips=runtime)
-    status = generate(pod(A), now, host_ips=node)
+    status = generate(pod(A), now, host_ips=node, ipv6_first=ipv6_first)
     assert [ip.ip for ip in status.pod_ips] == expected
     assert status.pod_ip == (expected[0] if expected else "")
 

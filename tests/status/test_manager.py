@@ -45,6 +45,18 @@ async def test_what_was_set_is_reported() -> None:
     assert manager.get_pod_status("u") == status
 
 
+@pytest.mark.parametrize(("shown", "taken"), [("1", True), ("2", False)])
+async def test_what_a_mirror_pod_of_an_earlier_version_says_is_not_of_this_one(shown: str, taken: bool) -> None:
+    of = named("static", static=True)
+    marks = {**of.metadata.annotations, "kubernetes.io/config.hash": "1"}
+    static = attrs.evolve(of, metadata=attrs.evolve(of.metadata, annotations=marks))
+    annotations = {"kubernetes.io/config.mirror": shown}
+    mirror = attrs.evolve(of, metadata=attrs.evolve(of.metadata, uid="mirror", annotations=annotations))
+    mirror = attrs.evolve(mirror, status=PodStatus(phase="Running"))
+    manager = manager_of(static, mirror)
+    assert manager.status_before(static).phase == ("Running" if taken else "")
+
+
 async def test_a_mirror_pods_uid_stands_for_its_static_pod() -> None:
     of = named("static", static=True)
     annotations = {"kubernetes.io/config.mirror": ""}

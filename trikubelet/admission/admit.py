@@ -63,6 +63,8 @@ class NodeAdmission:
     """Whether a container of a pod may use swap."""
     resizes_pod_level: bool = True
     """Whether resources of pods as a whole can be changed while they run."""
+    compares_tolerations: bool = False
+    """Whether tolerations may compare numbers."""
     devices: Devices = attrs.field(factory=NoDevices)
     _demands: dict[str, tuple[Pod, Demand]] = attrs.field(factory=dict, init=False)
     """Cached demands, by UID: a hundred pods that arrive at once are each compared with all others."""
@@ -86,7 +88,8 @@ class NodeAdmission:
         refusal = handlers.without_devices(self.devices.problem(pod))
         if refusal is not None:
             return refusal
-        room = _room_for(pod, others, misfits(pod, self._held(others), self._for_pod(pod, node)), fresh=fresh)
+        fits = misfits(pod, self._held(others), self._for_pod(pod, node), compares=self.compares_tolerations)
+        room = _room_for(pod, others, fits, fresh=fresh)
         if not isinstance(room, Admitted | Preempt):
             return room
         return (

@@ -7,7 +7,7 @@ pod; for the node's labels alone, the node is looked at anew. Users are told the
 Node affinity (`GetRequiredNodeAffinity`): the labels of `nodeSelector` must all be there, and of the terms of the
 required node affinity one must hold. A term that cannot be understood does not hold, and does not hinder the others; a
 term that says nothing holds nowhere. Taints (`Toleration.ToleratesTaint`): tolerations that compare numbers (`Lt`,
-`Gt`) match nothing, since in Kubernetes they are still behind a gate that is off.
+`Gt`) match nothing unless the gate for them is on.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ OS: Final = "linux"
 OS_LABEL: Final = "kubernetes.io/os"
 _NAME_FIELD: Final = "metadata.name"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 _INT64: Final = range(-(2**63), 2**63)
 NO_EXECUTE: Final = "NoExecute"
 MEMORY_PRESSURE: Final = Taint(key="node.kubernetes.io/memory-pressure", effect="NoSchedule")
@@ -65,10 +66,11 @@ TAINT_TOLERATION: Final = Mismatch("TaintToleration", "node(s) had taints that t
 Misfit: TypeAlias = Insufficient | Mismatch
 
 
-def misfits(pod: Pod, held: Sequence[Demand], node: Node) -> list[Misfit]:
+def misfits(pod: Pod, held: Sequence[Demand], node: Node, *, compares: bool = False) -> list[Misfit]:
     """Why the pod does not fit on the node beside pods that take `held`; empty when it does.
 
-    Whatever the node's label for its operating system says, it is that of this agent.
+    `compares`: tolerations may compare numbers. Whatever the node's label for its operating system says, it is that of
+    this agent.
     """
     allocatable = node.status.allocatable
     wanted = Demand.of(without_foreign_resources(pod, allocatable))
@@ -80,7 +82,7 @@ def misfits(pod: Pod, held: Sequence[Demand], node: Node) -> list[Misfit]:
     if wanted.ports and any_conflict(wanted.ports, (port for demand in held for port in demand.ports)):
         found.append(NODE_PORTS)
     # The other effects are for schedulers, and no scheduler chose the node of a static pod.
-    if not is_static_pod(pod) and untolerated(node.spec.taints, pod.spec.tolerations, NO_EXECUTE) is not None:
+    if not is_static_pod(pod) and _has_untolerated(pod, node, compares=compares):
         found.append(TAINT_TOLERATION)
     return found
 
@@ -159,18 +161,27 @@ def _field_holds(wanted: NodeSelectorRequirement, node_name: str) -> bool:
             return False
 
 
-def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Whether one of the tolerations is for the taint."""
-    return any(_matches(toleration, taint) for toleration in tolerations)
+def _has_untolerated(pod: Pod, node: Node, *, compares: bool) -> bool:
+    return untolerated(node.spec.taints, pod.spec.tolerations, NO_EXECUTE, compares=compares) is not None
 
 
-def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration], effect: str) -> Taint | None:
+def tolerates(tolerations: Iterable[Toleration], taint: Taint, *, compares: bool = False) -> bool:
+    """Whether one of the tolerations is for the taint. `compares`: they may compare numbers."""
+    return any(_matches(toleration, taint, compares=compares) for toleration in tolerations)
+
+
+def untolerated(
+    taints: Iterable[Taint], tolerations: Iterable[Toleration], effect: str, *, compares: bool = False
+) -> Taint | None:
     """The first taint of this effect that no toleration is for."""
     accepted = tuple(tolerations)
-    return next((taint for taint in taints if taint.effect == effect and not tolerates(accepted, taint)), None)
+    return next(
+        (taint for taint in taints if taint.effect == effect and not tolerates(accepted, taint, compares=compares)),
+        None,
+    )
 
 
-def _matches(toleration: Toleration, taint: Taint) -> bool:
+def _matches(toleration: Toleration, taint: Taint, *, compares: bool) -> bool:
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     match toleration.operator:
@@ -178,5 +189,7 @@ def _matches(toleration: Toleration, taint: Taint) -> bool:
             return toleration.value == taint.value
         case "Exists":
             return True
+        case "Lt" | "Gt" if compares and all(map(_DECIMAL.fullmatch, (toleration.value, taint.value))):
+            return _compares(toleration.operator, taint.value, toleration.value)
         case _:
             return False

@@ -152,10 +152,11 @@ class HostPort:
     protocol: str
     port: int
 
-    def conflicts_with(self, other: HostPort) -> bool:
-        if (self.protocol, self.port) != (other.protocol, other.port):
-            return False
-        return self.ip == other.ip or _ALL_ADDRESSES in (self.ip, other.ip)
+    def conflicts_with(self, taken: Collection[str]) -> bool:
+        """Whether it cannot be had. `taken`: addresses at which others hold this port of this protocol."""
+        if self.ip == _ALL_ADDRESSES:
+            return bool(taken)
+        return self.ip in taken or _ALL_ADDRESSES in taken
 
 
 def host_ports(pod: Pod) -> frozenset[HostPort]:
@@ -171,7 +172,7 @@ def host_ports(pod: Pod) -> frozenset[HostPort]:
 
 def any_conflict(wanted: Iterable[HostPort], held: Iterable[HostPort]) -> bool:
     """Whether a wanted port cannot be had beside those that are held."""
-    taken: dict[tuple[str, int], list[HostPort]] = {}
+    taken: dict[tuple[str, int], set[str]] = {}
     for port in held:
-        taken.setdefault((port.protocol, port.port), []).append(port)
-    return any(port.conflicts_with(other) for port in wanted for other in taken.get((port.protocol, port.port), ()))
+        taken.setdefault((port.protocol, port.port), set()).add(port.ip)
+    return any(port.conflicts_with(taken.get((port.protocol, port.port), ())) for port in wanted)

@@ -24,9 +24,9 @@ from trikubelet.agent.allocation import allocation_manager, node_admission
 from trikubelet.agent.devices import node_devices
 from trikubelet.agent.eviction import AgentEviction
 from trikubelet.agent.node import local_view, look_at_node, node_settings, read_machine, watch_memory
-from trikubelet.agent.options import AgentOptions, runtime_options
+from trikubelet.agent.options import EMBEDDED, AgentOptions, runtime_options
 from trikubelet.agent.overrides import Overrides
-from trikubelet.agent.plugins import AgentPlugins
+from trikubelet.agent.plugins import AgentPlugins, label_folders
 from trikubelet.agent.pods import admitting, housekeeping, pod_workers, sync_loop
 from trikubelet.agent.registry_access import RegistryAccess
 from trikubelet.agent.resources import ResourceParts
@@ -36,6 +36,7 @@ from trikubelet.agent.sources import source_mux
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.node.observer import FactSources, NodeObserver
+from trikubelet.node.pod_cidrs import PodCIDRUpdater
 from trikubelet.pleg.exits import ExitTracker
 from trikubelet.pleg.pleg import Pleg
 from trikubelet.pods.manager import DesiredPods, PodManager
@@ -48,7 +49,8 @@ from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.state import RuntimeState
 from trikubelet.status.manager import StatusManager
-from trikubelet.telemetry.events import EventRecorder, EventType, NodeEvent, PodEvent
+from trikubelet.supervision import supervise
+from trikubelet.telemetry.events import AnyEvent, EventRecorder, EventType, NodeEvent, ObjectEvent, PodEvent
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.no_cluster import NoClusterObjects
 
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 
     from trikubelet.agent.cluster import ClusterParts
     from trikubelet.agent.node import MachineView
+    from trikubelet.agent.tracing import Tracing
     from trikubelet.agent.volumes import VolumeParts
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
@@ -91,8 +94,11 @@ class Agent:
         clock: WallClock,
         api_client: ApiClient | None = None,
         overrides: Overrides = Overrides(),  # noqa: B008 - frozen
+        tracing: Tracing | None = None,
     ) -> None:
+        """`tracing`: makes traces of what the agent does; the clients' channels may be its too."""
         self.options = options
+        self.tracing = tracing
         self.clock = clock
         self.runtime_client = runtime_client
         self.image_client = image_client
@@ -131,13 +137,17 @@ class Agent:
         objects = None if cluster is None else cluster.objects
         access = None if overrides.diskless else RegistryAccess.of_node(options, clock, objects)
         self.runtime = runtime_manager(self, access, overrides.open_allocations)
+        self.credential_plugins = None if access is None else access.credentials.plugins
         self._garbage_collectors = () if access is None else disk_garbage_collectors(self, access)
         self.pleg = Pleg(self.runtime)
         runtime_client.on_removed = self.pleg.removed_by_agent
         self.pleg_sources = pleg_sources(self, overrides.make_pidfds)
         self.runtime_state.add_health_check("PLEG", self.pleg_sources.relist.unhealthy_reason)
         prober = Prober(overrides.asker or NetworkAndExec(runtime_client), self.recorder)
-        self.probes = ProbeManager(prober, self.statuses, clock=clock, rng=rng, newest=self.pods.pod_by_uid)
+        anew = options.configuration.enabled("ChangeContainerStatusOnKubeletRestart")
+        self.probes = ProbeManager(
+            prober, self.statuses, clock=clock, rng=rng, newest=self.pods.pod_by_uid, begins_anew=anew
+        )
         # What decides about pods, and what works on them.
         admission = node_admission(self)
         self.allocation = allocation_manager(self, admission, overrides.open_allocations)
@@ -155,16 +165,20 @@ class Agent:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.devices.run, self.pleg.cache)
             nursery.start_soon(self._run_cluster, up)
-            nursery.start_soon(watch_memory, self.recorder, self.runtime_options.machine, self._kernel_log)
+            nursery.start_soon(supervise, watch_memory, self.recorder, self.runtime_options.machine, self._kernel_log)
             await self._connect()
-            await nursery.start(self.runtime_state.run)
+            if (pod_cidr := self._own_pod_cidr()) is not None:
+                nursery.start_soon(supervise, pod_cidr.run)
+            await nursery.start(supervise, self.runtime_state.run)
             await nursery.start(self.runtime.run)
             await nursery.start(self.observer.run)
             await nursery.start(self.allocation.run, self.preempting.make_room)
             look_at_node(
                 self.runtime.user_namespaces, self.pod_files, self.runtime_options, self.options, self.recorder
             )
-            nursery.start_soon(self.plugins.run)
+            if self.runtime_options.machine.selinux:
+                label_folders(self.options.root_dir)
+            nursery.start_soon(supervise, self.plugins.run)
             await nursery.start(self.resources.run, self._active_as_allocated)
             await nursery.start(self._run_volumes)
             await nursery.start(self.pleg.run)
@@ -181,8 +195,8 @@ class Agent:
                 await nursery.start(self.shutdown.run, AgentNode(self))
             await nursery.start(self.sources.run, send_config)
             for collector in self._garbage_collectors:
-                await nursery.start(collector.run)
-            nursery.start_soon(self.eviction.run, self)
+                await nursery.start(supervise, collector.run)
+            nursery.start_soon(supervise, self.eviction.run, self)
             task_status.started()
 
     async def _run_cluster(self, up: trio.Event) -> None:
@@ -194,6 +208,15 @@ class Agent:
             self.recorder.node_event(EventType.NORMAL, "Starting", "Starting kubelet.")
         else:
             await self.cluster.run()
+
+    def _own_pod_cidr(self) -> PodCIDRUpdater | None:
+        """Tells a foreign runtime of `podCIDR`, where no API server says which networks pods have."""
+        configured = self.options.configuration.pod_cidr
+        if self.cluster is not None or not configured or self.options.runtime_endpoint == EMBEDDED:
+            return None
+        updater = PodCIDRUpdater(self.runtime_client.update_runtime_config)
+        updater.update((configured,))
+        return updater
 
     @cached_property
     def stats(self) -> StatsProvider:
@@ -266,7 +289,7 @@ class Agent:
     ) -> tuple[VolumeParts | None, PodVolumes]:
         if given is not None:
             return None, given
-        from trikubelet.agent.volumes import VolumeParts  # a simulated node has none
+        from trikubelet.agent.volumes import VolumeParts, mount_labels  # a simulated node has none
 
         parts = VolumeParts(
             self.options.root_dir,
@@ -278,6 +301,9 @@ class Agent:
             rng=rng,
             containers_gone=states.should_pod_runtime_be_removed,
             usage_period=self.options.configuration.volume_stats_agg_period.total_seconds(),
+            labels=mount_labels(self.options.configuration, self.runtime_options.machine),
+            controller_attaches=self.options.configuration.enable_controller_attach_detach,
+            plugin_dir=self.options.configuration.volume_plugin_dir,
         )
         return parts, parts.manager
 
@@ -289,7 +315,13 @@ class Agent:
         return [self.allocation.allocated(pod) for pod in self.desired.active()]
 
 
-def _log_event(event: PodEvent | NodeEvent) -> None:
+def _log_event(event: AnyEvent) -> None:
     emit = log.warning if event.type is EventType.WARNING else log.info
-    about = {"pod": f"{event.namespace}/{event.name}"} if isinstance(event, PodEvent) else {"node": True}
-    emit(event.message, **about, reason=event.reason)
+    match event:
+        case PodEvent():
+            emit(event.message, pod=f"{event.namespace}/{event.name}", reason=event.reason)
+        case NodeEvent():
+            emit(event.message, node=True, reason=event.reason)
+        case ObjectEvent(about=about):
+            name = f"{about.namespace}/{about.name}" if about.namespace else about.name
+            emit(event.message, object=f"{about.kind} {name}", reason=event.reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from trikubelet.admission.admit import NodeAdmission
 from trikubelet.admission.sysctls import SysctlAllowList
@@ -13,35 +13,34 @@ from trikubelet.node.declared_features import usable_features
 from trikubelet.runtime.containers.resources import may_swap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from trikubelet.agent.agent import Agent
     from trikubelet.allocation.store import AllocationStore
     from trikubelet.broadcast import Broadcast
-
-POD_LEVEL_RESIZES: Final = "InPlacePodLevelResourcesVerticalScaling"
-INIT_CONTAINER_RESIZES: Final = "InPlacePodVerticalScalingInitContainers"
+    from trikubelet.config.kubelet_configuration import KubeletConfiguration
 
 
-def resize_gates(gates: Mapping[str, bool]) -> ResizeGates:
-    """Which resizes the node's feature gates leave; all of them are on by default."""
+def resize_gates(configuration: KubeletConfiguration) -> ResizeGates:
+    """Which resizes the node's feature gates leave."""
     return ResizeGates(
-        pod_level=gates.get(POD_LEVEL_RESIZES, True),
-        init_containers=gates.get(INIT_CONTAINER_RESIZES, True),
+        pod_level=configuration.enabled("InPlacePodLevelResourcesVerticalScaling"),
+        init_containers=configuration.enabled("InPlacePodVerticalScalingInitContainers"),
     )
 
 
 def node_admission(agent: Agent) -> NodeAdmission:
     """The kubelet's rules."""
     state, options = agent.runtime_state, agent.runtime_options
-    gates = agent.options.configuration.feature_gates
+    configuration = agent.options.configuration
     return NodeAdmission(
         sysctls=SysctlAllowList.of_node(options.allowed_unsafe_sysctls, options.machine.kernel),
         machine=options.machine,
         abilities=lambda: state.abilities if state.answered else None,
-        features=usable_features(gates),
-        resizes_pod_level=resize_gates(gates).pod_level,
+        features=usable_features(configuration.feature_gates),
+        resizes_pod_level=resize_gates(configuration).pod_level,
+        compares_tolerations=configuration.enabled("TaintTolerationComparisonOperators"),
         devices=agent.devices,
         shutting_down=lambda: agent.shutdown is not None and agent.shutdown.shutting_down,
         has_begun=lambda pod: agent.pleg.cache.has_begun(pod.metadata.uid),
@@ -71,5 +70,5 @@ def allocation_manager(
         ),
         agent.recorder,
         agent.clock,
-        resize_gates(agent.options.configuration.feature_gates),
+        resize_gates(agent.options.configuration),
     )

@@ -59,6 +59,7 @@ class ClusterParts:
         self._clock, self._rng = clock, rng
         self.client = client
         self.node_name = options.node_name
+        self._requests_certificates = configuration.enabled("PodCertificateRequest")
         self.certificates = PodCertificates(
             client,
             node_name=options.node_name,
@@ -73,7 +74,8 @@ class ClusterParts:
             change_detection=configuration.config_map_and_secret_change_detection_strategy,
             sync_frequency=configuration.sync_frequency.total_seconds(),
             boot_id=observer.boot_id,
-            certificates=self.certificates,
+            certificates=self.certificates if self._requests_certificates else None,
+            projects_trust_bundles=configuration.enabled("ClusterTrustBundleProjection"),
             event_limit=configured_limit(configuration.event_record_qps, configuration.event_burst),
             heartbeat_timeout=min(settings.update_period, settings.lease_duration),
             clock=clock,
@@ -105,7 +107,8 @@ class ClusterParts:
         """Until cancelled. Started at once."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.events.run)
-            nursery.start_soon(self.certificates.run)
+            if self._requests_certificates:
+                nursery.start_soon(self.certificates.run)
             await nursery.start(self.cluster.run)
             await nursery.start(self.node.run)
             task_status.started()

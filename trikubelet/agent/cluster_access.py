@@ -13,11 +13,13 @@ import attrs
 import trio
 
 from trikubelet.agent.options import IN_CLUSTER
+from trikubelet.supervision import supervise
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trikubelet.agent.options import AgentOptions, ClusterOptions
+    from trikubelet.agent.tracing import Tracing
     from trikubelet.clock import WallClock
     from trikubelet.kube_client.access import Access
     from trikubelet.kube_client.certificates.bootstrap import NodeIdentity
@@ -41,7 +43,9 @@ class OpenCluster:
 
 
 @asynccontextmanager
-async def open_cluster(options: AgentOptions, clock: WallClock) -> AsyncIterator[OpenCluster | None]:
+async def open_cluster(
+    options: AgentOptions, clock: WallClock, tracing: Tracing | None = None
+) -> AsyncIterator[OpenCluster | None]:
     """A client for as long as the context is open; None without `--kubeconfig`. Raises ClusterAccessError.
 
     Nothing is connected yet, and an API server that is away is no error.
@@ -55,9 +59,10 @@ async def open_cluster(options: AgentOptions, clock: WallClock) -> AsyncIterator
     access, identity = _access(options, options.cluster, clock)
     configuration = options.configuration
     limit = configured_limit(configuration.kube_api_qps, configuration.kube_api_burst)
-    async with open_client(access, limit=limit) as client, trio.open_nursery() as nursery:
+    wrap = None if tracing is None else tracing.transport
+    async with open_client(access, limit=limit, wrap=wrap) as client, trio.open_nursery() as nursery:
         if identity is not None:
-            nursery.start_soon(identity.run)
+            nursery.start_soon(supervise, identity.run)
         yield OpenCluster(client, None if identity is None else identity.manager)
         nursery.cancel_scope.cancel()
 

@@ -6,6 +6,7 @@ no devices.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -101,6 +102,10 @@ class NodeDevices:
         return NO_RESOURCES if self.manager is None else self.manager.resources()
 
     @property
+    def registration_problem(self) -> str | None:
+        return None if self.manager is None else self.manager.registration_problem
+
+    @property
     def reset_extended(self) -> bool:
         return self.manager is not None and self.manager.reset_extended
 
@@ -116,6 +121,7 @@ def node_devices(
     """The devices of an agent's node. `changed` is sent to when they change."""
     if overrides.diskless and overrides.connect_plugins is None:
         return NodeDevices(None)
+    from trikubelet.node.devices.endpoint import MOST_FROM_PLUGIN
     from trikubelet.node.devices.manager import DeviceManager
     from trikubelet.node.devices.server import FOLDER, PLUGIN_TYPE
     from trikubelet.rpc.grpc import open_unix_channel
@@ -124,9 +130,9 @@ def node_devices(
         options.root_dir / FOLDER,
         active=pods.active_uids,
         sources_ready=pods.sources_ready,
-        connect=overrides.connect_plugins or open_unix_channel,
+        connect=overrides.connect_plugins or partial(open_unix_channel, max_message_size=MOST_FROM_PLUGIN),
         changed=changed,
     )
     if not overrides.diskless:
         plugins.add_handler(PLUGIN_TYPE, manager.plugin_handler)
-    return NodeDevices(manager, tells_health=options.configuration.feature_gates.get(HEALTH_GATE, True))
+    return NodeDevices(manager, tells_health=options.configuration.enabled(HEALTH_GATE))

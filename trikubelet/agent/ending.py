@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from trikubelet.node_api.task_tree import task_tree
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Ending:
 
     def _ask(self, number: int) -> None:
         log.info("asked to end", signal=signal.Signals(number).name)
+        self.ask()
+
+    def ask(self) -> None:
+        """As by the first signal."""
         self.asked.set()
         if not self.runtime_started:
             self.everything.cancel()
@@ -98,7 +103,7 @@ async def until_ended(run: Callable[[], Awaitable[int]], ending: Ending) -> int:
     code = 0
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_log_what_takes_long, ending)
+            nursery.start_soon(supervise, _log_what_takes_long, ending)
             with ending.everything:
                 code = await run()
             nursery.cancel_scope.cancel()

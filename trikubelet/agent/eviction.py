@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.node.conditions import Pressure
+from trikubelet.supervision import supervise
 
 if TYPE_CHECKING:
     from trikubelet.agent.agent import Agent
@@ -58,7 +59,7 @@ class AgentEviction:
         manager = self.manager = self._make_manager(agent)
         async with trio.open_nursery() as nursery:
             if agent.volume_parts is not None:
-                nursery.start_soon(self._follow_usage, agent, manager, agent.volume_parts.manager)
+                nursery.start_soon(supervise, self._follow_usage, agent, manager, agent.volume_parts.manager)
             await manager.run()
 
     async def _follow_usage(self, agent: Agent, manager: EvictionManager, volumes: VolumeManager) -> None:

@@ -15,6 +15,7 @@ from trikubelet.metrics import (
     eviction,
     node,
     pleg,
+    plugins,
     pods,
     probes,
     resizes,
@@ -54,6 +55,7 @@ def agent_metrics(
         partial(pods.collect_pods, agent.pods, agent.workers, agent.statuses),
         partial(pods.collect_workers, agent.workers),
         partial(pods.collect_cleanup, agent.housekeeping, agent.preempting),
+        partial(pods.collect_folders, agent.housekeeping),
         partial(resizes.collect_resizes, agent.allocation, agent.runtime.metrics.resizes),
         partial(pods.collect_statuses, agent.statuses, None if agent.reporters is None else agent.reporters.writer),
         partial(runtime.collect_calls, agent.runtime_client, agent.image_client),
@@ -65,11 +67,15 @@ def agent_metrics(
         lambda: _node(agent),
         partial(node.collect_gates, agent.options.configuration.feature_gates),
         *_devices(agent),
+        lambda: plugins.collect_plugins(agent.plugins.statistics()),
+        *_credential_plugins(agent),
         lambda: _eviction(agent),
         *_volumes(agent),
         *_cluster(agent),
         *node.process_collectors(),
     ]
+    if agent.tracing is not None:
+        collectors.append(partial(servers.collect_spans, agent.tracing.exporter.counts))
     if requests is not None:
         collectors.append(partial(servers.collect_http, requests))
     if pod_resources is not None:
@@ -98,6 +104,11 @@ def _devices(agent: Agent) -> list[Collect]:
     return [] if manager is None else [partial(devices.collect_devices, manager.metrics)]
 
 
+def _credential_plugins(agent: Agent) -> list[Collect]:
+    programs = agent.credential_plugins
+    return [] if programs is None else [partial(plugins.collect_credential_plugins, programs)]
+
+
 def _eviction(agent: Agent) -> Iterable[AnyFamily]:
     manager = agent.eviction.manager
     return () if manager is None else eviction.collect_eviction(manager.evictions, manager.stats_age)
@@ -121,6 +132,7 @@ def _cluster(agent: Agent) -> list[Collect]:
     found: list[Collect] = [
         partial(pods.collect_start_latency, agent.cluster.pod_starts),
         partial(node.collect_startup, agent.cluster.node.startup, node.boot_times),
+        partial(cluster.collect_pod_certificates, agent.cluster.certificates),
     ]
     client = agent.cluster.client
     if isinstance(client, HttpApiClient):

@@ -77,12 +77,13 @@ def node_settings(options: AgentOptions) -> NodeSettings:
         kube=configuration.kube_reserved,
         system=configuration.system_reserved,
         reserved_cpus=processors_in(configuration.reserved_system_cpus),
-        eviction_hard=configuration.eviction_hard or None,
-        merge_defaults=configuration.merge_default_eviction_settings,
+        eviction_hard={} if options.ignores_eviction else configuration.eviction_hard or None,
+        merge_defaults=configuration.merge_default_eviction_settings and not options.ignores_eviction,
     )
     return NodeSettings(
         addresses=addresses,
         register=configuration.register_node,
+        looks_when_forbidden=not configuration.enabled("KubeletRegistrationGetOnExistsOnly"),
         labels=node.labels,
         taints=(
             *(Taint(key=one.key, value=one.value, effect=one.effect) for one in configuration.register_with_taints),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import attrs
 
@@ -16,6 +16,7 @@ from trikubelet.embedded.network.choice import NetworkOptions
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
 from trikubelet.pleg.sources import EnabledSources
+from trikubelet.runtime.backoff import CONTAINER_INITIAL, CONTAINER_MAXIMUM
 from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.runtime.images.gc_choice import ImageGCPolicy
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
@@ -46,6 +47,11 @@ class NodeOptions:
     external_cloud: bool = False
     reported_version: str = DEFAULT_KUBERNETES_VERSION
     """The Kubernetes release that the node object names."""
+
+    @property
+    def ipv6_first(self) -> bool:
+        """Whether the family that was asked for first is IPv6. Nobody asked: IPv4, whatever the machine has."""
+        return bool(self.ips) and self.ips[0].version == 6
 
 
 @attrs.frozen(kw_only=True)
@@ -95,18 +101,20 @@ class AgentOptions:
     warnings: tuple[str, ...] = ()
     flags: Mapping[str, str] = attrs.field(factory=dict)
     """The command line's, by name without dashes, with those that have their defaults."""
-    log_format: Literal["text", "json"] = "text"
-    verbosity: int = 0
+    runtime_cgroups: str = ""
+    """The runtime's group, for its statistics; empty: they are not measured."""
+    lock_file: Path | None = None
+    """Held locked while the agent runs."""
+    exit_on_lock_contention: bool = False
+    """Whether the agent ends when another process opens the lock file."""
+    ignores_eviction: bool = False
+    """Whether what pods may have is not lessened by the hard thresholds of eviction."""
 
     @property
     def pleg_sources(self) -> EnabledSources:
         """What the feature gates leave of them."""
-        gates = self.configuration.feature_gates
-        return EnabledSources(
-            pidfds=gates.get("PidfdPLEG", True),
-            events=gates.get("EventedPLEG", True),
-            relists=gates.get("GenericPLEG", True),
-        )
+        on = self.configuration.enabled
+        return EnabledSources(pidfds=on("PidfdPLEG"), events=on("EventedPLEG"), relists=on("GenericPLEG"))
 
     @property
     def drains(self) -> bool:
@@ -144,6 +152,7 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
         pod_logs_dir=pod_logs_dir,
         legacy_log_symlinks_dir=_log_symlinks(options, pod_logs_dir),
         node_name=options.node_name,
+        ipv6_first=options.node.ipv6_first,
         cluster_domain=configuration.cluster_domain,
         cluster_dns=cluster_servers(configuration.cluster_dns)[0],
         resolver_config=Path(configuration.resolv_conf) if configuration.resolv_conf else None,
@@ -162,17 +171,26 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
         user_ids=options.user_ids,
         max_pods=configuration.max_pods,
         swap_behavior=configuration.memory_swap.swap_behavior or "NoSwap",
-        memory_qos=configuration.feature_gates.get(MEMORY_QOS, False),
+        memory_qos=configuration.enabled(MEMORY_QOS),
         memory_throttling_factor=configuration.memory_throttling_factor,
         memory_reservation_policy=configuration.memory_reservation_policy,
         allocatable_memory=_unreserved_memory(configuration, machine.memory_capacity),
     )
     if namespaces is not None and namespaces.ids_per_pod is not None:
         told = attrs.evolve(told, ids_per_pod=namespaces.ids_per_pod)
-    longest_restart = configuration.crash_loop_back_off.max_container_restart_period
-    if longest_restart is None:
-        return told
-    return attrs.evolve(told, max_container_restart_period=longest_restart.total_seconds())
+    first, longest = crash_loop_waits(configuration)
+    return attrs.evolve(told, min_container_restart_period=first, max_container_restart_period=longest)
+
+
+def crash_loop_waits(configuration: KubeletConfiguration) -> tuple[float, float]:
+    """Seconds before the first restart of a container that ends over and over, and the most there ever are (kubelet:
+    `newCrashLoopBackOff`)."""
+    reduced = configuration.enabled("ReduceDefaultCrashLoopBackOffDecay")
+    first, longest = (1.0, 60.0) if reduced else (CONTAINER_INITIAL, CONTAINER_MAXIMUM)
+    if configuration.enabled("KubeletCrashLoopBackOffMax"):
+        given = configuration.crash_loop_back_off.max_container_restart_period
+        longest = CONTAINER_MAXIMUM if given is None else given.total_seconds()
+    return min(first, longest), longest
 
 
 def _unreserved_memory(configuration: KubeletConfiguration, capacity: int) -> int:

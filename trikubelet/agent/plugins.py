@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trikubelet.linux.selinux import PLUGIN_FOLDERS, set_label
+from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes import layout
 
 if TYPE_CHECKING:
@@ -15,6 +17,21 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.plugins.handlers import PluginHandler
+    from trikubelet.plugins.registration import PluginRegistrar, PluginStatus
+
+log = get_logger("plugins")
+
+
+def label_folders(root: Path) -> None:
+    """Let plugins that run in confined containers use the folders for their sockets. Only with SELinux."""
+    from trikubelet.node.devices.server import FOLDER
+
+    for folder in (layout.registration_directory(root), layout.plugins_directory(root), root / FOLDER):
+        try:
+            folder.mkdir(mode=layout.DIRECTORY_MODE, parents=True, exist_ok=True)
+            set_label(folder, PLUGIN_FOLDERS)
+        except OSError as error:
+            log.warning("unprivileged containers of plugins may not work", folder=str(folder), problem=str(error))
 
 
 class AgentPlugins:
@@ -24,6 +41,11 @@ class AgentPlugins:
         self._root = root
         self._rng = rng
         self._handlers: dict[str, PluginHandler] = {}
+        self._registrar: PluginRegistrar | None = None
+
+    def statistics(self) -> list[PluginStatus]:
+        """Of all sockets."""
+        return [] if self._registrar is None else self._registrar.statistics()
 
     def add_handler(self, type_: str, handler: PluginHandler) -> None:
         self._handlers[type_] = handler
@@ -37,4 +59,5 @@ class AgentPlugins:
         from trikubelet.plugins.watcher import SocketWatch
 
         with SocketWatch(layout.registration_directory(self._root.resolve())) as sockets:
-            await PluginRegistrar(sockets, self._handlers, rng=self._rng).run()
+            self._registrar = PluginRegistrar(sockets, self._handlers, rng=self._rng)
+            await self._registrar.run()

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from trikubelet.admission.types import Admission
     from trikubelet.agent.agent import Agent
     from trikubelet.pods.registry import PodWorkerRegistry
+    from trikubelet.pods.types import OpenPod
 
 
 def pod_workers(agent: Agent, registry: PodWorkerRegistry, rng: Random) -> PodWorkers:
     """`rng`: for jitter."""
     return PodWorkers(
-        _sync_context(agent).open_pod,
+        _traced(agent, _sync_context(agent).open_pod, registry),
         agent.pleg.cache,
         recorder=agent.recorder,
         policy=RetryPolicy(resync_interval=agent.options.configuration.sync_frequency.total_seconds()),
@@ -33,6 +34,17 @@ def pod_workers(agent: Agent, registry: PodWorkerRegistry, rng: Random) -> PodWo
         desired=agent.pods.desired,
         registry=registry,
     )
+
+
+def _traced(agent: Agent, open_pod: OpenPod, registry: PodWorkerRegistry) -> OpenPod:
+    if agent.tracing is None:
+        return open_pod
+    from trikubelet.agent.tracing import TracedPods
+
+    pods = TracedPods(agent.tracing.tracer, open_pod, agent.pods, registry.states, agent.statuses)
+    if agent.cluster is not None:
+        agent.cluster.cluster.pods.subscribe(pods.served)
+    return pods.open_pod
 
 
 def _sync_context(agent: Agent) -> SyncContext:
@@ -47,12 +59,15 @@ def _sync_context(agent: Agent) -> SyncContext:
         pleg=agent.pleg,
         network_problem=lambda: agent.runtime_state.conditions.network_problem,
         host_ips=agent.node.host_ips,
+        ipv6_first=agent.options.node.ipv6_first,
         starts_nothing=lambda: agent.shutdown is not None and agent.shutdown.found_at_start,
+        tells_sandbox=agent.options.configuration.enabled("PodReadyToStartContainersCondition"),
         allocation=agent.allocation,
         resource_health=agent.devices.health,
         cgroups=agent.resources.cgroups,
         mirrors=(lambda pod, mirror: None) if agent.reporters is None else agent.reporters.mirrors.ensure,
         durables=(agent.allocation, agent.volumes, agent.resources.cgroups, agent.runtime),
+        spans=None if agent.tracing is None else agent.tracing.tracer,
     )
 
 

@@ -28,7 +28,8 @@ class RegistryAccess:
     """For the runtime manager."""
 
     credentials: Credentials
-    pull_records: PullRecords
+    pull_records: PullRecords | None
+    """None: nobody asks with which credentials an image was pulled."""
 
     @classmethod
     def of_node(
@@ -43,10 +44,10 @@ class RegistryAccess:
             configuration.image_pull_credentials_verification_policy,
             configuration.preloaded_images_verification_allowlist,
         )
-        return cls(
-            Credentials(DockerConfigFiles.of_node(options.root_dir), _plugins(options, accounts)),
-            PullRecords(RecordStore(options.root_dir), policy, clock),
-        )
+        records = None
+        if configuration.enabled("KubeletEnsureSecretPulledImages"):
+            records = PullRecords(RecordStore(options.root_dir), policy, clock)
+        return cls(Credentials(DockerConfigFiles.of_node(options.root_dir), _plugins(options, accounts)), records)
 
 
 def _plugins(options: AgentOptions, accounts: ServiceAccounts | None) -> Plugins | None:
@@ -59,6 +60,8 @@ def _plugins(options: AgentOptions, accounts: ServiceAccounts | None) -> Plugins
     from trikubelet.runtime.images.credentials.plugins import Plugins
 
     try:
-        return Plugins(read_plugin_config(config, programs), accounts or NoServiceAccounts())
+        with_tokens = options.configuration.enabled("KubeletServiceAccountTokenForCredentialProviders")
+        configured = read_plugin_config(config, programs, with_tokens=with_tokens)
+        return Plugins(configured.providers, accounts or NoServiceAccounts(), config_hash=configured.hash)
     except PluginConfigError as error:
         raise RegistryAccessError(str(error)) from error

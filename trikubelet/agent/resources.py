@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import trio
 
 from trikubelet.api import Quantity
+from trikubelet.cgroups.daemons import DaemonCgroups
 from trikubelet.cgroups.driver_choice import UnknownDriverError, choose_driver, file_driver
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.late import LatePodCgroups
@@ -34,6 +35,7 @@ from trikubelet.cgroups.version import (
 )
 from trikubelet.node.capacity import capacity
 from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histograms
@@ -64,6 +66,12 @@ class CgroupStartError(Exception):
     """The cgroups that the configuration asks for cannot be had. The text says why, and what to do."""
 
 
+async def _verify_periodically(manager: PodCgroupManager) -> None:
+    while True:
+        await trio.sleep(VERIFY_PERIOD)
+        await _verify(manager)
+
+
 class ResourceParts:
     """What the agent has of cgroups. `cgroups` may be handed to others at once; `run` it before pods are synced."""
 
@@ -92,6 +100,7 @@ class ResourceParts:
         """Seconds that operations on pods' groups took."""
         self.cgroups = LatePodCgroups(NoPodCgroups() if given is None else given)
         self._hierarchies = None if given is not None else self._examined()
+        self._daemons = _daemons(options.configuration, self._hierarchies)
         self.options = cgroup_options(options.configuration, self._hierarchies)
         """What pods' groups are set by."""
 
@@ -102,6 +111,14 @@ class ResourceParts:
 
         `active_pods`: those that count, as allocated. The runtime has to answer. Raises CgroupStartError before that.
         """
+        if self._daemons is None:
+            await self._run_pods(active_pods, task_status=task_status)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervise, self._daemons.run)
+            await self._run_pods(active_pods, task_status=task_status)
+
+    async def _run_pods(self, active_pods: Callable[[], Iterable[Pod]], *, task_status: TaskStatus[None]) -> None:
         self._report_findings()
         with ExitStack() as held:
             try:
@@ -117,12 +134,10 @@ class ResourceParts:
             node, manager = opened
             self.cgroups.open(manager)
             async with trio.open_nursery() as nursery:
-                await nursery.start(manager.run)
-                await nursery.start(node.run)
+                await nursery.start(supervise, manager.run)
+                await nursery.start(supervise, node.run)
                 task_status.started()
-                while True:
-                    await trio.sleep(VERIFY_PERIOD)
-                    await _verify(manager)
+                await supervise(_verify_periodically, manager)
 
     def _examined(self) -> Hierarchies | None:
         """The hierarchies that can be used, None without any. Raises CgroupStartError."""
@@ -223,17 +238,27 @@ class ResourceParts:
 
 def cgroup_options(configuration: KubeletConfiguration, hierarchies: Hierarchies | None) -> CgroupOptions:
     """What pods' groups are set by. `hierarchies` None: there are none."""
-    gates = configuration.feature_gates
-    reserved = configuration.qos_reserved.get(MEMORY)
+    reserved = configuration.qos_reserved.get(MEMORY) if configuration.enabled("QOSReserved") else None
     return CgroupOptions(
         cpu_cfs_quota=configuration.cpu_cfs_quota,
         cpu_cfs_quota_period=round(configuration.cpu_cfs_quota_period.total_seconds() * 1e6),
         pod_pids_limit=configuration.pod_pids_limit,
-        memory_qos=gates.get("MemoryQoS", False) and hierarchies is not None and hierarchies.version == 2,
+        memory_qos=configuration.enabled("MemoryQoS") and hierarchies is not None and hierarchies.version == 2,
         tiered_reservation=configuration.memory_reservation_policy == "TieredReservation",
-        qos_reserved_memory=int(reserved.removesuffix("%")) if reserved and gates.get("QOSReserved", False) else None,
+        qos_reserved_memory=int(reserved.removesuffix("%")) if reserved else None,
         hugepage_sizes=() if hierarchies is None else hierarchies.page_sizes,
     )
+
+
+def _daemons(configuration: KubeletConfiguration, hierarchies: Hierarchies | None) -> DaemonCgroups | None:
+    """None: nobody is to be moved, or there are no groups. Raises CgroupStartError."""
+    agent, system = configuration.kubelet_cgroups, configuration.system_cgroups
+    if hierarchies is None or not (agent or system):
+        return None
+    try:
+        return DaemonCgroups(file_driver(hierarchies), agent=agent, system=system)
+    except ValueError as error:
+        raise CgroupStartError(str(error)) from error
 
 
 def _driver(kind: DriverKind, hierarchies: Hierarchies) -> CgroupDriver:

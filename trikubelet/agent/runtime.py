@@ -33,9 +33,7 @@ def runtime_manager(
 ) -> RuntimeManager:
     """Raises CheckpointError for a file that cannot be used."""
     options, cgroups = agent.options, agent.resources.cgroups
-    actuated = ActuatedResources(
-        open_store(options.root_dir / ACTUATED_FILE), resize_gates(options.configuration.feature_gates)
-    )
+    actuated = ActuatedResources(open_store(options.root_dir / ACTUATED_FILE), resize_gates(options.configuration))
     measured = MeasuredByRuntime(agent.runtime_client, cgroups)
     return RuntimeManager(
         agent.runtime_client,
@@ -54,6 +52,7 @@ def runtime_manager(
             ended=agent.ends.until_ended,
             resizing=Resizing(actuated, cgroups, agent.resources.options, measured),
             cgroups=cgroups,
+            spans=None if agent.tracing is None else agent.tracing.tracer,
             extras=agent.devices.extras,
         ),
     )
@@ -83,8 +82,9 @@ def disk_garbage_collectors(agent: Agent, access: RegistryAccess) -> tuple[Image
         clock=agent.clock,
         policy=image_gc_policy(configuration),
         holds=agent.runtime.image_holds,
-        on_collected=access.pull_records.prune,
+        on_collected=None if access.pull_records is None else access.pull_records.prune,
         removed=agent.runtime.metrics.images_removed,
+        spans=None if agent.tracing is None else agent.tracing.tracer,
     )
     logs = LogRotator(
         agent.runtime_client,

@@ -31,19 +31,22 @@ from trikubelet.node_api.handlers.streams import StreamHandlers
 from trikubelet.node_api.listeners import NodeListeners, Port, node_ports
 from trikubelet.node_api.local_api import local_api
 from trikubelet.node_api.node_api import Parts, Switches, node_api, read_only_api
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trikubelet.agent.agent import Agent
     from trikubelet.agent.node_view import NodeView
+    from trikubelet.api import Pod
     from trikubelet.http.messages import Handler
     from trikubelet.http.routing import Router
     from trikubelet.kube_client.certificates.rotation import CertificateManager
     from trikubelet.kube_client.certificates.serving import ServingCertificate
     from trikubelet.metrics.exposition import AgentMetrics, Page
     from trikubelet.node_api.auth.build import NodeAuth
+    from trikubelet.node_api.auth.client_ca import ClientCA
 
 log = get_logger("server")
 
@@ -74,15 +77,20 @@ class AgentServer:
         self._auth = self._make_auth()
         self._certificate = None if self._auth is None else self._make_certificate()
         self._parts = Parts(
-            streams=StreamHandlers(view, count=self._requests.websocket),
+            streams=StreamHandlers(
+                view,
+                count=self._requests.websocket,
+                translates=self._configuration.enabled("ExtendWebSocketsToKubelet"),
+            ),
             exposition=self._exposition(),
         )
         clock = agent.clock
-        everything = node_api(view, self._parts, Switches(), clock)
+        checkpoint = self._configuration.enabled("ContainerCheckpoint")
+        everything = node_api(view, self._parts, Switches(checkpoint=checkpoint), clock)
         self._local = HttpServer(local_api(view, clock, everything))
         self._listeners = NodeListeners(self._ports())
         providers = NO_PROVIDERS if agent.devices.manager is None else Providers(devices=agent.devices.manager)
-        self._pod_resources = PodResourcesServer(agent.pods, agent.desired.active, providers)
+        self._pod_resources = PodResourcesServer(agent.pods, listed_pods(agent), providers)
 
     @property
     def addresses(self) -> Mapping[str, tuple[str, int]]:
@@ -95,14 +103,14 @@ class AgentServer:
         Raises PortError and SocketInUseError before that.
         """
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._local.serve_unix, self._agent.options.socket)
-            await nursery.start(self._pod_resources.run, self._agent.options.root_dir / FOLDER / SOCKET)
+            await nursery.start(supervise, self._local.serve_unix, self._agent.options.socket)
+            await nursery.start(supervise, self._pod_resources.run, self._agent.options.root_dir / FOLDER / SOCKET)
             if self._auth is not None:
                 await nursery.start(self._auth.run)
             if self._certificate is not None:
-                await nursery.start(self._certificate.run)
+                await nursery.start(supervise, self._certificate.run)
             if self._requested_certificate is not None:
-                nursery.start_soon(self._follow_addresses, self._requested_certificate)
+                nursery.start_soon(supervise, self._follow_addresses, self._requested_certificate)
             await nursery.start(self._listeners.run)
             task_status.started()
 
@@ -149,6 +157,7 @@ class AgentServer:
                     options.node_name,
                     folder,
                     lambda: node.cached().status.addresses,
+                    names_suffice=configuration.enabled("AllowDNSOnlyNodeCSR"),
                     clock=agent.clock,
                 )
                 self._requested_certificate = manager
@@ -156,22 +165,28 @@ class AgentServer:
             files = Path(configuration.tls_cert_file), Path(configuration.tls_private_key_file)
             if not configuration.tls_cert_file:
                 files = self_signed_files(folder, options.node_name, agent.clock.now())
-            return WatchedPair(*files)
+            return WatchedPair(*files, watches=configuration.enabled("ReloadKubeletServerCertificateFile"))
         except (CertificateError, OSError) as error:
             raise ServerError(f"the serving certificate cannot be used: {error}") from error
 
     def _ports(self) -> Sequence[Port]:
         agent, view, auth = self._agent, self._view, self._auth
         routes = node_api(view, self._parts, Switches.of(self._configuration), agent.clock)
-        guarded: Handler = _refuse if auth is None else auth.guard(routes)
+        read = read_only_api(view, self._parts, agent.clock)
+        node_handler: Handler = routes
+        read_handler: Handler = read
+        if agent.tracing is not None:
+            node_handler = agent.tracing.routes(routes)
+            read_handler = agent.tracing.routes(read, public=True)
+        guarded: Handler = _refuse if auth is None else auth.guard(node_handler)
         try:
             ports = node_ports(
                 self._configuration,
                 node=self._counted(guarded, routes, READ_WRITE),
-                read_only=self._counted(read := read_only_api(view, self._parts, agent.clock), read, READ_ONLY),
+                read_only=self._counted(read_handler, read, READ_ONLY),
                 health=liveness(),
                 certificate=self._certificate,
-                client_authorities=self._client_authorities,
+                client_authorities=self._client_authorities(),
             )
         except ValueError as error:  # TlsSettingsError, whose module imports OpenSSL
             raise ServerError(str(error)) from error
@@ -180,9 +195,11 @@ class AgentServer:
     def _counted(self, handler: Handler, routes: Router, server: str) -> Handler:
         return counted(handler, partial(self._requests.request, server=server))
 
-    def _client_authorities(self) -> bytes:
+    def _client_authorities(self) -> Callable[[], bytes]:
         authorities = None if self._auth is None else self._auth.client_ca
-        return b"" if authorities is None else authorities.bundle.pem
+        if authorities is None:
+            return bytes
+        return told_authorities(authorities, follow=self._configuration.enabled("ReloadKubeletClientCAFile"))
 
     def _exposition(self) -> Exposition:
         agent = self._agent
@@ -214,6 +231,21 @@ class AgentServer:
     def _health_checks(self) -> Mapping[str, str | None]:
         health = self._view.health()
         return {name: health.get(name) for name in NODE_CHECKS}
+
+
+def listed_pods(agent: Agent) -> Callable[[], Sequence[Pod]]:
+    """Which pods the pod resources API lists."""
+    active_only = agent.options.configuration.enabled("KubeletPodResourcesListUseActivePods")
+    return agent.desired.active if active_only else agent.pods.pods
+
+
+def told_authorities(authorities: ClientCA, *, follow: bool) -> Callable[[], bytes]:
+    """What clients are told: of whom to bring a certificate. Unless it follows the file, that of the start.
+
+    Who is let in follows the file in any case, as in the kubelet.
+    """
+    first = authorities.bundle.pem
+    return lambda: authorities.bundle.pem if follow else first
 
 
 async def _refuse(_: Request) -> AnyResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trikubelet.sources.file import FileSource
+from trikubelet.sources.gated_fields import without_disabled_fields
 from trikubelet.sources.manifests import display_path
 from trikubelet.sources.mux import SourceMux
 from trikubelet.telemetry.logs import get_logger
@@ -35,7 +36,8 @@ def source_mux(
     sources = [*_configured_sources(options, clock)] if given is None else [*given]
     if cluster is not None:
         sources.append(cluster.source)
-    return SourceMux(sources, clock=clock, recorder=recorder)
+    change = without_disabled_fields(options.configuration.feature_gates)
+    return SourceMux(sources, clock=clock, recorder=recorder, change=change)
 
 
 def _configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[PodSource]:
@@ -47,6 +49,7 @@ def _configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[Pod
             node_name=options.node_name,
             clock=clock,
             period=configuration.file_check_frequency.total_seconds(),
+            may_refer=not configuration.enabled("PreventStaticPodAPIReferences"),
             on_problems=_report_manifest_problems,
         )
     if configuration.static_pod_url:
@@ -57,6 +60,7 @@ def _configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[Pod
             node_name=options.node_name,
             period=configuration.http_check_frequency.total_seconds(),
             headers=configuration.static_pod_url_header,
+            may_refer=not configuration.enabled("PreventStaticPodAPIReferences"),
         )
 
 

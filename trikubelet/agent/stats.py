@@ -22,6 +22,7 @@ def stats_provider(agent: Agent) -> StatsProvider:
         root_dir=options.root_dir,
         pod_logs_dir=Path(configuration.pod_logs_dir),
         kubelet_cgroup=configuration.kubelet_cgroups,
+        runtime_cgroup=options.runtime_cgroups,
         system_cgroup=configuration.system_cgroups,
         cgroup_root=configuration.cgroup_root or "/",
     )
@@ -32,5 +33,5 @@ def stats_provider(agent: Agent) -> StatsProvider:
         Meter(paths),
         clock=agent.clock,
         machine=MachineInfo.of(Machine.read(), paths.proc),
-        prefer_runtime=configuration.feature_gates.get("PodAndContainerStatsFromCRI", False),
+        prefer_runtime=configuration.enabled("PodAndContainerStatsFromCRI"),
     )

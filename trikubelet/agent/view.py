@@ -19,6 +19,7 @@ from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
 from trikubelet.pods.phases import ConfigUpdate, Finished, Terminated, Terminating, TerminationRequested
 from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.supervision import supervise
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Mapping, Sequence
@@ -52,7 +53,7 @@ class LocalView:
             with agent.pleg.observed.subscribe(key=lambda _: None) as observed:
                 async with trio.open_nursery() as nursery:
                     for changes in (statuses, finished, observed):
-                        nursery.start_soon(self._follow, changes)
+                        nursery.start_soon(supervise, self._follow, changes)
                     task_status.started()
 
     async def _follow(self, changes: AsyncIterable[object]) -> None:
@@ -65,6 +66,7 @@ class LocalView:
         stuck = SYNC_LOOP_SILENCE < silence < math.inf
         return {
             "ping": None,
+            "device-plugin": self._agent.devices.registration_problem,
             "pleg": self._agent.pleg_sources.relist.unhealthy_reason(),
             "runtime": self._agent.runtime_state.conditions.runtime_problem,
             "syncloop": f"the sync loop was last active {silence:.0f} s ago" if stuck else None,

@@ -35,6 +35,12 @@ def is_static_pod(pod: Pod) -> bool:
     return pod_source(pod) not in (None, API_SERVER_SOURCE)
 
 
+def shows_version(mirror: Pod, static: Pod) -> bool:
+    """Whether a mirror pod was made of this version of the static pod (kubelet: `IsMirrorPodOf`)."""
+    shown = mirror.metadata.annotations.get(CONFIG_MIRROR_ANNOTATION)
+    return mirror.full_name == static.full_name and shown == static.metadata.annotations.get(CONFIG_HASH_ANNOTATION, "")
+
+
 def is_mirror_pod(pod: Pod) -> bool:
     """Whether the pod only shows a static pod to the API server."""
     return CONFIG_MIRROR_ANNOTATION in pod.metadata.annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import re
+from functools import lru_cache
 from typing import Final
 
 import attrs
@@ -39,6 +40,8 @@ _MAX_BINARY: Final = 2**63 - 1
 # Kubernetes sets no limit; without one `1e999999999` would fill the memory.
 _MAX_DIGITS: Final = 100
 
+_SHORT: Final = 32
+"""Characters of a text whose amount is worth to be remembered."""
 _NUMBER = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([A-Za-z]*(?:[+-]?[0-9]*))", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 _DECIMAL_SUFFIXES: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -64,7 +67,7 @@ class Quantity:
         if isinstance(value, int):
             self.__attrs_init__(value * _NANO, QuantityFormat.DECIMAL_SI, None)
         else:
-            self.__attrs_init__(*_parse(value))
+            self.__attrs_init__(*(_parse_short if len(value) <= _SHORT else _parse)(value))
 
     @classmethod
     def from_nanos(cls, nanos: int, format_: QuantityFormat = QuantityFormat.DECIMAL_SI) -> Quantity:
@@ -195,6 +198,10 @@ def _parse(text: str) -> tuple[int, QuantityFormat, str | None]:
         if scale >= -9 and len(whole or "0") + len(fraction) <= 18 and _reads_canonical(whole + fraction, scale):
             kept = text
     return (-nanos if negative else nanos), format_, kept
+
+
+_parse_short = lru_cache(maxsize=1024)(_parse)
+"""Pods ask for the same few amounts again and again."""
 
 
 def _reads_canonical(digits: str, scale: int) -> bool:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from trikubelet.cgroups.hierarchy import Hierarchies
-    from trikubelet.cgroups.interface import CgroupDriver
     from trikubelet.cgroups.names import Naming
     from trikubelet.rpc.cri import v1
 
@@ -73,7 +72,7 @@ async def choose_driver(
     raise UnknownDriverError(f'expected cgroupDriver "cgroupfs" or "systemd", got "{configured}"')
 
 
-def file_driver(hierarchies: Hierarchies, *, naming: Naming = CGROUPFS) -> CgroupDriver:
+def file_driver(hierarchies: Hierarchies, *, naming: Naming = CGROUPFS) -> V1Files | V2Files:
     """The driver `cgroupfs`. With `naming=names.SYSTEMD` it is what the driver `systemd` writes with besides asking
     systemd for the slice: limits that have no property, reading, killing and what systemd leaves behind."""
     return V1Files(hierarchies, naming=naming) if hierarchies.version == 1 else V2Files(hierarchies, naming=naming)

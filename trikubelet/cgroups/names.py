@@ -93,6 +93,13 @@ def paths_of_all_pods(cgroup_root: str) -> tuple[str, str]:
     return to_cgroupfs(name), to_systemd(name)
 
 
+def paths_of_tiers(cgroup_root: str) -> tuple[str, ...]:
+    """The same of the groups within that one which hold the pods of a class."""
+    root = cgroup_name(from_cgroupfs(cgroup_root), NODE_ALLOCATABLE)
+    names = [tier_name(root, quality) for quality in (QOS_BURSTABLE, QOS_BEST_EFFORT)]
+    return (*map(to_cgroupfs, names), *map(to_systemd, names))
+
+
 def tier_name(root: CgroupName, quality: str) -> CgroupName:
     """The group that holds the pods of a class; `root` is the group of all pods."""
     return root if quality == QOS_GUARANTEED else cgroup_name(root, quality.lower())

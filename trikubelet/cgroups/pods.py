@@ -90,6 +90,8 @@ class PodCgroupManager:
         self._tiers = trio.Lock()
         self._changed: Broadcast[None] = Broadcast()
         self._changes = self._changed.subscribe()
+        self._behind = False
+        """The groups of the classes do not follow a change yet."""
         self._busy: dict[str, trio.Event] = {}
         """UIDs of pods whose groups are being made or removed."""
         self._statistics = CgroupStatistics()
@@ -116,10 +118,13 @@ class PodCgroupManager:
         """Let the groups of the classes follow the pods; until cancelled."""
         task_status.started()
         while True:
-            await self._changes.receive()
+            if not self._behind:
+                await self._changes.receive()
+            self._behind = True
             while not await self._follow():
                 with trio.move_on_after(RETRY):
                     await self._changes.receive()
+            self._behind = False
 
     def pods_changed(self) -> None:
         self._changed.send(None)

@@ -26,7 +26,7 @@ def check(root_dir: Path, runtime_endpoint: str) -> int:
     embedded = runtime_endpoint == "embedded"
     results = [
         *check_machine(root_dir, embedded=embedded),
-        *check_volumes(root_dir, embedded=embedded),
+        *check_volumes(root_dir),
         *(check_networks(root_dir, Machine()) if embedded else ()),
         *check_runtime(runtime_endpoint),
     ]

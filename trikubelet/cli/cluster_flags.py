@@ -10,7 +10,7 @@ import click
 from trikubelet.cli.failures import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trikubelet.agent.options import ClusterOptions, NodeOptions
     from trikubelet.api import Taint
@@ -39,12 +39,12 @@ def cluster_flags(command: F) -> F:
     return command
 
 
-def cluster_options(
-    root_dir: Path, kubeconfig: Path | None, bootstrap_kubeconfig: Path | None, cert_dir: Path | None
-) -> ClusterOptions | None:
+def cluster_options(arguments: Mapping[str, Any]) -> ClusterOptions | None:
     """None for an agent by itself. Raises CommandError."""
     from trikubelet.agent.options import ClusterOptions
 
+    kubeconfig: Path | None = arguments["kubeconfig"]
+    bootstrap_kubeconfig: Path | None = arguments["bootstrap_kubeconfig"]
     if kubeconfig is None:
         if bootstrap_kubeconfig is not None:
             raise CommandError(
@@ -52,27 +52,28 @@ def cluster_options(
             )
         return None
     return ClusterOptions(
-        kubeconfig=kubeconfig, bootstrap_kubeconfig=bootstrap_kubeconfig, cert_dir=cert_dir or root_dir / "pki"
+        kubeconfig=kubeconfig,
+        bootstrap_kubeconfig=bootstrap_kubeconfig,
+        cert_dir=arguments["cert_dir"] or arguments["root_dir"] / "pki",
     )
 
 
-def node_options(
-    node_ips: str | None, node_labels: str, taints: str, cloud_provider: str, report_kubernetes_version: str | None
-) -> tuple[NodeOptions, tuple[str, ...]]:
+def node_options(arguments: Mapping[str, Any]) -> tuple[NodeOptions, tuple[str, ...]]:
     """And warnings. Raises CommandError."""
     from trikubelet.agent.options import NodeOptions
     from trikubelet.node.address_choice import parse_node_ips
     from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
     from trikubelet.node.labels import node_labels_problem, parse_node_labels
 
+    cloud_provider: str = arguments["cloud_provider"]
     if cloud_provider not in ("", "external"):
         raise CommandError(f'--cloud-provider: expected "external" or nothing, got "{cloud_provider}"')
     try:
-        ips, ignored = parse_node_ips(node_ips or "")
+        ips, ignored = parse_node_ips(arguments["node_ips"] or "")
     except ValueError as error:
         raise CommandError(str(error)) from None
     try:
-        labels = parse_node_labels(node_labels)
+        labels = parse_node_labels(arguments["node_labels"])
     except ValueError as error:
         raise CommandError(f"--node-labels: {error}") from None
     problem = node_labels_problem(labels)
@@ -81,9 +82,11 @@ def node_options(
     options = NodeOptions(
         ips=ips,
         labels=labels,
-        taints=parse_taints(taints),
+        taints=parse_taints(arguments["taints"]),
         external_cloud=cloud_provider == "external",
-        reported_version=report_kubernetes_version or DEFAULT_KUBERNETES_VERSION,
+        reported_version=(
+            arguments["report_kubernetes_version"] or arguments["reported_version"] or DEFAULT_KUBERNETES_VERSION
+        ),
     )
     return options, tuple(f'--node-ip: "{part}" is no address, ignored' for part in ignored)
 

@@ -82,4 +82,5 @@ async def _serve(socket: Path, root: Path, hosts_dirs: tuple[Path, ...], network
             click.echo(f"serving CRI on unix://{socket}", err=True)
             async for _ in signals:
                 break
+            await embedded.take_networks_down()
             nursery.cancel_scope.cancel()

@@ -31,11 +31,11 @@ _TOOLS: Final[Mapping[str, str]] = {
 """Programs for local volumes on devices, and the packages that have them."""
 
 
-def check_volumes(root_dir: Path, *, embedded: bool, machine: Machine | None = None) -> Iterator[CheckResult]:
-    """In the order of the report. `embedded`: containers are started by the embedded runtime."""
+def check_volumes(root_dir: Path, machine: Machine | None = None) -> Iterator[CheckResult]:
+    """In the order of the report."""
     here = machine or Machine()
     yield check_memory_volumes(here)
-    yield check_mount_propagation(here, root_dir, embedded=embedded)
+    yield check_mount_propagation(here, root_dir)
     yield check_nfs(here)
     yield check_device_tools(here)
 
@@ -61,7 +61,7 @@ def check_memory_volumes(machine: Machine) -> CheckResult:
     )
 
 
-def check_mount_propagation(machine: Machine, root_dir: Path, *, embedded: bool) -> CheckResult:
+def check_mount_propagation(machine: Machine, root_dir: Path) -> CheckResult:
     """What a container mounts reaches others only over a shared mount: CSI drivers in pods need that."""
     subject = "mount propagation"
     place = root_dir.resolve()
@@ -71,13 +71,12 @@ def check_mount_propagation(machine: Machine, root_dir: Path, *, embedded: bool)
     point, shared = holder
     if shared:
         return ok(subject, f"{point} is a shared mount")
-    what = (
-        "mounts in containers do not reach the node" if embedded else "the runtime refuses pods with mountPropagation"
-    )
+    if _may_mount(machine) and not _in_user_namespace(machine):
+        return ok(subject, f"an agent makes {place} a shared mount when it starts")
     return warn(
         subject,
-        f"{point}, which {place} is on, is no shared mount: {what}",
-        f"mount --make-rshared {point}",
+        f"{point}, which {place} is on, is no shared mount: mounts in containers do not reach the node",
+        "run as root, outside of user namespaces",
     )
 
 

@@ -82,6 +82,9 @@ class _Decoder:
         return cls(**values)
 
     def _assign(self, values: dict[str, Any], attribute: attrs.Attribute[Any], kind: Any, raw: Any, path: str) -> None:
+        from_number = attribute.metadata.get("from_number")
+        if from_number is not None and isinstance(raw, int) and not isinstance(raw, bool):
+            raw = from_number(raw)
         try:
             value = self._value(kind, raw, path, attribute.metadata.get("bits", 32))
         except _WrongValueError as error:

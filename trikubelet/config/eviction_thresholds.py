@@ -36,7 +36,7 @@ DEFAULT_HARD: Final = {
 ENFORCED_FOR_PODS: Final = "pods"
 
 _OFF: Final = ("0%", "100%")
-_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SIGNALS: Final = {signal.value: signal for signal in Signal}
 
 _FOLLOWS_NODE_FS: Final = {

@@ -1,4 +1,4 @@
-"""The kubelet's deprecated flags: one table from flag to configuration field. A flag wins over every file.
+"""The kubelet's flags that set a field of the configuration: one table. A flag wins over every file.
 
 Values are brought into the shape that the field has in a file and then decoded like one, so that a wrong value is
 reported in the same words.
@@ -25,16 +25,33 @@ class FlagKind(enum.Enum):
     MAP = "map"
     THRESHOLDS = "thresholds"
     GATES = "gates"
+    HEADERS = "headers"
+    LEVELS = "levels"
+    MEMORY = "memory"
+
+
+_NOT_DEPRECATED: Final = frozenset(
+    {"v", "vmodule", "log-flush-frequency", "logging-format", "provider-id", "fail-cgroupv1", "seccomp-default"}
+)
+"""`logging-format` is one in the kubelet; here it has another name that is not."""
 
 
 @attrs.frozen
 class ConfigFlag:
-    """One deprecated flag, without its leading dashes."""
+    """One flag, without its leading dashes."""
 
     name: str
     path: str
     """The field's path in the file."""
     kind: FlagKind = FlagKind.TEXT
+    spellings: tuple[str, ...] = ()
+    """Other ways to write it, with dashes."""
+    help: str = ""
+    """Empty: the help does not name it."""
+
+    @property
+    def deprecated(self) -> bool:
+        return self.name not in _NOT_DEPRECATED
 
 
 def _flags(kind: FlagKind, table: Mapping[str, str]) -> tuple[ConfigFlag, ...]:
@@ -89,6 +106,9 @@ CONFIG_FLAGS: Final[tuple[ConfigFlag, ...]] = (
             "reserved-cpus": "reservedSystemCPUs",
             "system-reserved-cgroup": "systemReservedCgroup",
             "kube-reserved-cgroup": "kubeReservedCgroup",
+            "log-flush-frequency": "logging.flushFrequency",
+            "log-text-info-buffer-size": "logging.options.text.infoBufferSize",
+            "log-json-info-buffer-size": "logging.options.json.infoBufferSize",
         },
     ),
     *_flags(
@@ -114,6 +134,8 @@ CONFIG_FLAGS: Final[tuple[ConfigFlag, ...]] = (
             "protect-kernel-defaults": "protectKernelDefaults",
             "register-node": "registerNode",
             "seccomp-default": "seccompDefault",
+            "log-text-split-stream": "logging.options.text.splitStream",
+            "log-json-split-stream": "logging.options.json.splitStream",
         },
     ),
     *_flags(
@@ -163,6 +185,18 @@ CONFIG_FLAGS: Final[tuple[ConfigFlag, ...]] = (
     ),
     *_flags(FlagKind.THRESHOLDS, {"eviction-hard": "evictionHard", "eviction-soft": "evictionSoft"}),
     *_flags(FlagKind.GATES, {"feature-gates": "featureGates"}),
+    *_flags(FlagKind.HEADERS, {"manifest-url-header": "staticPodURLHeader"}),
+    *_flags(FlagKind.LEVELS, {"vmodule": "logging.vmodule"}),
+    *_flags(FlagKind.MEMORY, {"reserved-memory": "reservedMemory"}),
+    ConfigFlag(
+        "logging-format",
+        "logging.format",
+        spellings=("--log-format",),
+        help="How logs are written: text or json.  [default: text]",
+    ),
+    ConfigFlag(
+        "v", "logging.verbosity", FlagKind.INT, spellings=("-v",), help="Log verbosity, as the kubelet's.  [default: 0]"
+    ),
 )
 
 FLAG_BY_NAME: Final = {flag.name: flag for flag in CONFIG_FLAGS}
@@ -204,7 +238,7 @@ def _parse(kind: FlagKind, texts: Sequence[str]) -> Any:
             return _boolean(texts[-1])
         case FlagKind.INT:
             try:
-                return int(texts[-1])
+                return int(texts[-1].removeprefix("="))  # -v=4
             except ValueError:
                 return texts[-1]
         case FlagKind.LIST:
@@ -213,6 +247,12 @@ def _parse(kind: FlagKind, texts: Sequence[str]) -> Any:
             return _pairs(texts, "=")
         case FlagKind.THRESHOLDS:
             return _pairs(texts, "<")
+        case FlagKind.HEADERS:
+            return _headers(texts)
+        case FlagKind.LEVELS:
+            return _levels(texts)
+        case FlagKind.MEMORY:
+            return _memory(texts)
         case FlagKind.GATES:
             pairs = _pairs(texts, "=")
             return {key: _boolean(text) for key, text in pairs.items()} if isinstance(pairs, dict) else pairs
@@ -232,3 +272,37 @@ def _pairs(texts: Sequence[str], separator: str) -> dict[str, str] | str:
             return ",".join(texts)
         pairs[key.strip()] = value.strip()
     return pairs
+
+
+def _headers(texts: Sequence[str]) -> dict[str, list[str]] | str:
+    """`a:hello,b:again`: one that is given again is added."""
+    headers: dict[str, list[str]] = {}
+    for item in filter(None, (item for text in texts for item in text.split(","))):
+        name, colon, value = item.partition(":")
+        if not colon:
+            return ",".join(texts)
+        headers.setdefault(name.strip(), []).append(value.strip())
+    return headers
+
+
+def _levels(texts: Sequence[str]) -> list[dict[str, Any]] | str:
+    """`pattern=4,other=2`."""
+    levels: list[dict[str, Any]] = []
+    for item in filter(None, (item for text in texts for item in text.split(","))):
+        pattern, _, number = item.partition("=")
+        if not pattern or not (number.isascii() and number.isdigit()):
+            return ",".join(texts)
+        levels.append({"filePattern": pattern, "verbosity": int(number)})
+    return levels
+
+
+def _memory(texts: Sequence[str]) -> list[dict[str, Any]] | str:
+    """`0:memory=1Gi,hugepages-2Mi=100Mi;1:memory=1Gi`."""
+    nodes: list[dict[str, Any]] = []
+    for item in (item for text in texts for item in text.split(";")):
+        node, colon, amounts = item.partition(":")
+        limits = _pairs([amounts], "=")
+        if not colon or not (node.isascii() and node.isdigit()) or not limits or isinstance(limits, str):
+            return ";".join(texts)
+        nodes.append({"numaNode": int(node), "limits": limits})
+    return nodes

@@ -17,9 +17,14 @@ Durations are `timedelta`; where Go has a pointer the value may be None, and whe
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+
+from trikubelet.config.feature_gates import gate_enabled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 KIND: Final = "KubeletConfiguration"
@@ -32,9 +37,15 @@ def seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
-def plain(default: Any, *, wire: str | None = None, bits: int = 32) -> Any:
-    """A field without pointer in Go: its zero value means the default."""
-    return attrs.field(default=default, metadata={"wire": wire, "bits": bits, "zero_is_default": True})
+def plain(
+    default: Any, *, wire: str | None = None, bits: int = 32, from_number: Callable[[int], str] | None = None
+) -> Any:
+    """A field without pointer in Go: its zero value means the default.
+
+    `from_number` makes the text that the field takes of a number, which it takes too.
+    """
+    metadata = {"wire": wire, "bits": bits, "zero_is_default": True, "from_number": from_number}
+    return attrs.field(default=default, metadata=metadata)
 
 
 def pointer(default: Any, *, wire: str | None = None, bits: int = 32) -> Any:
@@ -115,28 +126,28 @@ class NodeTaint:
 
 
 @attrs.frozen(kw_only=True)
-class JSONLogOptions:
+class LogOptions:
     split_stream: bool = plain(False)
-    info_buffer_size: str = plain("0")
+    info_buffer_size: str = plain("0", from_number=str)
 
 
 @attrs.frozen(kw_only=True)
 class LogFormatOptions:
-    text: JSONLogOptions = JSONLogOptions()
-    json: JSONLogOptions = JSONLogOptions()
+    text: LogOptions = LogOptions()
+    json: LogOptions = LogOptions()
 
 
 @attrs.frozen(kw_only=True)
 class VModuleItem:
     file_pattern: str = plain("")
-    verbosity: int = plain(0)
+    verbosity: int = plain(0, bits=64)
 
 
 @attrs.frozen(kw_only=True)
 class Logging:
     format: str = plain("text")
-    flush_frequency: timedelta = plain(seconds(5))
-    verbosity: int = plain(0)
+    flush_frequency: timedelta = plain(seconds(5), from_number=lambda nanoseconds: f"{nanoseconds}ns")
+    verbosity: int = plain(0, bits=64)
     vmodule: tuple[VModuleItem, ...] = plain(())
     options: LogFormatOptions = LogFormatOptions()
 
@@ -277,6 +288,10 @@ class KubeletConfiguration:
     fail_cgroup_v1: bool = pointer(True, wire="failCgroupV1")
     user_namespaces: UserNamespaces | None = pointer(None)
 
+    def enabled(self, gate: str) -> bool:
+        """Whether a feature gate is on. Raises KeyError for one that does not exist."""
+        return gate_enabled(self.feature_gates, gate)
+
 
 SUPPORTED: Final = frozenset(
     {
@@ -371,6 +386,7 @@ SUPPORTED: Final = frozenset(
         "enableControllerAttachDetach",
         "configMapAndSecretChangeDetectionStrategy",
         "volumeStatsAggPeriod",
+        "volumePluginDir",
         "userNamespaces",
         "memorySwap",
         "memoryThrottlingFactor",
@@ -379,9 +395,15 @@ SUPPORTED: Final = frozenset(
         "oomScoreAdj",
         "protectKernelDefaults",
         "crashLoopBackOff",
+        "logging",
+        "maxOpenFiles",
+        "kubeletCgroups",
+        "systemCgroups",
         "shutdownGracePeriod",
         "shutdownGracePeriodCriticalPods",
         "shutdownGracePeriodByPodPriority",
+        "makeIPTablesUtilChains",
+        "tracing",
         # Refused unless "none", so nothing is left to support.
         "cpuManagerPolicy",
         "memoryManagerPolicy",
@@ -394,27 +416,9 @@ PLEG_GATES: Final = ("EventedPLEG", "GenericPLEG", "PidfdPLEG")
 """The sources of container events. All are used unless switched off; the kubelet knows the first only."""
 
 SHUTDOWN_GATES: Final = ("GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority")
-"""Both are on unless switched off. The second needs the first."""
+"""The second needs the first."""
 
-RESIZE_GATES: Final = ("InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers")
 MEMORY_QOS: Final = "MemoryQoS"
-"""Off unless switched on."""
-
-SUPPORTED_FEATURE_GATES: Final = frozenset(
-    (
-        *PLEG_GATES,
-        *RESIZE_GATES,
-        *SHUTDOWN_GATES,
-        MEMORY_QOS,
-        "PodAndContainerStatsFromCRI",
-        "QOSReserved",
-        "ResourceHealthStatus",
-    )
-)
-"""Feature gates that change what the agent does."""
-
-LOCKED_FEATURE_GATES: Final = {"InPlacePodVerticalScaling": True}
-"""What the agent does in any case; the kubelet has had the same gates and refuses other values."""
 
 RELATIVE_PATHS: Final = (
     "staticPodPath",

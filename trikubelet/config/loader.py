@@ -19,14 +19,13 @@ from typing import Any, Final
 import attrs
 
 from trikubelet.config.decode import Decoded, FieldProblem, decode_configuration
+from trikubelet.config.feature_gates import gate_warnings
 from trikubelet.config.flags import FLAG_BY_NAME, apply_flags
 from trikubelet.config.kubelet_configuration import (
     API_VERSION,
     KIND,
-    LOCKED_FEATURE_GATES,
     RELATIVE_PATHS,
     SUPPORTED,
-    SUPPORTED_FEATURE_GATES,
     KubeletConfiguration,
 )
 from trikubelet.config.rules import check_configuration
@@ -86,7 +85,7 @@ def load_configuration(
 ) -> LoadedConfiguration:
     """Load and check a configuration.
 
-    `flags` maps deprecated flags (names without dashes, see `CONFIG_FLAGS`) to the texts they were given; `settings`
+    `flags` maps the kubelet's flags (names without dashes, see `CONFIG_FLAGS`) to the texts they were given; `settings`
     maps the agent's own flags (with dashes) to the top-level field that each sets and its value, and wins over all.
     Raises ConfigurationError with every problem of every file.
     """
@@ -230,13 +229,12 @@ def _with_origin(problem: FieldProblem, by_flag: Mapping[str, str]) -> Configura
 
 
 def _flag_warnings(used: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    for name in used:
-        yield f"--{name} is deprecated: set {FLAG_BY_NAME[name].path} in the --config file"
+    for flag in (FLAG_BY_NAME[name] for name in used):
+        if flag.deprecated:
+            yield f"--{flag.name} is deprecated: set {flag.path} in the --config file"
 
 
 def _support_warnings(decoded: Decoded) -> Iterator[str]:
     for name in sorted(decoded.explicit - SUPPORTED - {problem.path for problem in decoded.unknown}):
         yield f"{name} is set but not supported yet: it has no effect"
-    for gate, value in sorted(decoded.config.feature_gates.items()):
-        if gate not in SUPPORTED_FEATURE_GATES and gate not in LOCKED_FEATURE_GATES:
-            yield f"featureGates[{gate}]={str(value).lower()} has no effect: this agent has no such gate"
+    yield from gate_warnings(decoded.config.feature_gates)

@@ -34,7 +34,7 @@ def check_resources(config: KubeletConfiguration) -> Iterator[FieldProblem]:
     if reservation not in _RESERVATION_POLICIES:
         expected = _quoted(_RESERVATION_POLICIES)
         yield FieldProblem("memoryReservationPolicy", f'must be one of {expected}, got "{reservation}"')
-    elif reservation == _TIERED and not config.feature_gates.get(MEMORY_QOS, False):
+    elif reservation == _TIERED and not config.enabled(MEMORY_QOS):
         yield FieldProblem("memoryReservationPolicy", f'"{_TIERED}" needs featureGates[{MEMORY_QOS}] to be true')
     behavior = config.memory_swap.swap_behavior
     if behavior not in _SWAP_BEHAVIORS:

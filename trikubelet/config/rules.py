@@ -16,23 +16,27 @@ import attrs
 from trikubelet.api.quantity import Quantity
 from trikubelet.config.decode import FieldProblem
 from trikubelet.config.eviction_thresholds import ThresholdsError, eviction_config
+from trikubelet.config.feature_gates import gate_problems
 from trikubelet.config.image_rules import allowlist_problem
 from trikubelet.config.kubelet_configuration import (
     EMBEDDED_RUNTIME,
-    LOCKED_FEATURE_GATES,
     PLEG_GATES,
     SHUTDOWN_GATES,
     KubeletConfiguration,
+    Tracing,
     wire_name,
 )
+from trikubelet.config.logging_rules import check_logging
 from trikubelet.config.reservation_rules import check_reservations
 from trikubelet.config.resource_rules import check_resources
+from trikubelet.config.tracing_endpoint import DEFAULT_ENDPOINT, parse_endpoint
 from trikubelet.formats.durations import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ANY: Final = None
+_NEEDS_SECRETS: Final = "needs the feature gate KubeletEnsureSecretPulledImages"
 
 # Field, least, most (inclusive; None is no limit).
 _RANGES: Final[tuple[tuple[str, int | None, int | None], ...]] = (
@@ -90,13 +94,15 @@ def check_configuration(config: KubeletConfiguration) -> list[FieldProblem]:
         *check_resources(config),
         *_check_durations(config),
         *_check_relations(config),
-        *_check_locked_gates(config),
+        *(FieldProblem("featureGates", problem) for problem in gate_problems(config.feature_gates)),
         *_check_shutdown(config),
         *_check_images_and_logs(config),
         *_check_eviction(config),
+        *check_logging(config),
         *check_reservations(config),
         *_check_pod_logs_dir(config.pod_logs_dir),
         *_check_endpoints(config),
+        *_check_tracing(config.tracing),
     ]
 
 
@@ -122,13 +128,19 @@ def _check_durations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
         if value <= timedelta(0):
             yield FieldProblem(_WIRE[name], f"must be longer than 0s, got {format_duration(value)}")
     period = config.cpu_cfs_quota_period
-    if not timedelta(milliseconds=1) <= period <= timedelta(seconds=1):
+    if not config.enabled("CustomCPUCFSQuotaPeriod"):
+        if period != timedelta(milliseconds=100):
+            yield FieldProblem("cpuCFSQuotaPeriod", "needs the feature gate CustomCPUCFSQuotaPeriod")
+    elif not timedelta(milliseconds=1) <= period <= timedelta(seconds=1):
         yield FieldProblem("cpuCFSQuotaPeriod", f"must be between 1ms and 1s, got {format_duration(period)}")
     if config.container_log_monitor_interval < timedelta(seconds=3):
         got = format_duration(config.container_log_monitor_interval)
         yield FieldProblem("containerLogMonitorInterval", f"must be at least 3s, got {got}")
     restart = config.crash_loop_back_off.max_container_restart_period
-    if restart is not None and not timedelta(seconds=1) <= restart <= timedelta(seconds=300):
+    if restart is not None and not config.enabled("KubeletCrashLoopBackOffMax"):
+        needed = "needs the feature gate KubeletCrashLoopBackOffMax"
+        yield FieldProblem("crashLoopBackOff.maxContainerRestartPeriod", needed)
+    elif restart is not None and not timedelta(seconds=1) <= restart <= timedelta(seconds=300):
         got = format_duration(restart)
         yield FieldProblem("crashLoopBackOff.maxContainerRestartPeriod", f"must be between 1s and 300s, got {got}")
 
@@ -148,29 +160,21 @@ def _check_relations(config: KubeletConfiguration) -> Iterator[FieldProblem]:
         yield FieldProblem("systemCgroups", "needs cgroupRoot")
     if ".." in config.cgroup_root.split("/"):
         yield FieldProblem("cgroupRoot", f'must be a path without "..", got "{config.cgroup_root}"')
+    if config.server_tls_bootstrap and not config.enabled("RotateKubeletServerCertificate"):
+        yield FieldProblem("serverTLSBootstrap", "needs the feature gate RotateKubeletServerCertificate")
     if config.run_once:
         yield FieldProblem("runOnce", "must not be set: the run-once mode was removed from the kubelet")
-    if not any(config.feature_gates.get(gate, True) for gate in PLEG_GATES):
+    if not any(map(config.enabled, PLEG_GATES)):
         yield FieldProblem("featureGates", f"at least one of {', '.join(PLEG_GATES)} must not be false")
     ids = config.user_namespaces.ids_per_pod if config.user_namespaces else None
     if ids is not None and (ids % 65536 or not 65536 <= ids <= 2**32 - 1):
         yield FieldProblem("userNamespaces.idsPerPod", f"must be a multiple of 65536 and at most 4294967295, got {ids}")
 
 
-def _check_locked_gates(config: KubeletConfiguration) -> Iterator[FieldProblem]:
-    for gate, locked in LOCKED_FEATURE_GATES.items():
-        value = config.feature_gates.get(gate, locked)
-        if value != locked:
-            asked, fixed = str(value).lower(), str(locked).lower()
-            yield FieldProblem(
-                "featureGates", f"cannot set feature gate {gate} to {asked}, feature is locked to {fixed}"
-            )
-
-
 def _check_shutdown(config: KubeletConfiguration) -> Iterator[FieldProblem]:
     all_pods, critical = config.shutdown_grace_period, config.shutdown_grace_period_critical_pods
     by_priority = config.shutdown_grace_period_by_pod_priority
-    graceful, prioritized = (config.feature_gates.get(gate, True) for gate in SHUTDOWN_GATES)
+    graceful, prioritized = map(config.enabled, SHUTDOWN_GATES)
     for path, grace in (("shutdownGracePeriod", all_pods), ("shutdownGracePeriodCriticalPods", critical)):
         if grace < timedelta(0) or timedelta(0) < grace < timedelta(seconds=1):
             yield FieldProblem(path, f"must be 0s or at least 1s, got {format_duration(grace)}")
@@ -197,7 +201,13 @@ def _check_images_and_logs(config: KubeletConfiguration) -> Iterator[FieldProble
     except ValueError as error:
         yield FieldProblem("containerLogMaxSize", str(error))
     patterns = config.preloaded_images_verification_allowlist
-    if patterns and config.image_pull_credentials_verification_policy != "NeverVerifyAllowlistedImages":
+    if not config.enabled("KubeletEnsureSecretPulledImages"):
+        # A policy that is the default may not have been given.
+        if config.image_pull_credentials_verification_policy != "NeverVerifyPreloadedImages":
+            yield FieldProblem("imagePullCredentialsVerificationPolicy", _NEEDS_SECRETS)
+        if patterns:
+            yield FieldProblem("preloadedImagesVerificationAllowlist", _NEEDS_SECRETS)
+    elif patterns and config.image_pull_credentials_verification_policy != "NeverVerifyAllowlistedImages":
         message = 'can be set only with imagePullCredentialsVerificationPolicy "NeverVerifyAllowlistedImages"'
         yield FieldProblem("preloadedImagesVerificationAllowlist", message)
     for index, pattern in enumerate(patterns):
@@ -235,6 +245,18 @@ def _check_endpoints(config: KubeletConfiguration) -> Iterator[FieldProblem]:
         problem = endpoint_problem(endpoint)
         if problem is not None:
             yield FieldProblem(path, problem)
+
+
+def _check_tracing(tracing: Tracing | None) -> Iterator[FieldProblem]:
+    if tracing is None:
+        return
+    rate = tracing.sampling_rate_per_million
+    if rate is not None and not 0 <= rate <= 1_000_000:
+        yield FieldProblem("tracing.samplingRatePerMillion", f"must be between 0 and 1000000, got {rate}")
+    try:
+        parse_endpoint(DEFAULT_ENDPOINT if tracing.endpoint is None else tracing.endpoint)
+    except ValueError as error:
+        yield FieldProblem("tracing.endpoint", str(error))
 
 
 def endpoint_problem(endpoint: str) -> str | None:

@@ -30,14 +30,16 @@ class Addresses:
     """As the runtime gave them: any number, in any order."""
     host_ips: Sequence[str] = ()
     """The primary one first."""
+    ipv6_first: bool = False
+    """Whether the pod's address of that family is its primary one."""
 
 
-def sort_pod_ips(ips: Sequence[str], host_ips: Sequence[str]) -> list[str]:
-    """The pod's first address of the node's primary family, then its first of the other (kubelet: `sortPodIPs`).
+def sort_pod_ips(ips: Sequence[str], *, ipv6_first: bool) -> list[str]:
+    """The pod's first address of the primary family, then its first of the other (kubelet: `sortPodIPs`).
 
     In their usual form; without what a runtime gives that is no address.
     """
-    primary = _family(host_ips[0]) if host_ips else 4
+    primary = 6 if ipv6_first else 4
     chosen = []
     for family in (primary, 10 - primary):
         chosen += [ip for ip in map(_canonical, ips) if ip and _family(ip) == family][:1]
@@ -54,7 +56,7 @@ def field_value(pod: Pod, path: str, addresses: Addresses) -> str:
         return values.get(subscript[2], "")
     if path in ("status.hostIP", "status.hostIPs") and not addresses.host_ips:
         raise ContainerConfigError(f"cannot resolve {path}: the node has no address yet")
-    pod_ips = sort_pod_ips(addresses.pod_ips, addresses.host_ips)
+    pod_ips = sort_pod_ips(addresses.pod_ips, ipv6_first=addresses.ipv6_first)
     simple = {
         "metadata.name": pod.metadata.name,
         "metadata.namespace": pod.metadata.namespace,

@@ -41,7 +41,9 @@ def expand(text: str, lookup: Callable[[str], str]) -> str:
             raise ExpansionError(MOST_OF_ONE)
         return value
 
-    expanded = _REFERENCE.sub(replacement, text)
+    # Behind the last bracket nothing refers, however often it seems to begin to: the search for its end would be long.
+    end = text.rfind(")") + 1
+    expanded = _REFERENCE.sub(replacement, text[:end]) + text[end:].replace("$$", "$")
     if len(expanded) > MOST_OF_ONE:
         raise ExpansionError(MOST_OF_ONE)
     return expanded

@@ -1,14 +1,11 @@
-"""Texts that users know: pods, durations and the runtime's errors as the kubelet writes them."""
+"""Texts that users know: pods and durations as the kubelet writes them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grpclib.const import Status
-
 if TYPE_CHECKING:
     from trikubelet.api import Pod
-    from trikubelet.rpc.cri.errors import CRIError
 
 
 def describe_pod(pod: Pod) -> str:
@@ -29,9 +26,3 @@ def describe_duration(seconds: float) -> str:
     if hours:
         return f"{hours}h{minutes}m{text}"
     return f"{minutes}m{text}" if minutes else text
-
-
-def describe_error(error: CRIError) -> str:
-    """The runtime's error as a Go client prints it."""
-    name = "Canceled" if error.status is Status.CANCELLED else error.status.name.title().replace("_", "")
-    return f"rpc error: code = {name} desc = {error.message}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from trikubelet.broadcast import Inbox
 from trikubelet.embedded import messages
 from trikubelet.embedded.attachments import Attachments
 from trikubelet.embedded.commands import Commands
@@ -83,8 +84,8 @@ class Lifecycle:
         self.commands = Commands(self.keeper)
         self.attachments = Attachments(self.keeper)
         self.networks = PodNetworks(self.keeper, networks, network_options)
-        self.untidy = trio.Event()
-        """Set when there is something to tidy up."""
+        self.untidy = Inbox[None]()
+        """Gets news when there is something to tidy up."""
         self._held: set[str] = set()
         """Sandboxes whose namespaces the keeper has."""
         self._store = store
@@ -122,7 +123,7 @@ class Lifecycle:
         self._unwanted = [("kill", {"container": container}) for container in held]
         for unknown in sandboxes - self.inventory.sandboxes.keys():
             self._unwanted.append(("sandbox_stop", {"sandbox": unknown}))
-        self.untidy.set()
+        self.untidy.put(None)
 
     def _settle(self, record: ContainerRecord, entry: dict[str, Any] | None) -> None:
         """Bring a record to what the keeper, or what an earlier one wrote down, says."""
@@ -164,7 +165,6 @@ class Lifecycle:
 
         Raises OSError where that cannot be listed.
         """
-        self.untidy = trio.Event()
         unwanted, self._unwanted = self._unwanted, []
         for operation, fields in unwanted:
             log.warning("the keeper holds something without a record", operation=operation, **fields)

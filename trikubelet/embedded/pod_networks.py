@@ -11,6 +11,8 @@ import socket
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+import trio
+
 from trikubelet.embedded.keeper_client import KeeperError
 from trikubelet.embedded.network.choice import BRIDGE, HOST, PASTA, Choice, NetworkOptions, choose
 from trikubelet.embedded.network.model import NetworkError
@@ -37,6 +39,10 @@ class PodNetworks:
         self._networks = networks
         self._options = options
         self._reconciled: set[str] = set()
+        """Those that are on the machine: pods have them, or had."""
+        self._cleared: set[str] = set()
+        """Those of which nothing of an earlier process is left."""
+        self._preparing = trio.Lock()
         self._waits_for_addresses = options.in_cluster and not options.pod_cidr
         """Until the cluster has said which addresses this node's pods have; only the bridge wants to know."""
         self.chosen = Choice(HOST, "not chosen yet")
@@ -64,7 +70,7 @@ class PodNetworks:
 
     async def set_pod_cidr(self, pod_cidr: str) -> None:
         """What the cluster says of this node's pods. Those that run keep their addresses. Raises NetworkError."""
-        if not pod_cidr or not (self._options.way == BRIDGE or BRIDGE in self._reconciled):
+        if not pod_cidr or BRIDGE not in {self._options.way, self.chosen.way, *self._reconciled}:
             return
         from trikubelet.embedded.network.bridge.network import BridgeNetwork  # only for those that use it
 
@@ -79,8 +85,9 @@ class PodNetworks:
         When it fails or is cancelled something may be left for `detach`.
         """
         maker = self._network(network.kind)
-        if network.kind not in self._reconciled:
-            await self._reconcile(network.kind, known)
+        async with self._preparing:
+            if network.kind not in self._reconciled:
+                await self._reconcile(network.kind, known)
         async with open_namespace(self._keeper, network.spec.sandbox_id) as namespace:
             return await maker.attach(network.spec, namespace)
 
@@ -117,18 +124,23 @@ class PodNetworks:
             raise OSError(errno.EHOSTUNREACH, str(error)) from error
 
     async def reconcile(self, known: Collection[SandboxRecord], choice: Choice) -> frozenset[str]:
-        """Bring every network that pods have, or will have, to what they need. Failures are logged, and tried again.
+        """Bring every network that pods have, or had, to what they need. Failures are logged, and tried again.
 
-        Returns the sandboxes whose network is gone for good.
+        The one that new pods get is made with the first of them. Until then what is left of it is an earlier process's
+        that was killed, and goes. Returns the sandboxes whose network is gone for good.
         """
         gone: frozenset[str] = frozenset()
         kinds = {record.network.kind for record in known if record.network is not None and record.holds_network}
         for kind in self._networks:
-            if kind in kinds or kind == choice.way:
-                try:
-                    gone |= await self._reconcile(kind, known)
-                except NetworkError as error:
-                    log.error("the pods' network is not as it should be", network=kind, error=str(error))
+            try:
+                async with self._preparing:
+                    if kind in kinds or kind in self._reconciled:
+                        gone |= await self._reconcile(kind, known)
+                    elif kind == choice.way and kind not in self._cleared:
+                        await self._networks[kind].close()
+                        self._cleared.add(kind)
+            except NetworkError as error:
+                log.error("the pods' network is not as it should be", network=kind, error=str(error))
         return gone
 
     async def _reconcile(self, kind: str, known: Collection[SandboxRecord]) -> frozenset[str]:
@@ -143,12 +155,13 @@ class PodNetworks:
 
     async def close(self) -> None:
         """No pod has a network, and none is wanted for now: nothing of them stays on the machine."""
-        for kind in self._reconciled:
-            try:
-                await self._networks[kind].close()
-            except NetworkError as error:
-                log.error("the pods' network was not taken down", network=kind, error=str(error))
-        self._reconciled.clear()
+        async with self._preparing:
+            for kind in self._reconciled:
+                try:
+                    await self._networks[kind].close()
+                except NetworkError as error:
+                    log.error("the pods' network was not taken down", network=kind, error=str(error))
+            self._reconciled.clear()
 
     def _network(self, kind: str) -> PodNetwork:
         """Raises NetworkError: a record of another release may name one that this does not know."""

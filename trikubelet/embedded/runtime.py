@@ -6,7 +6,7 @@ In the agent's own process (the default):
     await nursery.start(runtime.run)
     server = grpc.Server(runtime.handlers)          # and serve one end of a memory stream pair
 
-Or alone, for any CRI client: `await serve(root, "/run/trikubelet/cri.sock", clock=…)`.
+Or alone, for any CRI client: `trikubelet runtime serve` (`cli/runtime.py`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from trikubelet.embedded.registry.puller import Puller
 from trikubelet.embedded.runtime_service import EmbeddedRuntimeService
 from trikubelet.embedded.streaming_server import StreamingServer
 from trikubelet.http.client.connect import networks_apart
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -121,14 +122,15 @@ class EmbeddedRuntime:
         failure: KeeperStartError | None = None
         async with trio.open_nursery() as nursery:
             try:
-                await nursery.start(self._lifecycle.keeper.run)
+                await nursery.start(supervise, self._lifecycle.keeper.run)
             except KeeperStartError as error:
                 failure = error  # raised below: here the nursery would wrap it
             else:
-                await self._lifecycle.reconcile_networks()
-                await nursery.start(self._lead_into_networks)
-                nursery.start_soon(self._preload.run)
-                nursery.start_soon(self._keep_tidy)
+                if self._lifecycle.has_networks():
+                    await self._lifecycle.reconcile_networks()
+                await nursery.start(supervise, self._lead_into_networks)
+                nursery.start_soon(supervise, self._preload.run)
+                nursery.start_soon(supervise, self._keep_tidy)
                 await nursery.start(self._streaming.run)
                 task_status.started()
         if failure is not None:
@@ -145,19 +147,23 @@ class EmbeddedRuntime:
 
     async def shutdown(self) -> bool:
         """End the keeper, if no container is left, and take the pods' network down. Returns whether it ends."""
-        if not self._lifecycle.has_networks():
-            await self._lifecycle.networks.close()
+        await self.take_networks_down()
         try:
             return await self._lifecycle.keeper.shutdown()
         except (KeeperError, KeeperLostError, trio.TooSlowError) as error:
             log.warning("the container keeper was not ended", error=str(error))
             return False
 
+    async def take_networks_down(self) -> None:
+        """Leave nothing of the pods' networks on the machine, if no pod has one. The next pod makes it anew."""
+        if not self._lifecycle.has_networks():
+            await self._lifecycle.networks.close()
+
     async def _keep_tidy(self) -> None:
         """After the start and whenever another keeper is there, and from time to time."""
         while True:
             with trio.move_on_after(_TIDY_EVERY):
-                await self._lifecycle.untidy.wait()
+                await self._lifecycle.untidy.receive()
             await self._tidy()
 
     async def _tidy(self) -> None:
@@ -173,24 +179,6 @@ class EmbeddedRuntime:
         if not self._node_ip:
             self._node_ip = _own_address()
         return self._node_ip
-
-
-async def serve(
-    root: Path,
-    path: str,
-    *,
-    clock: WallClock,
-    images_root: Path | None = None,
-    task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve the runtime of `root` on a unix socket until cancelled. The containers live on."""
-    from trikubelet.rpc.grpc import Server
-
-    runtime = EmbeddedRuntime(root, clock=clock, images_root=images_root)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(runtime.run)
-        await nursery.start(Server(runtime.handlers).serve_unix, path)
-        task_status.started()
 
 
 def _own_address() -> str:

@@ -423,14 +423,6 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         with _errors():
             return await self._streams.port_forward(port_forward_request)
 
-    async def checkpoint_container(
-        self, checkpoint_container_request: v1.CheckpointContainerRequest
-    ) -> v1.CheckpointContainerResponse:
-        raise GRPCError(
-            Status.UNIMPLEMENTED,
-            "CheckpointContainer: the embedded runtime does not have it; it needs a runtime with CRIU",
-        )
-
     async def get_container_events(
         self, get_events_request: v1.GetEventsRequest
     ) -> AsyncIterator[v1.ContainerEventResponse]:

@@ -16,6 +16,7 @@ import trio
 
 from trikubelet.embedded.records import ContainerRecord, SandboxRecord
 from trikubelet.http.streaming.command import CommandStreams
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -108,11 +109,19 @@ class StreamingServer:
         """Serve until cancelled, which ends all sessions."""
         self._running = True
         try:
-            task_status.started()
-            listeners = await self._served.receive()
-            await trio.serve_listeners(self._http_server().serve_stream, listeners)
+            async with trio.open_nursery() as sessions:
+                task_status.started()
+                await supervise(self._accept, sessions)
         finally:
-            self._running, self._port = False, 0
+            self._running = False
+
+    async def _accept(self, sessions: trio.Nursery) -> None:
+        try:
+            listeners = await self._served.receive()
+            serve = partial(contain, self._http_server().serve_stream)
+            await trio.serve_listeners(serve, listeners, handler_nursery=sessions)
+        finally:
+            self._port = 0
 
     async def url(self, session: Session) -> str:
         """Where a client can have this session, within a minute. Raises TooManyTokensError, NotServingError."""

@@ -20,12 +20,16 @@ _NANOSECONDS: Final = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
-_TERM: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_TERM: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _LIMIT: Final = 2**63
+_LONGEST: Final = 1000
+"""Characters; a duration that is written with all that nanoseconds can tell has 30."""
 
 
 def parse_duration(text: str) -> timedelta:
     """Read `300ms`, `-1.5h`, `1h2m3s` or `0`. Raises ValueError that says what was expected."""
+    if len(text) > _LONGEST:
+        raise ValueError(f"expected a duration of at most {_LONGEST} characters, got {len(text)}")
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
         return timedelta(0)

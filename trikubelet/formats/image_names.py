@@ -27,6 +27,8 @@ _DEFAULT_DOMAIN: Final = "docker.io"
 _OFFICIAL_PREFIX: Final = "library/"
 _DEFAULT_TAG: Final = "latest"
 _MAX_NAME: Final = 255
+_MAX_TEXT: Final = 4096
+"""Characters of all of it, tag and digest included."""
 
 
 @attrs.frozen
@@ -57,6 +59,8 @@ class ImageName:
 
 def parse_image_name(image: str) -> ImageName:
     """Read an image name (Kubernetes: `parsers.ParseImageName`). Raises InvalidImageNameError."""
+    if len(image) > _MAX_TEXT:
+        raise InvalidImageNameError(image, "invalid reference format")
     if _IMAGE_ID.fullmatch(image):
         problem = f"invalid repository name ({image}), cannot specify 64-byte hexadecimal strings"
         raise InvalidImageNameError(image, problem)

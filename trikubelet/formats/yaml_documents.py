@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -314,11 +315,15 @@ def _expand(node: Node, count: list[int], depth: int) -> Any:
 
 
 _STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
+_WORD: Final = re.compile(r"[^.\[\]]+")
 
 
 def _steps(path: str) -> Iterator[str | int]:
-    for match in _STEP.finditer(path):
-        if match[1] is None:
+    end = path.rfind("]") + 1  # behind it no bracket is closed, and none need be looked for
+    for match in chain(_STEP.finditer(path, 0, end), _WORD.finditer(path, end)):
+        if match.re is _WORD:
+            yield match[0]
+        elif match[1] is None:
             yield match[2]
         elif match[1].isdigit():
             yield int(match[1])

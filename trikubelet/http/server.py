@@ -15,6 +15,7 @@ connection is a task whose scope ends with it.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -25,6 +26,7 @@ from trikubelet.http.limits import Limits
 from trikubelet.http.messages import NOBODY, Handler, HTTPError, Peer
 from trikubelet.http.places import NoPlaceError, Place, Places
 from trikubelet.rpc.grpc.unix import listen_unix
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -129,7 +131,14 @@ class HttpServer:
             with self.accepting():
                 # The listener's queue takes connections from here on.
                 task_status.started()
-                await trio.serve_listeners(self.serve_stream, [listener], handler_nursery=connections)
+                await supervise(self._accept, path, mode, [listener], connections)
+
+    async def _accept(
+        self, path: str | Path, mode: int, listeners: list[trio.SocketListener], connections: trio.Nursery
+    ) -> None:
+        """`listeners`: the first one, for the first attempt."""
+        listener = listeners.pop() if listeners else listen_unix(path, mode)
+        await trio.serve_listeners(partial(contain, self.serve_stream), [listener], handler_nursery=connections)
 
     @contextmanager
     def accepting(self) -> Iterator[None]:

@@ -10,8 +10,8 @@ reported to `health`.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 import attrs
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 log = get_logger("cluster")
 
+WrapTransport: TypeAlias = Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport]
 JSON: Final = "application/json"
 _CLOSE_TIMEOUT: Final = 1.0
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -80,7 +81,8 @@ class Answer:
 class Core:
     """What all views of a client share."""
 
-    def __init__(self, access: Access, rng: random.Random) -> None:
+    def __init__(self, access: Access, rng: random.Random, wrap: WrapTransport | None = None) -> None:
+        """`wrap`: what calls go through on their way to the transport."""
         self.access = access
         self.rng = rng
         self.health = ConnectionHealth(access.server)
@@ -91,8 +93,9 @@ class Core:
         self.origin = f"{server.scheme}://{server.netloc}"
         self.metrics = RequestMetrics(server.netloc)
         headers = {"User-Agent": access.user_agent, "Accept-Encoding": "gzip"}
+        way: httpx.AsyncBaseTransport = self.transport if wrap is None else wrap(self.transport)
         # Neither proxies nor certificates of the environment: `access` knows how to get there.
-        self.http = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=None, headers=headers)
+        self.http = httpx.AsyncClient(transport=way, trust_env=False, timeout=None, headers=headers)
 
     def build(self, call: Call, credentials: Mapping[str, str], exchange: Exchange) -> httpx.Request:
         """The request as httpx sends it."""

@@ -32,13 +32,14 @@ from trikubelet.kube_client.types import (
     WatchEvent,
 )
 from trikubelet.kube_client.watching import OpenWatch
-from trikubelet.scopes import running
+from trikubelet.scopes import off_loop, running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from trikubelet.kube_client.access import Access
+    from trikubelet.kube_client.calls import WrapTransport
     from trikubelet.kube_client.health import ConnectionHealth
     from trikubelet.kube_client.metrics import RequestMetrics
     from trikubelet.kube_client.transport import TransportStatistics
@@ -48,6 +49,8 @@ S = TypeVar("S", bound=KubernetesObject)
 
 DEFAULT_TIMEOUT: Final = 30.0
 _BATCH: Final = 10
+_LIST_PARSING: Final = 16
+"""By what parsing a list, whose objects are decoded later, is quicker than decoding an object of its size."""
 """Objects of a list that are decoded before other tasks have their turn."""
 
 
@@ -61,10 +64,12 @@ class HttpApiClient:
         limit: RateLimit | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         rng: random.Random | None = None,
+        wrap: WrapTransport | None = None,
     ) -> None:
-        self._core = Core(access, random.Random() if rng is None else rng)
+        self._core = Core(access, random.Random() if rng is None else rng, wrap)
         self._limiter = RateLimiter(limit)
         self._timeout = timeout
+        self._decoding = trio.CapacityLimiter(1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the connections until cancelled. Connects with the first call; calls fail while this does not run."""
@@ -89,6 +94,7 @@ class HttpApiClient:
         other._core = self._core
         other._limiter = RateLimiter(limit)
         other._timeout = timeout
+        other._decoding = self._decoding
         return other
 
     def drop_connections(self) -> None:
@@ -122,7 +128,8 @@ class HttpApiClient:
             **{"continue": continue_},
         )
         call = Call("GET", resource.path(namespace), query)
-        data = parse_object(await self._perform(call), str(call))
+        body = await self._perform(call)
+        data = await off_loop(self._decoding, len(body) // _LIST_PARSING, parse_object, body, str(call))
         items, metadata = data.get("items"), data.get("metadata")
         if not isinstance(items, list | None) or not isinstance(metadata, dict):
             raise ApiAnswerError(str(call), "expected a list of objects with metadata")
@@ -239,7 +246,8 @@ class HttpApiClient:
         return await self._core.answer(call, self._timeout, lasting=lasting)
 
     async def _object(self, cls: type[T], call: Call) -> T:
-        return decode_answer(cls, await self._perform(call), str(call))
+        body = await self._perform(call)
+        return await off_loop(self._decoding, len(body), decode_answer, cls, body, str(call))
 
     async def _perform(self, call: Call) -> bytes:
         """Make the call; the body of its answer. Raises ApiError."""
@@ -264,9 +272,11 @@ async def open_client(
     limit: RateLimit | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     rng: random.Random | None = None,
+    wrap: WrapTransport | None = None,
 ) -> AsyncIterator[HttpApiClient]:
-    """A client that runs within the context. `timeout` in seconds for each call; no `limit`: no limit."""
-    client = HttpApiClient(access, limit=limit, timeout=timeout, rng=rng)
+    """A client that runs within the context. `timeout` in seconds for each call; no `limit`: no limit. `wrap` makes
+    what calls go through on their way to the transport."""
+    client = HttpApiClient(access, limit=limit, timeout=timeout, rng=rng, wrap=wrap)
     async with running(client.run):
         yield client
 

@@ -27,14 +27,15 @@ from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusErr
 from trikubelet.kube_client.event_correlation import REMEMBERED, CorrelatedEvent, EventCorrelator, Memory, Sighting
 from trikubelet.kube_client.recovery import until_recovery
 from trikubelet.kube_client.types import EVENTS, PatchType
-from trikubelet.telemetry.events import PodEvent
+from trikubelet.supervision import supervise
+from trikubelet.telemetry.events import ObjectEvent, PodEvent
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from trikubelet.kube_client.types import ApiClient
-    from trikubelet.telemetry.events import NodeEvent
+    from trikubelet.telemetry.events import AnyEvent
 
 log = get_logger("events")
 
@@ -79,11 +80,13 @@ class EventSender:
         self._offered: Broadcast[None] = Broadcast()
         self._written = self._combined = self._limited = self._dropped = self._refused = 0
 
-    def offer(self, event: PodEvent | NodeEvent) -> None:
+    def offer(self, event: AnyEvent) -> None:
         """Tell the API server of this, some time. Returns at once; to be called within `trio.run`."""
         sighting = Sighting(self._node, event.type.value, event.reason, event.message, event.last_seen)
         if isinstance(event, PodEvent):
             sighting = attrs.evolve(sighting, about=event.api_reference, annotations=event.annotations)
+        elif isinstance(event, ObjectEvent):
+            sighting = attrs.evolve(sighting, about=event.about)
         correlated = self._correlator.correlate(sighting, trio.current_time())
         if correlated is None:
             self._limited += 1
@@ -108,7 +111,7 @@ class EventSender:
         """Write what is offered, until cancelled; what waits then is not written."""
         async with trio.open_nursery() as nursery:
             for _ in range(AT_ONCE):
-                nursery.start_soon(self._work)
+                nursery.start_soon(supervise, self._work)
             task_status.started()
 
     def _drop_oldest(self) -> None:

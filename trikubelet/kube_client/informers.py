@@ -22,6 +22,7 @@ from trikubelet.kube_client.store import Store
 from trikubelet.kube_client.tokens import Tokens
 from trikubelet.kube_client.trust_bundles import TrustBundles
 from trikubelet.kube_client.types import CSI_DRIVERS, NODES, PODS, RUNTIME_CLASSES, SERVICES
+from trikubelet.supervision import supervise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +56,7 @@ class Cluster:
         sync_frequency: float = 60.0,
         boot_id: str = "",
         certificates: PodCertificates | None = None,
+        projects_trust_bundles: bool = True,
     ) -> None:
         """`change_detection`: of ConfigMaps and Secrets, by Watch, Cache or Get. `sync_frequency`: seconds between two
         syncs of a pod that does not change. `certificates` is run by others.
@@ -99,21 +101,27 @@ class Cluster:
         self.storage = ClusterStorage(client, node_name, nodes=self.node, csi_drivers=self.csi_drivers)
         self.trust_bundles = TrustBundles(client, rng=rng, order=boot_id)
         self.credentials = ClusterCredentials(
-            tokens=self.tokens, trust_bundles=self.trust_bundles, certificates=certificates, clock=clock
+            tokens=self.tokens,
+            trust_bundles=self.trust_bundles if projects_trust_bundles else None,
+            certificates=certificates,
+            clock=clock,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the stores current until cancelled; never fails. `started` is called at once."""
         task_status.started()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._node_reflector.run)
-            nursery.start_soon(self._service_reflector.run)
-            nursery.start_soon(self._class_reflector.run)
-            nursery.start_soon(self._driver_reflector.run)
-            nursery.start_soon(self.trust_bundles.run)
+            nursery.start_soon(supervise, self._node_reflector.run)
+            nursery.start_soon(supervise, self._service_reflector.run)
+            nursery.start_soon(supervise, self._class_reflector.run)
+            nursery.start_soon(supervise, self._driver_reflector.run)
+            nursery.start_soon(supervise, self.trust_bundles.run)
             nursery.start_soon(self.watched.run)
-            await self.node.wait_synced()
-            await self._pod_reflector.run()
+            await supervise(self._follow_pods)
+
+    async def _follow_pods(self) -> None:
+        await self.node.wait_synced()
+        await self._pod_reflector.run()
 
     def statistics(self) -> Mapping[str, ReflectorStatistics]:
         """By resource."""

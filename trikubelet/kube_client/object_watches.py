@@ -26,6 +26,7 @@ from trikubelet.kube_client.object_cache import RESOURCES, SINGULAR, fetch, not_
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.reflector import Reflector
 from trikubelet.kube_client.store import Store
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -80,11 +81,14 @@ class ObjectWatches:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled; never fails. `started` is called at once."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._end_idle)
+            nursery.start_soon(supervise, self._end_idle)
             task_status.started()
-            async for reflector, scope in self._begun:
-                nursery.start_soon(_follow, reflector, scope)
-                del reflector, scope
+            await supervise(self._begin_to_follow, nursery)
+
+    async def _begin_to_follow(self, nursery: trio.Nursery) -> None:
+        async for reflector, scope in self._begun:
+            nursery.start_soon(_follow, reflector, scope)
+            del reflector, scope
 
     @property
     def kept(self) -> int:
@@ -185,7 +189,7 @@ def _problem(watched: _Watched) -> str:
 
 async def _follow(reflector: Reflector[Any], scope: trio.CancelScope) -> None:
     with scope:
-        await reflector.run()
+        await supervise(reflector.run)
 
 
 def _known(key: Key, watched: _Watched) -> Any:

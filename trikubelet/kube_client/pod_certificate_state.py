@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ import attrs
 
 from trikubelet.api import POD_CERTIFICATE_DENIED, POD_CERTIFICATE_FAILED, POD_CERTIFICATE_ISSUED
 from trikubelet.formats.go_quote import go_quote
+from trikubelet.formats.pem import pem_blocks
 
 if TYPE_CHECKING:
     from trikubelet.api import PodCertificateRequest
@@ -37,8 +37,6 @@ JITTER: Final = timedelta(minutes=5)
 SHORTEST_USE: Final = timedelta(minutes=1)
 """A certificate that is due for renewal when it comes is used for so long all the same."""
 NEVER: Final = datetime(9000, 1, 1, tzinfo=UTC)
-
-_PEM: Final = re.compile(rb"-----BEGIN ([^-\r\n]+)-----\s(.*?)-----END \1-----", re.DOTALL)
 
 
 @attrs.frozen
@@ -203,9 +201,9 @@ def _decided(requested: Requested, request: PodCertificateRequest, now: datetime
 
 def cleaned_chain(text: str) -> bytes:
     """A PEM chain without what stands between its certificates or in their headers."""
-    chain = b""
-    for block in _PEM.finditer(text.encode()):
-        body = block[2].rpartition(b"\n\n")[2] if b":" in block[2] else block[2]
+    chain = bytearray()
+    for block in pem_blocks(text.encode(errors="replace")):
+        body = block.body.rpartition(b"\n\n")[2] if b":" in block.body else block.body
         try:
             der = base64.b64decode(b"".join(body.split()), validate=True)
         except binascii.Error:
@@ -213,7 +211,7 @@ def cleaned_chain(text: str) -> bytes:
         lines = base64.b64encode(der)
         wrapped = b"".join(lines[begin : begin + 64] + b"\n" for begin in range(0, len(lines), 64))
         chain += b"-----BEGIN CERTIFICATE-----\n" + wrapped + b"-----END CERTIFICATE-----\n"
-    return chain
+    return bytes(chain)
 
 
 def state_label(state: State, now: datetime) -> str:

@@ -44,6 +44,7 @@ from trikubelet.kube_client.reflector import Reflector
 from trikubelet.kube_client.store import Store
 from trikubelet.kube_client.types import POD_CERTIFICATE_REQUESTS, SERVICE_ACCOUNTS, version_number
 from trikubelet.kube_client.volume_objects import CertificateAndKey
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -114,6 +115,8 @@ class PodCertificates:
         self._store.subscribe(self._request_changed)
         self._kept: dict[Key, _Kept] = {}
         self._begin, self._begun = trio.open_memory_channel[_Kept](math.inf)
+        self._follows = False
+        """The requests are followed: some certificate was wanted."""
         self.changes: Broadcast[str] = Broadcast()
         """UIDs of pods that have a new certificate, or are refused one."""
         self._key_maker = trio.CapacityLimiter(1)
@@ -156,24 +159,31 @@ class PodCertificates:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled. Started at once; asks the API server for nothing before a pod wants a certificate."""
         task_status.started()
-        first = await self._begun.receive()
         selector = f"spec.nodeName={self._node_name}"
         reflector = Reflector(
             self._client, POD_CERTIFICATE_REQUESTS, self._store, rng=self._rng, field_selector=selector
         )
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(reflector.run)
-            nursery.start_soon(self._keep, first)
-            async for kept in self._begun:
-                nursery.start_soon(self._keep, kept)
+            await supervise(self._begin_to_keep, nursery, reflector)
+
+    async def _begin_to_keep(self, nursery: trio.Nursery, reflector: Reflector[PodCertificateRequest]) -> None:
+        async for kept in self._begun:
+            if not self._follows:
+                self._follows = True
+                nursery.start_soon(supervise, reflector.run)
+            nursery.start_soon(self._keep, kept)
 
     # One certificate
 
     async def _keep(self, kept: _Kept) -> None:
+        with kept.scope:
+            await supervise(self._keep_current, kept)
+
+    async def _keep_current(self, kept: _Kept) -> None:
         pauses = GrowingPauses(
             self._client.health, RETRY_FIRST, RETRY_LONGEST, vary=lambda: 0.9 + 0.2 * self._rng.random()
         )
-        with kept.scope, kept.changes.subscribe() as changes:
+        with kept.changes.subscribe() as changes:
             await trio.lowlevel.checkpoint_if_cancelled()
             while not isinstance(kept.state, Refused):
                 changes.drop(None)

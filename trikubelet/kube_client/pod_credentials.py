@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.tokens import BoundPod, TokenError, TokenKey
 from trikubelet.kube_client.volume_objects import Token
@@ -32,7 +33,7 @@ class ClusterCredentials:
         self,
         *,
         tokens: Tokens,
-        trust_bundles: TrustBundles,
+        trust_bundles: TrustBundles | None,
         certificates: PodCertificates | None = None,
         clock: WallClock,
     ) -> None:
@@ -66,6 +67,8 @@ class ClusterCredentials:
             self._certificates.forget(uid)
 
     async def trust_bundle(self, source: ClusterTrustBundleProjection) -> bytes:
+        if self._trust_bundles is None:
+            raise ObjectError("ClusterTrustBundle projection is switched off by its feature gate", "unavailable")
         return await self._trust_bundles.get(source)
 
     async def pod_certificate(
@@ -76,5 +79,5 @@ class ClusterCredentials:
         return await self._certificates.certificate(pod, volume, index, source)
 
     def changes(self) -> Subscription[str]:
-        changes = self._trust_bundles.changes.subscribe()
+        changes = (Broadcast[str]() if self._trust_bundles is None else self._trust_bundles.changes).subscribe()
         return changes if self._certificates is None else changes.also(self._certificates.changes)

@@ -128,6 +128,7 @@ class Reflector(Generic[T]):
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow until cancelled; never fails. `started` is called at once, before anything was read."""
         task_status.started()
+        self._position = Position()  # begun again, it reads everything anew
         while True:
             recoveries = self._client.health.recoveries
             request = next_request(self._position)

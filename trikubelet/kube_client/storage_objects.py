@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trikubelet.api import to_dict
+from trikubelet.api import PersistentVolumeClaimCondition, to_dict
 from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.object_getter import ObjectError, look_up, object_error
 from trikubelet.kube_client.types import CLAIMS, PERSISTENT_VOLUMES, SECRETS, VOLUME_ATTACHMENTS, PatchType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from trikubelet.api import (
         CSIDriver,
@@ -41,9 +42,10 @@ ATTEMPTS: Final = 3
 
 STORAGE: Final = "storage"
 """The resource that a volume's size is."""
-RESIZE_CONDITIONS: Final = frozenset(
-    {"FileSystemResizePending", "Resizing", "ControllerResizeError", "NodeResizeError"}
-)
+RESIZING: Final = "NodeResizeInProgress"
+INFEASIBLE: Final = "NodeResizeInfeasible"
+RESIZE_ERROR: Final = "NodeResizeError"
+RESIZE_CONDITIONS: Final = frozenset({"FileSystemResizePending", "Resizing", "ControllerResizeError", RESIZE_ERROR})
 
 
 class ClusterStorage:
@@ -99,26 +101,56 @@ class ClusterStorage:
             raise ObjectError(f'node "{self._node_name}" {problem}', "unavailable")
         return node
 
-    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> None:
+    async def resizing(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """Kubelet: `MarkNodeExpansionInProgress`. Raises ObjectError, also when the claim's status is not what it was.
+        Cancellable; to write it again does no harm."""
+        if claim.status.allocated_resource_statuses.get(STORAGE) == RESIZING:
+            return claim
+        return await self._write(claim, lambda status: {"allocatedResourceStatuses": {STORAGE: RESIZING}}, tries=1)
+
+    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> PersistentVolumeClaim:
         """Write the size and take back what was said about the resizing (kubelet: `MarkFSResizeFinished`).
 
         Cancellable; whether it was written is then unknown, and it does no harm to do it again.
         """
+        return await self._write(claim, lambda status: resized_status(status, size), tries=ATTEMPTS)
+
+    async def resize_failed(
+        self, claim: PersistentVolumeClaim, problem: str, *, infeasible: bool, at: datetime
+    ) -> PersistentVolumeClaim:
+        """Kubelet: `MarkNodeExpansionInfeasible`, `MarkNodeExpansionFailedCondition`: whatever else has changed."""
+        changes = failed_status(claim.status, problem, infeasible=infeasible, at=at)
+        if not changes:
+            return claim
         namespace, name = claim.metadata.namespace, claim.metadata.name
-        for attempts_left in reversed(range(ATTEMPTS)):
+        body = {"metadata": {"uid": claim.metadata.uid}, "status": changes}
+        try:
+            return await self._client.patch(CLAIMS, name, namespace, PatchType.STRATEGIC, body, subresource="status")
+        except ApiError as error:
+            raise object_error(error) from error
+
+    async def _write(
+        self,
+        claim: PersistentVolumeClaim,
+        changes: Callable[[PersistentVolumeClaimStatus], dict[str, Any]],
+        *,
+        tries: int,
+    ) -> PersistentVolumeClaim:
+        """Into the status that the claim has; into a newer one when it has changed meanwhile. Raises ObjectError."""
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        while True:
             body = {
                 "metadata": {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version},
-                "status": resized_status(claim.status, size),
+                "status": changes(claim.status),
             }
+            tries -= 1
             try:
-                await self._client.patch(CLAIMS, name, namespace, PatchType.MERGE, body, subresource="status")
+                return await self._client.patch(CLAIMS, name, namespace, PatchType.MERGE, body, subresource="status")
             except ApiError as error:
                 again = isinstance(error, ApiStatusError) and error.conflict and not error.uid_differs
-                if not again or not attempts_left:
+                if not again or not tries:
                     raise object_error(error) from error
                 claim = await self.claim(namespace, name)
-            else:
-                return
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         name = next(node.metadata.name for node in (new, old) if node is not None)
@@ -140,6 +172,21 @@ def resized_status(status: PersistentVolumeClaimStatus, size: Quantity) -> dict[
     if STORAGE in status.allocated_resource_statuses:
         others = len(status.allocated_resource_statuses) > 1
         changes["allocatedResourceStatuses"] = {STORAGE: None} if others else None
+    return changes
+
+
+def failed_status(
+    status: PersistentVolumeClaimStatus, problem: str, *, infeasible: bool, at: datetime
+) -> dict[str, Any]:
+    """What a strategic patch says of a claim whose file system has not grown; empty when all of it is said already.
+    The first reason stays."""
+    changes: dict[str, Any] = {}
+    if not any(one.type == RESIZE_ERROR and one.status == "True" for one in status.conditions):
+        message = f"failed to expand pvc with {problem}"
+        condition = PersistentVolumeClaimCondition(RESIZE_ERROR, "True", last_transition_time=at, message=message)
+        changes["conditions"] = [to_dict(condition)]
+    if infeasible and status.allocated_resource_statuses.get(STORAGE) != INFEASIBLE:
+        changes["allocatedResourceStatuses"] = {STORAGE: INFEASIBLE}
     return changes
 
 

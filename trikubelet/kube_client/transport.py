@@ -23,6 +23,7 @@ from trikubelet.kube_client.errors import ApiUnreachable, CredentialsError
 from trikubelet.kube_client.exchange import Exchange, exchange_of
 from trikubelet.kube_client.http1 import Http1Pool
 from trikubelet.kube_client.http2 import ApiConnection, RefusedError, send_request
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ class ClusterTransport(httpx.AsyncBaseTransport):
             async with trio.open_nursery() as nursery:
                 self._running = True
                 task_status.started()
-                async for task in self._starts:
-                    nursery.start_soon(task, nursery)
+                await supervise(self._begin_tasks, nursery)
         finally:
             self._running = False
             self._finish_attempt("the client is closed")
@@ -89,6 +89,10 @@ class ClusterTransport(httpx.AsyncBaseTransport):
             if http1 is not None:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                     await http1.drop()
+
+    async def _begin_tasks(self, nursery: trio.Nursery) -> None:
+        async for task in self._starts:
+            nursery.start_soon(contain, task, nursery)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; what it needs is in `exchange_of` it.
@@ -174,6 +178,8 @@ class ClusterTransport(httpx.AsyncBaseTransport):
             self._finish_attempt(str(error) or type(error).__name__)
         else:
             self._finish_attempt("")
+        finally:
+            self._finish_attempt("the attempt to connect was broken off")
 
     async def _connect_once(self, nursery: trio.Nursery) -> bool:
         """True: the connection can be used. False: what it was made with has changed meanwhile."""
@@ -187,7 +193,7 @@ class ClusterTransport(httpx.AsyncBaseTransport):
             self._http1 = Http1Pool(self._connect_http1, stream)
             return True
         connection = ApiConnection(stream)
-        nursery.start_soon(self._keep, connection)
+        nursery.start_soon(contain, self._keep, connection)
         try:
             with trio.fail_after(SETTINGS_TIMEOUT):
                 await connection.known()

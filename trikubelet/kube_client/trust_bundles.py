@@ -12,13 +12,13 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import re
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.pem import pem_blocks
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.object_getter import ObjectError, object_error
 from trikubelet.kube_client.reflector import Reflector
@@ -41,7 +41,6 @@ MAX_SELECTOR: Final = 100 * 1024
 """Characters of a label selector's text."""
 MAX_KEPT: Final = 256
 
-_PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s(.*?)-----END \1-----", re.DOTALL)
 
 log = get_logger("cluster")
 
@@ -157,13 +156,15 @@ def _chosen(source: ClusterTrustBundleProjection, store: Store[ClusterTrustBundl
 
 def anchors(bundles: Iterable[str], order: bytes) -> bytes:
     """All certificates of some PEM texts, each once, as one PEM text."""
-    found = set()
+    found, problems = set(), []
     for text in bundles:
-        for block in _PEM.finditer(text):
+        for block in pem_blocks(text.encode(errors="replace")):
             try:
-                found.add(base64.b64decode("".join(block[2].split()), validate=True))
+                found.add(base64.b64decode(b"".join(block.body.split()), validate=True))
             except binascii.Error as error:
-                log.warning("skipped what is no PEM in a ClusterTrustBundle", problem=str(error))
+                problems.append(str(error))
+    if problems:
+        log.warning("skipped what is no PEM in ClusterTrustBundles", blocks=len(problems), first=problems[0])
     shuffled = sorted(found, key=lambda der: hashlib.sha256(order + der).digest())
     return b"".join(_pem(der) for der in shuffled)
 

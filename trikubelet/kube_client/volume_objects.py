@@ -96,8 +96,20 @@ class StorageObjects(Protocol):
 
     async def node(self) -> Node: ...
 
-    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> None:
-        """Tell of a file system that has taken its size (`status.capacity`)."""
+    # How the growth of a file system goes, in the claim's status. Each returns the claim as it is then.
+
+    async def resizing(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """It has begun."""
+        ...
+
+    async def resized(self, claim: PersistentVolumeClaim, size: Quantity) -> PersistentVolumeClaim:
+        """It has taken its size (`status.capacity`)."""
+        ...
+
+    async def resize_failed(
+        self, claim: PersistentVolumeClaim, problem: str, *, infeasible: bool, at: datetime
+    ) -> PersistentVolumeClaim:
+        """It has not. `infeasible`: this size is not to be had, so that another one may be asked for."""
         ...
 
 

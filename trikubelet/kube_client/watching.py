@@ -15,6 +15,7 @@ import trio
 from trikubelet.api import KubernetesObject
 from trikubelet.kube_client.decoding import decode_event
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiUnreachable
+from trikubelet.scopes import off_loop
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ class OpenWatch(Generic[T]):
         self._health = health
         self._deadline = trio.current_time() + timeout + GRACE
         self._lines = LineReader()
+        self._line: bytes | None = None
+        """Cut off, and not decoded yet."""
+        self._decoding = trio.CapacityLimiter(1)
         self._ended = False
 
     def __aiter__(self) -> OpenWatch[T]:
@@ -97,11 +101,14 @@ class OpenWatch(Generic[T]):
         await trio.lowlevel.checkpoint()
         while not self._ended:
             try:
-                line = self._lines.next_line()
-                if line is None:
+                if self._line is None:
+                    self._line = self._lines.next_line()
+                if self._line is None:
                     await self._receive()
                     continue
-                event = decode_event(self._resource, line, self._request)
+                line = self._line
+                event = await off_loop(self._decoding, len(line), decode_event, self._resource, line, self._request)
+                self._line = None
             except ValueError as error:
                 self._ended = True
                 raise ApiAnswerError(self._request, str(error)) from error

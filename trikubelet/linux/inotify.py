@@ -32,6 +32,7 @@ class Mask(enum.IntFlag):
     MODIFY = 0x2
     ATTRIB = 0x4
     CLOSE_WRITE = 0x8
+    OPEN = 0x20
     MOVED_FROM = 0x40
     MOVED_TO = 0x80
     CREATE = 0x100

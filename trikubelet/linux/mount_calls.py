@@ -28,6 +28,7 @@ MS_NODIRATIME: Final = 0x800
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
 MS_PRIVATE: Final = 1 << 18
+MS_SHARED: Final = 1 << 20
 MS_RELATIME: Final = 1 << 21
 MS_STRICTATIME: Final = 1 << 24
 MNT_FORCE: Final = 1

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trikubelet.kube_client.certificates.rotation import CertificateManager
     from trikubelet.kube_client.certificates.store import CertifiedKey
     from trikubelet.kube_client.metrics import RequestMetrics
+    from trikubelet.kube_client.pod_certificates import PodCertificates
     from trikubelet.telemetry.families import AnyFamily
 
 
@@ -48,6 +49,11 @@ def collect_server_certificate(manager: CertificateManager, now: datetime) -> It
     yield counter("kubelet_server_expiration_renew_errors", text, manager.statistics().failed)
     text = "How long the node's serving certificates had been valid when the next one took their place."
     yield histogram("kubelet_certificate_manager_server_rotation_seconds", text, manager.ages)
+
+
+def collect_pod_certificates(certificates: PodCertificates) -> Iterator[AnyFamily]:
+    text = "Certificates that pods asked for, by who signs them and how far they are."
+    yield gauge("kubelet_podcertificate_states", text, certificates.report(), ("signer_name", "state"))
 
 
 def _time_left(pair: CertifiedKey | None, now: datetime) -> float:

@@ -11,6 +11,8 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from trikubelet import __version__
+from trikubelet.config.feature_gates import gate_values
+from trikubelet.supervision import faults
 from trikubelet.telemetry.families import COUNTER, TOTAL, counter, gauge
 
 if TYPE_CHECKING:
@@ -49,14 +51,14 @@ def collect_node(name: str, info: NodeSystemInfo, *, cgroup_v2: bool) -> Iterato
     yield gauge("trikubelet_build_info", "The agent's own version.", {(__version__,): 1}, ("version",))
     tasks = trio.lowlevel.current_statistics().tasks_living
     yield gauge("trikubelet_tasks", "Tasks of the agent's event loop.", tasks)
+    text = "Tasks of this process that failed unexpectedly, by their function."
+    yield counter("trikubelet_task_faults_total", text, faults, ("task",))
 
 
 def collect_gates(gates: Mapping[str, bool]) -> Iterator[AnyFamily]:
-    """Those that the configuration sets; what is not set is as in the kubelet of that version."""
-    values = {(name, ""): int(enabled) for name, enabled in gates.items()}
-    yield gauge(
-        "kubernetes_feature_enabled", "Whether a feature is on, by the configuration.", values, ("name", "stage")
-    )
+    """Every gate that a kubelet knows. `gates`: those that the configuration sets."""
+    values = {(gate.name, gate.stage.value): int(enabled) for gate, enabled in gate_values(gates).items()}
+    yield gauge("kubernetes_feature_enabled", "Whether a feature gate is on.", values, ("name", "stage"))
 
 
 def collect_shutdown(times: ShutdownTimes) -> Iterator[AnyFamily]:

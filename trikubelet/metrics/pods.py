@@ -91,6 +91,14 @@ def collect_cleanup(housekeeping: Housekeeping, preempting: Preempting) -> Itera
     yield counter("kubelet_preemptions", text, preempting.ended, ("preemption_signal",))
 
 
+def collect_folders(housekeeping: Housekeeping) -> Iterator[AnyFamily]:
+    """Of pods that are gone; the names are older than what they count."""
+    text = "Pods that are gone of which the last round of housekeeping found a folder."
+    yield gauge("kubelet_orphan_pod_cleaned_volumes", text, len(housekeeping.orphaned_folders))
+    text = "Those of them whose folder could not be removed."
+    yield gauge("kubelet_orphan_pod_cleaned_volumes_errors", text, housekeeping.unremovable_folders)
+
+
 def collect_statuses(statuses: StatusManager, writer: StatusWriter | None) -> Iterator[AnyFamily]:
     metrics, statistics = statuses.metrics, statuses.statistics()
     text = "Time from when the agent first saw a pod to when it ran."

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trikubelet.metrics.http_requests import RequestCounts
     from trikubelet.node.podresources.metrics import PodResourcesMetrics
     from trikubelet.telemetry.families import AnyFamily
+    from trikubelet.tracing.exporter import ExportCounts
 
 
 def collect_http(counts: RequestCounts) -> Iterator[AnyFamily]:
@@ -48,3 +49,10 @@ def collect_health(checks: HealthChecks) -> Iterator[AnyFamily]:
     counts = {(name, HEALTHZ, result): number for (name, result), number in checks.counts.items()}
     text = "What health checks found, as often as they were asked."
     yield counter("kubernetes_healthchecks_total", text, counts, ("name", "type", "status"))
+
+
+def collect_spans(counts: ExportCounts) -> Iterator[AnyFamily]:
+    """Of an agent with traces."""
+    text = "Spans that have ended, by what became of them."
+    outcomes = {("exported",): counts.exported, ("dropped",): counts.dropped}
+    yield counter("trikubelet_spans_total", text, outcomes, ("outcome",))

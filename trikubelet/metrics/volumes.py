@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.telemetry.families import counter, gauge, histogram
+from trikubelet.volumes.mount_labels import CONTAINERS, PODS, VOLUMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from trikubelet.telemetry.families import AnyFamily
     from trikubelet.volumes.csi.drivers import Drivers
     from trikubelet.volumes.manager import VolumeManager
+    from trikubelet.volumes.mount_labels import MountLabels
 
 _USAGE: Final = {
     "capacity": ("kubelet_volume_stats_capacity_bytes", "Size of a claim's volume."),
@@ -22,10 +24,19 @@ _USAGE: Final = {
     "inodes_used": ("kubelet_volume_stats_inodes_used", "Inodes that are used of a claim's volume."),
 }
 """By what usage calls it."""
+_LABEL_PROBLEMS: Final = {
+    CONTAINERS: "The SELinux label of a container's files could not be made out",
+    PODS: "Containers of a pod have different SELinux labels and share a volume",
+    VOLUMES: "A pod asks for another SELinux label of a volume than those that use it",
+}
+_LABEL_OUTCOMES: Final = {
+    "errors": "the pod waits",
+    "warnings": "the pod runs, since the volume is not mounted with a label",
+}
 
 
 def collect_volumes(volumes: VolumeManager) -> Iterator[AnyFamily]:
-    operations = {(*labels, "false"): one for labels, one in volumes.durations.items()}
+    operations = dict(volumes.durations.items())
     labels = ("volume_plugin", "operation_name", "status", "migrated")
     yield histogram("storage_operation_duration_seconds", "How long operations on volumes took.", operations, labels)
     there, wanted = volumes.count_by_plugin()
@@ -37,6 +48,7 @@ def collect_volumes(volumes: VolumeManager) -> Iterator[AnyFamily]:
     yield counter("reconstruct_volume_operations_total", text, volumes.reconstructed)
     text = "Pods' volumes of an earlier agent of which it could not be told what they are."
     yield counter("reconstruct_volume_operations_errors_total", text, volumes.not_understood)
+    yield from _collect_labels(volumes.labels)
     claims = volumes.usage_of_claims()
     for field, (name, text) in _USAGE.items():
         values = {claim: getattr(usage, field) for claim, usage in claims.items()}
@@ -44,7 +56,18 @@ def collect_volumes(volumes: VolumeManager) -> Iterator[AnyFamily]:
         yield gauge(name, text, known, ("namespace", "persistentvolumeclaim"))
 
 
+def _collect_labels(labels: MountLabels) -> Iterator[AnyFamily]:
+    by_volume = ("volume_plugin", "access_mode")
+    text = "Volumes that could be mounted with the SELinux label of their pods."
+    yield gauge("volume_manager_selinux_volumes_admitted_total", text, labels.admitted, by_volume)
+    for counted, outcome in ((labels.errors, "errors"), (labels.warnings, "warnings")):
+        for what, about in _LABEL_PROBLEMS.items():
+            names = by_volume if what == VOLUMES else ("access_mode",)
+            text = f"{about}: {_LABEL_OUTCOMES[outcome]}."
+            yield gauge(f"volume_manager_selinux_{what}_{outcome}_total", text, counted[what], names)
+
+
 def collect_csi(drivers: Drivers) -> Iterator[AnyFamily]:
-    calls = {(*labels, "false"): one for labels, one in drivers.durations.items()}
+    calls = dict(drivers.durations.items())
     labels = ("driver_name", "method_name", "grpc_status_code", "migrated")
     yield histogram("csi_operations_seconds", "How long calls to CSI drivers took.", calls, labels)

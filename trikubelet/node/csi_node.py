@@ -2,8 +2,7 @@
 
 The scheduler and the volume controllers look there before they send a pod with volumes, so a node is not ready until
 the object is there. Drivers come and go later, all through here (`volumes.csi.node_info`). The object also says which
-of the drivers that were once part of the kubelet are served by CSI drivers instead: all of them, since this agent never
-had any.
+of the drivers that were once part of the kubelet are served by CSI drivers instead (`volumes.migration`).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.recovery import GrowingPauses
 from trikubelet.kube_client.types import CSI_NODES, NODES
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.volumes.migration.translate import MIGRATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 log = get_logger("node")
 
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
-MIGRATED: Final = ",".join(
-    f"kubernetes.io/{name}"
-    for name in ("aws-ebs", "azure-disk", "azure-file", "cinder", "gce-pd", "portworx-volume", "vsphere-volume")
-)
+MIGRATED: Final = ",".join(sorted(one.plugin for one in MIGRATIONS.values()))
 RETRY_FIRST: Final = 0.03
 RETRY_FACTOR: Final = 8
 RETRY_LONGEST: Final = 60.0

@@ -68,6 +68,8 @@ class NodeSettings:
     addresses: AddressSettings
     register: bool = True
     """False: somebody else creates the node object, and the agent waits for it."""
+    looks_when_forbidden: bool = True
+    """Whether a node that may not create its object looks whether it is there already."""
     labels: Mapping[str, str] = attrs.field(factory=dict)
     """`--node-labels`."""
     taints: tuple[Taint, ...] = ()

@@ -23,6 +23,7 @@ from trikubelet.node.facts import NodeFacts
 from trikubelet.node.status import image_list
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.rpc.cri.v1 import VersionResponse
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -128,12 +129,12 @@ class NodeObserver:
         """Observe until cancelled. Started after the first round, or soon: slow facts delay no one."""
         with trio.move_on_after(FIRST_LOOK):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._inspect_images)
-                nursery.start_soon(self._resolve_name)
+                nursery.start_soon(contain, self._inspect_images)
+                nursery.start_soon(contain, self._resolve_name)
         task_status.started()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_repeat, self._inspect_images, IMAGES_PERIOD)
-            nursery.start_soon(_repeat, self._resolve_name, LOOKUP_PERIOD)
+            nursery.start_soon(supervise, _repeat, self._inspect_images, IMAGES_PERIOD)
+            nursery.start_soon(supervise, _repeat, self._resolve_name, LOOKUP_PERIOD)
 
     async def _inspect_images(self) -> None:
         try:

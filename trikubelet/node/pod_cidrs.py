@@ -42,7 +42,6 @@ class PodCIDRUpdater:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self._changes.receive()
             while self._wanted != self._applied:
                 wanted = self._wanted
                 try:
@@ -54,3 +53,4 @@ class PodCIDRUpdater:
                 else:
                     self._applied = wanted
                     log.info("the runtime knows the pods' networks", cidrs=wanted)
+            await self._changes.receive()

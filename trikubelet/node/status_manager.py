@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.broadcast import Broadcast, Subscription, follow
+from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.node_view import host_ips
 from trikubelet.kube_client.recovery import GrowingPauses
@@ -31,6 +31,7 @@ from trikubelet.node.registration import initial_node, reconciled
 from trikubelet.node.reporting import ReportClock, StatusEvents
 from trikubelet.node.startup import NodeStartup
 from trikubelet.node.status import Accepted, has_changed, next_node, node_patch
+from trikubelet.supervision import follow, supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.csi.node_info import DriverEntries
@@ -222,33 +223,26 @@ class NodeStatusManager:
         self._store.subscribe(self._node_changed)
         reachability = self._heartbeat.health.changes.subscribe()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_status)
+            nursery.start_soon(supervise, self._keep_status)
             nursery.start_soon(follow, reachability, self._reachability_changed)
-            nursery.start_soon(self._lease.run)
-            nursery.start_soon(self._keep_csi_node)
-            nursery.start_soon(self.drivers.run)
+            nursery.start_soon(supervise, self._lease.run)
+            nursery.start_soon(supervise, self._keep_csi_node)
+            nursery.start_soon(supervise, self.drivers.run)
             if self._pod_cidrs is not None:
-                nursery.start_soon(self._pod_cidrs.run)
+                nursery.start_soon(supervise, self._pod_cidrs.run)
             if self._machine.facts_changed is not None:
-                nursery.start_soon(self._follow_facts, self._machine.facts_changed.subscribe())
+                nursery.start_soon(follow, self._machine.facts_changed.subscribe(), lambda _: self.changed_soon())
             task_status.started()
-
-    async def _follow_facts(self, changes: Subscription[None]) -> None:
-        with changes:
-            async for _ in changes:
-                self.changed_soon()
 
     async def _keep_csi_node(self) -> None:
         await self._registered.wait()
         await self.csi_node.run()
 
     async def _keep_status(self) -> None:
-        if self._settings.register:
-            await self._register()
-        else:
-            await self._wait_for_node()
-        self._registered.set()
-        log.info("Successfully registered node", node=self._settings.name)
+        if not self.registered:
+            await (self._register() if self._settings.register else self._wait_for_node())
+            self._registered.set()
+            log.info("Successfully registered node", node=self._settings.name)
         with trio.move_on_after(START_TIMEOUT):
             await self.csi_node.wait_done()
         while True:
@@ -324,7 +318,8 @@ class NodeStatusManager:
         try:
             node = await self._client.create(NODES, initial, urgency=Urgency.URGENT)
         except ApiStatusError as error:
-            if not error.already_exists and not error.forbidden:
+            may_be_there = error.already_exists or (error.forbidden and self._settings.looks_when_forbidden)
+            if not may_be_there:
                 raise
             log.info("the node is not created anew", node=self._settings.name, answer=str(error))
         else:

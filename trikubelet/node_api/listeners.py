@@ -28,6 +28,7 @@ from trikubelet.backoff import Backoff
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import Handler, Peer
 from trikubelet.http.server import HttpServer, HttpStatistics
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -176,10 +177,16 @@ class _ServedPort:
             with self.server.accepting():
                 if self._port.tried_again:
                     task_status.started()
-                async with await self._listener() as listener:
-                    if not self._port.tried_again:
-                        task_status.started()
-                    await self._accept(listener, connections)
+                    await supervise(self._listen, connections)
+                else:
+                    await supervise(self._listen, connections, task_status=task_status)
+
+    async def _listen(
+        self, connections: trio.Nursery, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        async with await self._listener() as listener:
+            task_status.started()
+            await self._accept(listener, connections)
 
     async def _listener(self) -> trio.SocketListener:
         port = self._port
@@ -207,7 +214,7 @@ class _ServedPort:
                 await trio.sleep(self._pause)
             else:
                 self._pause = 0.0
-                connections.start_soon(self._serve, stream)
+                connections.start_soon(contain, self._serve, stream)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         secure = self._port.secure

@@ -64,13 +64,18 @@ _DISABLED_WITH_DEBUGGING: Final = (
 
 @attrs.frozen(kw_only=True)
 class Switches:
-    """Which parts of the API there are (the fields of the KubeletConfiguration)."""
+    """Which parts of the API there are (fields and feature gates of the KubeletConfiguration)."""
 
     debugging: bool = True
     system_logs: bool = True
     system_log_queries: bool = True
     profiling: bool = True
     debug_flags: bool = True
+    checkpoint: bool = True
+    flagz: bool = True
+    statusz: bool = True
+    split_logs: bool = True
+    """Whether one stream of a container may be asked for."""
 
     @classmethod
     def of(cls, configuration: KubeletConfiguration) -> Switches:
@@ -80,6 +85,10 @@ class Switches:
             system_log_queries=configuration.enable_system_log_query,
             profiling=configuration.enable_profiling_handler,
             debug_flags=configuration.enable_debug_flags_handler,
+            checkpoint=configuration.enabled("ContainerCheckpoint"),
+            flagz=configuration.enabled("ComponentFlagz"),
+            statusz=configuration.enabled("ComponentStatusz"),
+            split_logs=configuration.enabled("PodLogsQuerySplitStreams"),
         )
 
 
@@ -143,21 +152,24 @@ def _debugging(
     """What is there with the debugging handlers only."""
     checkpoint = CheckpointHandlers(view, view.root_dir, clock)
     pages = ZPageHandlers(view, lambda: [route.pattern for route in router.routes], clock)
-    yield from _container_routes(view, parts.streams, clock)
+    yield from _container_routes(view, parts.streams, clock, switches)
     yield _line("GET", "/runningpods", PodHandlers(view).running_pods, "pods", "proxy")
-    yield _line("POST", f"/checkpoint/{_POD}/{{container}}", checkpoint.checkpoint, "checkpoint")
+    if switches.checkpoint:
+        yield _line("POST", f"/checkpoint/{_POD}/{{container}}", checkpoint.checkpoint, "checkpoint")
     yield _line(ANY_METHOD, "/configz", pages.configz, "configz", "proxy")
-    yield _line(ANY_METHOD, "/flagz", pages.flagz, "configz")
-    yield _line(ANY_METHOD, "/statusz", pages.statusz, "statusz")
+    if switches.flagz:
+        yield _line(ANY_METHOD, "/flagz", pages.flagz, "configz")
+    if switches.statusz:
+        yield _line(ANY_METHOD, "/statusz", pages.statusz, "statusz")
     yield from _switched(SYSTEM_LOGS, switches.system_logs, _system_logs(parts, switches))
     yield from _switched(PROFILING, switches.profiling, _profiling(debug := DebugHandlers()))
     flags = [_line(ANY_METHOD, "/debug/flags/v", debug.verbosity)]
     yield from _switched(DEBUG_FLAGS, switches.debug_flags, flags)
 
 
-def _container_routes(view: NodeApiView, streams: Streams, clock: WallClock) -> Iterator[Route]:
+def _container_routes(view: NodeApiView, streams: Streams, clock: WallClock, switches: Switches) -> Iterator[Route]:
     """Into containers."""
-    logs, run = LogHandlers(view, clock), RunHandlers(view)
+    logs, run = LogHandlers(view, clock, splits=switches.split_logs), RunHandlers(view)
     for place in _CONTAINER:
         yield _line("POST", f"/run/{place}", run.run)
         for method in ("GET", "POST"):

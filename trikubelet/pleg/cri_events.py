@@ -63,6 +63,14 @@ class CriEventSource:
 
     async def run(self, pleg: Pleg, relist: Relist) -> None:
         """Read until cancelled, or return when the runtime has no such call."""
+        try:
+            await self._read(pleg, relist)
+        finally:
+            if self._problem is None:
+                self._problem = "broke off"
+                relist.relist_soon()
+
+    async def _read(self, pleg: Pleg, relist: Relist) -> None:
         retry = RETRIES.first
         while True:
             self._problem = "no event has come yet"

@@ -17,6 +17,7 @@ import json
 import os
 import select
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,6 +27,7 @@ import trio
 from trikubelet.backoff import Backoff
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.rpc.cri.v1 import ContainerState, PodSandboxState
+from trikubelet.supervision import follow, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -122,8 +124,7 @@ class PidfdWatchers:
             try:
                 async with trio.open_nursery() as nursery:
                     task_status.started()
-                    async for status in statuses:
-                        self._watch_processes(nursery, status)
+                    await follow(statuses, partial(self._watch_processes, nursery))
             finally:
                 self._running = False
 
@@ -155,7 +156,15 @@ class PidfdWatchers:
 
     async def _watch(self, process: WatchedProcess) -> None:
         try:
-            if await self._until_ended(process):
+            await supervise(self._watch_to_end, process)
+        finally:
+            self._watched.discard(process.id)
+            self._unwatchable.pop(process, None)
+
+    async def _watch_to_end(self, process: WatchedProcess) -> None:
+        ended = await self._until_ended(process)
+        try:
+            if ended:
                 if not process.is_sandbox:
                     self._ends.record(process.id)
                 await self._follow_up(process)
@@ -166,9 +175,6 @@ class PidfdWatchers:
         except Exception as error:  # noqa: BLE001 - whatever an inspection raises; a relist sees what has changed
             log.debug("an end was not followed up", id=process.id, error=str(error))
             self._list_soon()
-        finally:
-            self._watched.discard(process.id)
-            self._unwatchable.pop(process, None)
 
     async def _until_ended(self, process: WatchedProcess) -> bool:
         """Whether it was watched to its end; else it had ended before it could be."""

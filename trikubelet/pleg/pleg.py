@@ -24,6 +24,7 @@ from trikubelet.container.model import ContainerState
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.exits import poll_until
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
 
@@ -103,7 +104,7 @@ class Pleg:
         """Inspect what is asked for until cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in range(MAX_INSPECTIONS):
-                nursery.start_soon(self._inspect_queued)
+                nursery.start_soon(self._work)
             task_status.started()
 
     def inspect_soon(self, uid: str, happened_at: float = math.inf) -> None:
@@ -225,12 +226,22 @@ class Pleg:
             events=self._events,
         )
 
-    async def _inspect_queued(self) -> None:
+    async def _work(self) -> None:
+        unsent: list[list[PodLifecycleEvent]] = []
+        await supervise(self._inspect_queued, unsent)
+
+    async def _inspect_queued(self, unsent: list[list[PodLifecycleEvent]]) -> None:
+        """`unsent`: at most one batch of events, of an inspection that was broken off."""
+        await self._send_all(unsent)
         async for uid in self._queue:
             self._queued.discard(uid)
             self._in_flight[uid] = trio.current_time()
             try:
-                await self._inspect(uid)
+                await self._inspect(uid, unsent)
+                await self._send_all(unsent)
+            except Exception:
+                self._failed.add(uid)  # the next relist asks again
+                raise
             finally:
                 del self._in_flight[uid]
             relied_on_a_failure = uid in self._relied_on and uid in self._failed
@@ -242,7 +253,12 @@ class Pleg:
             elif relied_on_a_failure or not all(self.has_seen_end(uid, container_id) for container_id in ends):
                 self._inspect_when_idle(uid)
 
-    async def _inspect(self, uid: str) -> None:
+    async def _send_all(self, unsent: list[list[PodLifecycleEvent]]) -> None:
+        while unsent:
+            await self._send.send(unsent[0])
+            del unsent[0]
+
+    async def _inspect(self, uid: str, unsent: list[list[PodLifecycleEvent]]) -> None:
         began = trio.current_time()
         before = self.cache.last_seen(uid)
         name, namespace = ("", "") if before is None else (before.name, before.namespace)
@@ -266,7 +282,7 @@ class Pleg:
         events = compare(uid, {} if before is None else states_of_status(before), after)
         if events:
             self._events += len(events)
-            await self._send.send(events)
+            unsent.append(events)
 
 
 def _with_known_addresses(status: PodRuntimeStatus, before: PodRuntimeStatus) -> PodRuntimeStatus:

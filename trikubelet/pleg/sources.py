@@ -14,6 +14,7 @@ import trio
 from trikubelet.pleg.cri_events import CriEventSource
 from trikubelet.pleg.pidfd import PidfdWatchers
 from trikubelet.pleg.relist import Relist
+from trikubelet.supervision import supervise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,9 +73,9 @@ class PlegSources:
         async with trio.open_nursery() as nursery:
             if self._enabled.pidfds:
                 await nursery.start(self.pidfds.run, self._pleg, self.relist)
-            await nursery.start(self.relist.run)
+            await nursery.start(supervise, self.relist.run)
             if self._enabled.events:
-                nursery.start_soon(self.events.run, self._pleg, self.relist)
+                nursery.start_soon(supervise, self.events.run, self._pleg, self.relist)
             task_status.started()
 
     def events_healthy(self) -> bool:

@@ -28,6 +28,7 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.plugins.handlers import Plugin, PluginRefusedError
 from trikubelet.rpc.grpc import open_unix_channel
 from trikubelet.rpc.plugin_registration.v1 import InfoRequest, RegistrationStatus, RegistrationStub
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class PluginStatus:
     socket: str
     plugin: str
     """Type and name, empty while it has not said."""
+    wanted: bool
+    """The socket is there; else its plugin is being given up."""
     registered: bool
     failures: int
     """Attempts that failed in a row."""
@@ -124,6 +127,7 @@ class PluginRegistrar:
             PluginStatus(
                 socket=str(socket.path),
                 plugin="" if socket.plugin is None else f"{socket.plugin.type} {socket.plugin.name}",
+                wanted=socket.appearance is not None,
                 registered=socket.registered,
                 failures=socket.failures,
                 problem=socket.problem,
@@ -135,9 +139,12 @@ class PluginRegistrar:
         """Until cancelled. Started at once. Cancelling leaves plugins registered: they work while no agent runs."""
         task_status.started()
         async with trio.open_nursery() as nursery:
-            while True:
-                self._compare(nursery)
-                await self._sockets.changed()
+            await supervise(self._follow_sockets, nursery)
+
+    async def _follow_sockets(self, nursery: trio.Nursery) -> None:
+        while True:
+            self._compare(nursery)
+            await self._sockets.changed()
 
     def _compare(self, nursery: trio.Nursery) -> None:
         wanted = self._sockets.sockets
@@ -147,7 +154,7 @@ class PluginRegistrar:
                 socket.moved_on.cancel()
         for path in wanted.keys() - self._followed.keys():
             self._followed[path] = _Socket(path, wanted[path])
-            nursery.start_soon(self._follow, self._followed[path])
+            nursery.start_soon(supervise, self._follow, self._followed[path])
 
     def _try_again(self, concerned: Callable[[_Socket], bool]) -> None:
         for socket in self._followed.values():
@@ -157,6 +164,7 @@ class PluginRegistrar:
     async def _follow(self, socket: _Socket) -> None:
         """All that comes and goes at one path, one after the other."""
         while socket.appearance is not None:
+            await self._give_up(socket)  # what an attempt held that failed unexpectedly
             socket.plugin, socket.failures, socket.problem = None, 0, ""
             with trio.CancelScope() as socket.moved_on:
                 await self._register(socket)

@@ -30,6 +30,7 @@ from trikubelet.admission.types import Admitted, AllocationError, NeedsFreshNode
 from trikubelet.api import Pod
 from trikubelet.broadcast import Inbox
 from trikubelet.kube_client.errors import ApiError
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ class Admitting:
         self._send, self.done = trio.open_memory_channel[AdmittingEvent](0)
         self._held: dict[str, HeldPod] = {}
         self._want_node: Inbox[HeldPod] = Inbox()
+        self._wait_for_node: list[HeldPod] = []
+        """Taken out of it, and not answered yet."""
         self._want_room, self._rooms = trio.open_memory_channel[tuple[HeldPod, Preempt]](math.inf)
         self._want_devices, self._to_allocate = trio.open_memory_channel[HeldPod](math.inf)
 
@@ -158,11 +161,14 @@ class Admitting:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what verdicts need, until cancelled. Cancelling it leaves pods held, and pods that are ended end."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_node_fresh)
+            nursery.start_soon(supervise, self._keep_node_fresh)
             nursery.start_soon(self._allocate_in_order)
             task_status.started()
-            async for held, verdict in self._rooms:
-                nursery.start_soon(self._make_room, held, verdict)
+            await supervise(self._begin_to_make_room, nursery)
+
+    async def _begin_to_make_room(self, nursery: trio.Nursery) -> None:
+        async for held, verdict in self._rooms:
+            nursery.start_soon(supervise, self._make_room, held, verdict)
 
     def judge(self, held: HeldPod, active: Sequence[Pod], *, fresh: bool = False) -> Admitted | Rejected | None:
         """`fresh`: the node was fetched for it."""
@@ -209,37 +215,43 @@ class Admitting:
 
     async def _keep_node_fresh(self) -> None:
         """Fetch the node for all pods that need it; pods that come during a request are for the next one."""
+        waiting = self._wait_for_node
         while True:
-            waiting = [await self._want_node.receive()]
-            while self._want_node:
+            while self._want_node or not waiting:
                 waiting.append(await self._want_node.receive())
             with trio.move_on_after(FETCH_TIMEOUT):
                 try:
                     await self._node.fetch()
                 except ApiError as error:
                     log.warning("cannot look at the node anew", problem=str(error))
-            for held in waiting:
-                await self._send.send(AdmitAgain(held, room_made=False))
+            while waiting:
+                await self._send.send(AdmitAgain(waiting[0], room_made=False))
+                del waiting[0]
 
     async def _allocate_in_order(self) -> None:
         async with trio.open_nursery() as nursery:
-            async for held in self._to_allocate:
-                if not held.allocating.cancel_called:
-                    await nursery.start(self._allocate, held)  # it waits for its turn when this returns
+            await supervise(self._begin_to_allocate, nursery)
+
+    async def _begin_to_allocate(self, nursery: trio.Nursery) -> None:
+        async for held in self._to_allocate:
+            if not held.allocating.cancel_called:
+                await nursery.start(self._allocate, held)  # it waits for its turn when this returns
 
     async def _allocate(self, held: HeldPod, *, task_status: TaskStatus[None]) -> None:
         task_status.started()
-        problem = None
         with held.allocating:
-            try:
-                async with AsyncExitStack() as turns:
-                    for resource in sorted(self._devices.lacking(held.pod)):
-                        await turns.enter_async_context(self._device_turns[resource])
-                    await self._devices.allocate(held.pod)
-            except AllocationError as error:
-                problem = str(error)
-        if not held.allocating.cancelled_caught:
-            await self._send.send(DevicesAnswered(held, problem))
+            await supervise(self._answer_about_devices, held)
+
+    async def _answer_about_devices(self, held: HeldPod) -> None:
+        problem = None
+        try:
+            async with AsyncExitStack() as turns:
+                for resource in sorted(self._devices.lacking(held.pod)):
+                    await turns.enter_async_context(self._device_turns[resource])
+                await self._devices.allocate(held.pod)
+        except AllocationError as error:
+            problem = str(error)
+        await self._send.send(DevicesAnswered(held, problem))
 
 
 def _rejected(pod: Pod, verdict: Rejected) -> Rejected:

@@ -33,6 +33,7 @@ from trikubelet.pods.cleanup import (
     plan_cleanup,
 )
 from trikubelet.runtime.gc_choice import ContainerGCPolicy
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -124,16 +125,19 @@ class Housekeeping:
         """Pods that began anew with a UID that had ended, by whether they are static ("true" or "")."""
         self.orphans = 0
         """How many running pods were neither desired nor known to the pod workers."""
+        self.orphaned_folders: frozenset[str] = frozenset()
+        """UIDs of the pods that are gone of which the last round found a folder."""
+        self._not_removed: set[str] = set()
         self._removing = trio.Lock()
         """A runtime refuses to remove what it is removing already."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Remove what has ended until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._remove_died)
-            nursery.start_soon(self._remove_gone)
-            nursery.start_soon(self._cgroups.run)
-            nursery.start_soon(self._collect_periodically)
+            nursery.start_soon(supervise, self._remove_died)
+            nursery.start_soon(supervise, self._remove_gone)
+            nursery.start_soon(supervise, self._cgroups.run)
+            nursery.start_soon(supervise, self._collect_periodically)
             task_status.started()
 
     def container_died(self, uid: str, container_id: str) -> None:
@@ -177,6 +181,11 @@ class Housekeeping:
         await self._remove_pod_directories(await self._volumes.pod_uids())
         await self._cgroups.remove_all()
         return not await self._runtime.get_pods(all=True)
+
+    @property
+    def unremovable_folders(self) -> int:
+        """How many of `orphaned_folders` could not be removed when that was tried last."""
+        return len(self._not_removed & self.orphaned_folders)
 
     def has_work(self) -> bool:
         """Whether anything that the agent knows of has changed since a round found nothing to do.
@@ -259,6 +268,10 @@ class Housekeeping:
         )
         if plan is None:
             return False
+        self.orphaned_folders = frozenset(
+            action.uid for action in plan.actions if isinstance(action, RemovePodDirectory)
+        )
+        self._not_removed &= self.orphaned_folders
         # Of a pod that is being ended, too: for one that only the runtime knew, no worker removes the group.
         wanted = {pod.metadata.uid for pod in desired.pods}
         orphans = any(isinstance(action, KillOrphan) for action in plan.actions)
@@ -314,7 +327,9 @@ class Housekeeping:
         for uid in uids:
             try:
                 await self._volumes.remove(uid)
+                self._not_removed.discard(uid)
             except Exception as error:  # noqa: BLE001 - comes again
+                self._not_removed.add(uid)
                 log.warning("cannot remove the directory of a pod that is gone", uid=uid, error=str(error))
 
     async def _remove_gone(self) -> None:

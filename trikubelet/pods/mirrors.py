@@ -19,10 +19,17 @@ import attrs
 import trio
 
 from trikubelet.api import Node, OwnerReference, Pod, PodStatus
-from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION, is_mirror_pod, is_static_pod
+from trikubelet.api.pod_kinds import (
+    CONFIG_HASH_ANNOTATION,
+    CONFIG_MIRROR_ANNOTATION,
+    is_mirror_pod,
+    is_static_pod,
+    shows_version,
+)
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.recovery import GrowingPauses
 from trikubelet.kube_client.types import PODS, Urgency, version_number
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -52,7 +59,10 @@ def mirror_of(static: Pod, node: Node) -> Pod:
     The node's UID must be known: without an owner the API server takes no mirror pod (KEP-1314). The static pod's own
     UID goes along, but the server gives another; a status is written later.
     """
-    annotations = {**static.metadata.annotations, CONFIG_MIRROR_ANNOTATION: _hash(static)}
+    annotations = {
+        **static.metadata.annotations,
+        CONFIG_MIRROR_ANNOTATION: static.metadata.annotations.get(CONFIG_HASH_ANNOTATION, ""),
+    }
     owner = OwnerReference(
         api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid, controller=True
     )
@@ -64,13 +74,7 @@ def mirror_of(static: Pod, node: Node) -> Pod:
 
 def is_outdated(mirror: Pod, static: Pod) -> bool:
     """Whether the mirror pod shows another version of the pod, or is going (kubelet: not `IsMirrorPodOf`)."""
-    if mirror.metadata.deletion_timestamp is not None or mirror.full_name != static.full_name:
-        return True
-    return mirror.metadata.annotations.get(CONFIG_MIRROR_ANNOTATION) != _hash(static)
-
-
-def _hash(static: Pod) -> str:
-    return static.metadata.annotations.get(CONFIG_HASH_ANNOTATION, "")
+    return mirror.metadata.deletion_timestamp is not None or not shows_version(mirror, static)
 
 
 @attrs.frozen
@@ -175,10 +179,13 @@ class MirrorPods:
         """Create and remove until cancelled. What is left half-way is found again by the next sync of the pod."""
         self._served.subscribe(self._served_changed)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._adopt)
+            nursery.start_soon(supervise, self._adopt)
             task_status.started()
-            async for full_name in self._new_work:
-                nursery.start_soon(self._work, full_name, self._mirrors[full_name])
+            await supervise(self._begin_work, nursery)
+
+    async def _begin_work(self, nursery: trio.Nursery) -> None:
+        async for full_name in self._new_work:
+            nursery.start_soon(self._work, full_name, self._mirrors[full_name])
 
     async def _adopt(self) -> None:
         """See to the mirror pods that an earlier agent left."""

@@ -66,11 +66,13 @@ class StatusReporter:
             waiting_reasons={} if ended else self._context.runtime.waiting_reasons(uid),
             terminal=ended,
             host_ips=host_ips,
+            ipv6_first=self._context.ipv6_first,
             eviction=verdict,
             outcomes=self._probes.results.outcomes,
             recursive_read_only=self._context.runtime.mounts_read_only_recursively(pod),
             resizes=() if ended else self._context.allocation.conditions(uid),
             resource_health=self._context.resource_health(uid),
+            tells_sandbox=self._context.tells_sandbox,
             actual=ActualResources(self._context.runtime.actuated(uid)),
         )
         self._containers.follow(observed)
@@ -80,6 +82,8 @@ class StatusReporter:
 
     def sandbox_ready(self, pod: Pod, ips: tuple[str, ...]) -> None:
         """Report that the pod has its sandbox, and nothing else that is new (kubelet: `OnPodSandboxReady`)."""
+        if not self._context.tells_sandbox:
+            return
         reported = self._context.statuses.get_pod_status(pod.metadata.uid) or pod.status
         ready = PodCondition(
             type=POD_READY_TO_START_CONTAINERS,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.backoff import Backoff
 from trikubelet.pods.phases import Failed, Retry, RetryReason
 
 if TYPE_CHECKING:
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 
 JITTER: Final = 0.5
 """The largest part of an interval that is added to it."""
-
-
-FAULTS: Final = Backoff(first=1.0, longest=60.0)
-"""After a fault of the agent in the middle of a pod."""
 
 
 class NetworkNotReadyError(Exception):

@@ -19,13 +19,14 @@ import attrs
 from trikubelet.api import CONDITION_FALSE, POD_SCHEDULED, Pod, is_sidecar
 from trikubelet.api.pod_kinds import is_mirror_pod, is_terminal
 from trikubelet.status.metrics import START_BOUNDS
-from trikubelet.telemetry.events import NodeEvent, PodEvent
+from trikubelet.telemetry.events import PodEvent
 from trikubelet.telemetry.metrics import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from trikubelet.clock import WallClock
+    from trikubelet.telemetry.events import AnyEvent
 
 PULLING: Final = "Pulling"
 PULLED: Final = "Pulled"
@@ -74,9 +75,9 @@ class PodStartLatency:
         elif uid in self._starting and _all_running(new):
             self._started(new, self._starting.pop(uid))
 
-    def heard(self, event: PodEvent | NodeEvent) -> None:
+    def heard(self, event: AnyEvent) -> None:
         """Something was told of a pod or the node."""
-        if isinstance(event, NodeEvent) or event.reason not in (PULLING, PULLED):
+        if not isinstance(event, PodEvent) or event.reason not in (PULLING, PULLED):
             return
         starting = self._starting.get(event.uid)
         if starting is None:

@@ -27,11 +27,11 @@ from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast, Subscription
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pods.reporting import is_past_active_deadline
-from trikubelet.pods.retry import FAULTS
 from trikubelet.pods.sync_handler import SyncHandler
 from trikubelet.pods.workers import record_fault
 from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.sources.mux import PodOperation, PodUpdate
+from trikubelet.supervision import FAULTS, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ class SyncLoop:
             nursery.start_soon(self._follow, parts.allocation.retry_wanted.subscribe().receive, self._handle_resizes)
             nursery.start_soon(self._follow, admitting.done.receive, self._handle_admitting)
             nursery.start_soon(admitting.run)
-            nursery.start_soon(self._tick)
-            nursery.start_soon(self._keep_house)
+            nursery.start_soon(supervise, self._tick)
+            nursery.start_soon(supervise, self._keep_house)
             nursery.start_soon(self._handle_faults)
             task_status.started()
 
@@ -143,10 +143,16 @@ class SyncLoop:
 
     async def _follow(self, receive: Callable[[], Awaitable[T]], handle: Callable[[T], None]) -> None:
         """Handle what comes out of one channel, until cancelled."""
-        while True:
-            event = await receive()
-            await self._until_healthy()
-            self._handle(handle, event)
+        taken: list[T] = []
+
+        async def handle_each() -> None:
+            while True:
+                if not taken:
+                    taken.append(await receive())
+                await self._until_healthy()
+                self._handle(handle, taken.pop())
+
+        await supervise(handle_each)
 
     def _handle(self, handle: Callable[[T], None], event: T) -> None:
         self.entered_at = trio.current_time()
@@ -240,8 +246,11 @@ class SyncLoop:
 
     async def _handle_faults(self) -> None:
         async with trio.open_nursery() as nursery:
-            async for fault in self._new_faults:
-                nursery.start_soon(self._handle_again, fault)
+            await supervise(self._begin_again, nursery)
+
+    async def _begin_again(self, nursery: trio.Nursery) -> None:
+        async for fault in self._new_faults:
+            nursery.start_soon(supervise, self._handle_again, fault)
 
     async def _handle_again(self, fault: _Fault) -> None:
         await trio.sleep(fault.backoff)

@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from trikubelet.allocation.manager import AllocationManager
-from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Pod, PodStatus
+from trikubelet.api import POD_FAILED, POD_SUCCEEDED, ObjectMeta, Pod, PodStatus
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
@@ -41,7 +41,8 @@ from trikubelet.status.container_statuses import ResourceHealthOf, no_resource_h
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.volumes.errors import AttachLimitError, VolumesNotReadyError
+from trikubelet.telemetry.spans import Spans, spanned
+from trikubelet.volumes.errors import AttachLimitError, PodFoldersError, VolumesNotReadyError
 from trikubelet.volumes.interface import PodVolumes
 
 if TYPE_CHECKING:
@@ -109,11 +110,17 @@ class SyncContext:
     """What pods hold outside of this process, in the order in which it is released."""
     mirrors: Callable[[Pod, Pod | None], None] = lambda pod, mirror: None
     """Called for each pod that is synced, with the mirror pod that shows it: makes that of a static pod."""
+    ipv6_first: bool = False
+    """Whether pods' primary addresses are of that family."""
+    tells_sandbox: bool = True
+    """Whether the condition PodReadyToStartContainers is reported."""
     starts_nothing: Callable[[], bool] = lambda: False
     """Whether pods are about to be ended, so that what has ended of them stays so."""
     resource_health: Callable[[str], ResourceHealthOf] = lambda uid: no_resource_health
     """How the devices of a pod's containers do, by its UID."""
     cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
+    spans: Spans | None = None
+    """Tells of pods' volumes."""
 
     @contextmanager
     def open_pod(self, uid: str, nursery: trio.Nursery) -> Iterator[AgentPodSyncer]:
@@ -262,11 +269,16 @@ class AgentPodSyncer:
         """False: the pod is rejected, as the node can attach no more volumes. Raises VolumesNotReadyError."""
         context = self._context
         try:
-            await context.volumes.prepare(pod)
+            with spanned(context.spans, "waitForAttachAndMount", scope="trikubelet/volumes"):
+                await context.volumes.prepare(pod)
         except AttachLimitError as error:
             context.recorder.pod_event(pod, EventType.WARNING, ATTACH_LIMIT_EXCEEDED, str(error))
             context.statuses.reject_pod(pod, ATTACH_LIMIT_EXCEEDED, str(error))
             return False
+        except PodFoldersError as error:
+            text = f"error making pod data directories: {error}"
+            context.recorder.pod_event(pod, EventType.WARNING, "Failed", text)
+            raise
         except VolumesNotReadyError as error:
             if not error.timed_out:
                 text = f"Unable to attach or mount volumes: {error}"
@@ -300,26 +312,23 @@ class AgentPodSyncer:
         return PodSyncReport(killed_at)
 
     async def _kill(self, pod: Pod, status: PodRuntimeStatus, *, deadline: float | None) -> None:
-        """End what runs of the pod, for good when there is a deadline. Raises KillPodError, after the event for it."""
+        running = status.as_running_pod(self._context.runtime.runtime_name)
+        await self._end(running, pod, deadline=deadline, for_good=deadline is not None)
+
+    async def _end(self, running: RunningPod, pod: Pod | None, *, deadline: float | None, for_good: bool) -> None:
+        """End what runs of the pod. Raises KillPodError, after the event for it."""
         context = self._context
         try:
             with context.pleg.acting(self._uid):
-                await context.runtime.kill_pod(
-                    status.as_running_pod(context.runtime.runtime_name),
-                    pod,
-                    self._containers,
-                    deadline=deadline,
-                    for_good=deadline is not None,
-                )
+                await context.runtime.kill_pod(running, pod, self._containers, deadline=deadline, for_good=for_good)
         except Exception as error:
-            context.recorder.pod_event(pod, EventType.WARNING, "FailedKillPod", f"error killing pod: {error}")
+            named = pod or Pod(metadata=ObjectMeta(name=running.name, namespace=running.namespace, uid=running.uid))
+            context.recorder.pod_event(named, EventType.WARNING, "FailedKillPod", f"error killing pod: {error}")
             raise
 
     async def sync_terminating_runtime_pod(self, running_pod: RunningPod, kill: Kill) -> None:
         """Stop a pod that is not desired, and of which only the runtime knows."""
-        context = self._context
-        with context.pleg.acting(running_pod.uid):
-            await context.runtime.kill_pod(running_pod, None, self._containers, deadline=kill.deadline, for_good=True)
+        await self._end(running_pod, None, deadline=kill.deadline, for_good=True)
 
     def shorten_grace(self, deadline: float) -> None:
         """Containers that are being stopped have until `deadline`, if that is sooner than what they had."""

@@ -22,8 +22,9 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.pods.life import LifeContext, PodLife
 from trikubelet.pods.phases import ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
-from trikubelet.pods.retry import FAULTS, RetryPolicy
+from trikubelet.pods.retry import RetryPolicy
 from trikubelet.pods.types import DesiredPod, KillPod, KillRuntimePod, OpenPod, PodStatusFn, Request
+from trikubelet.supervision import FAULTS, begin_again, supervise
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -100,11 +101,14 @@ class PodWorkers:
         """
         async with trio.open_nursery() as nursery:
             task_status.started()
-            async for life in self._begun:
-                phase = self._registry.states.phase(life.uid)
-                name = life.uid if phase is None else f"{phase.identity.full_name} {life.uid}"
-                nursery.start_soon(self._live, life, name=f"pod {name}")
-                del life
+            await supervise(self._begin_lives, nursery)
+
+    async def _begin_lives(self, nursery: trio.Nursery) -> None:
+        async for life in self._begun:
+            phase = self._registry.states.phase(life.uid)
+            name = life.uid if phase is None else f"{phase.identity.full_name} {life.uid}"
+            nursery.start_soon(self._live, life, name=f"pod {name}")
+            del life
 
     # --- Requests ----------------------------------------------------------------------------------------------------
 
@@ -247,22 +251,16 @@ class PodWorkers:
 
     async def _live(self, life: PodLife) -> None:
         """A pod's task: its life, begun again after a fault."""
-        backoff = FAULTS.first
         phase = self._registry.states.phase(life.uid)
-        while True:
-            try:
-                await life.live()
-                break
-            except BaseExceptionGroup as group:
-                errors, others = group.split(Exception)
-                if others is not None:
-                    raise others from None
-                self._fault(life.uid, errors)
+
+        def begins_again(fault: Exception) -> bool:
+            self._fault(life.uid, fault)
             if self._lives.get(life.uid) is not life:
-                break  # forgotten
+                return False  # forgotten
             self._registry.begin_again(life.uid)
-            await trio.sleep(backoff)
-            backoff = FAULTS.after(backoff)
+            return True
+
+        await begin_again(life.live, begins_again)
         if self._lives.get(life.uid) is life:
             del self._lives[life.uid]
         life.containers_ended.set()

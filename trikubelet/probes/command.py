@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.container.expansion import ExpansionError, expand_words
-from trikubelet.container.messages import describe_duration, describe_error
+from trikubelet.container.messages import describe_duration
 from trikubelet.formats.go_quote import go_quote
 from trikubelet.probes.types import Outcome, ProbeAnswer
 from trikubelet.rpc.cri.errors import CRIError
@@ -37,7 +37,7 @@ async def ask_exec(runtime: RuntimeClient, target: ProbeTarget, action: ExecActi
         reply = await runtime.exec_sync(target.container_id.id, command, timeout)
     except CRIError as error:
         if not error.timed_out:
-            return ProbeAnswer(Outcome.UNKNOWN, error=describe_error(error))
+            return ProbeAnswer(Outcome.UNKNOWN, error=str(error))
         quoted = go_quote(" ".join(command))
         late = f"command timed out: {quoted} timed out after {describe_duration(timeout)}"
         return ProbeAnswer(Outcome.FAILURE, late)

@@ -86,7 +86,8 @@ class Observation:
     restarting_all: bool
     """Whether all containers of the pod restart, whatever their own policies say."""
     now: datetime
-    agent_started: datetime
+    agent_started: datetime | None
+    """None: it is no matter what an earlier agent knew, every container begins anew."""
 
 
 class Next(enum.Enum):
@@ -131,7 +132,7 @@ def _workers(pod: Pod, container: Container, *, sidecar: bool) -> Iterator[Worke
 
 
 def observe(
-    spec: WorkerSpec, status: PodStatus | None, *, deleting: bool, now: datetime, agent_started: datetime
+    spec: WorkerSpec, status: PodStatus | None, *, deleting: bool, now: datetime, agent_started: datetime | None
 ) -> Observation:
     """What the worker sees in the pod's reported status; None when nothing was reported of the pod."""
     if status is None:
@@ -213,6 +214,8 @@ def _initial_result(spec: WorkerSpec, status: ContainerStatus, seen: Observation
     out of service. The plan of a pod's start reads results instead of statuses, so a sidecar that has started says so
     at once, or its pod would never count as initialized (kubernetes#136910).
     """
+    if seen.agent_started is None:
+        return _INITIAL[spec.key.kind]
     if spec.sidecar and spec.key.kind is ProbeKind.STARTUP and status.started:
         return ProbeResult.SUCCESS
     started_at = None if status.state.running is None else status.state.running.started_at

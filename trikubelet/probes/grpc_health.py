@@ -23,6 +23,7 @@ from trikubelet.probes.types import Outcome, ProbeAnswer
 from trikubelet.rpc.grpc import Channel
 from trikubelet.rpc.grpc.metadata import USER_AGENT
 from trikubelet.rpc.health.v1 import HealthCheckRequest, HealthCheckResponseServingStatus, HealthStub
+from trikubelet.rpc.status_text import status_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -121,8 +122,7 @@ def _problem(error: GRPCError, timeout: float) -> str:
         case Status.DEADLINE_EXCEEDED:
             return f"timeout: health rpc did not complete within {describe_duration(timeout)}"
         case status:
-            code = "Canceled" if status is Status.CANCELLED else status.name.title().replace("_", "")
-            return f"error: health rpc probe failed: rpc error: code = {code} desc = {message}"
+            return f"error: health rpc probe failed: {status_text(status, message)}"
 
 
 def _state(reply: HealthCheckResponse) -> str:

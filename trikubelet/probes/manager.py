@@ -149,7 +149,8 @@ class ProbeManager:
     """What the probes of all pods share.
 
     `newest` gives a pod as it is wanted now, by its UID. `rng` spreads the first probes after a restart of the agent,
-    which begins with the making of this object. `clock` is that of the statuses.
+    which begins with the making of this object. `clock` is that of the statuses. `begins_anew`: of containers that an
+    earlier agent has started nothing is taken over.
     """
 
     def __init__(
@@ -160,10 +161,13 @@ class ProbeManager:
         clock: WallClock,
         rng: Random,
         newest: Callable[[str], Pod | None],
+        begins_anew: bool = False,
     ) -> None:
         self.statuses = statuses
         self._rng = rng
-        self._context = ProbeContext(prober, statuses, clock, newest, agent_started=clock.now())
+        self._context = ProbeContext(
+            prober, statuses, clock, newest, agent_started=None if begins_anew else clock.now()
+        )
         self._started_at = trio.current_time()
         self._pods: set[PodProbes] = set()
 

@@ -68,7 +68,8 @@ class ProbeContext:
     clock: WallClock
     newest: Callable[[str], Pod | None]
     """A pod as it is wanted now, by its UID."""
-    agent_started: datetime
+    agent_started: datetime | None
+    """None: see `Observation`."""
     results: ProbeResultBook = attrs.field(factory=ProbeResultBook)
     updates: ProbeUpdates = attrs.field(factory=ProbeUpdates)
     metrics: ProbeMetrics = attrs.field(factory=ProbeMetrics)

@@ -44,6 +44,8 @@ class ActuatedResources:
         self.gates = gates
         self._behind: set[str] = set()
         self._to_write: Inbox[None] = Inbox()
+        self._overdue = False
+        """What was set is to be written, and was not tried yet."""
 
     def of_pod(self, uid: str) -> ActuatedPod:
         """Without `resources` for a pod without a record: it has no sandbox yet, or its agent was killed or another."""
@@ -114,13 +116,16 @@ class ActuatedResources:
         """Write what was set, pods that start together at once. Until cancelled."""
         task_status.started()
         while True:
-            await self._to_write.receive()
+            if not self._overdue:
+                await self._to_write.receive()
+            self._overdue = True
             await trio.sleep(WRITE_AFTER)
             self._to_write.drop(None)
             try:
                 await self._store.flush()
             except CheckpointError as error:
                 log.error("what the runtime was told of resources cannot be kept", problem=str(error))
+            self._overdue = False
 
     def _set_container(self, pod: Pod, name: str, resources: ResourceRequirements) -> None:
         # A pod without a record was started by another agent, and not resized by this one.

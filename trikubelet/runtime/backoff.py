@@ -53,9 +53,9 @@ class KeyedBackoff:
     _entries: dict[str, _Entry] = attrs.field(factory=dict, init=False)
 
     @classmethod
-    def for_containers(cls, maximum: float = CONTAINER_MAXIMUM) -> KeyedBackoff:
+    def for_containers(cls, maximum: float = CONTAINER_MAXIMUM, first: float = CONTAINER_INITIAL) -> KeyedBackoff:
         """CrashLoopBackOff (kubelet: `newCrashLoopBackOff`)."""
-        return cls(Backoff(min(CONTAINER_INITIAL, maximum), maximum), CONTAINER_RESET)
+        return cls(Backoff(min(first, maximum), maximum), CONTAINER_RESET)
 
     @classmethod
     def for_images(cls) -> KeyedBackoff:
@@ -109,10 +109,12 @@ class KeyedBackoff:
 class CrashLoops:
     """Keeps containers that end over and over from starting at once."""
 
-    def __init__(self, recorder: EventRecorder, clock: WallClock, longest_wait: float) -> None:
+    def __init__(
+        self, recorder: EventRecorder, clock: WallClock, longest_wait: float, first_wait: float = CONTAINER_INITIAL
+    ) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._backoff = KeyedBackoff.for_containers(longest_wait)
+        self._backoff = KeyedBackoff.for_containers(longest_wait, first_wait)
 
     def hold_back(self, pod: Pod, container: Container, status: PodRuntimeStatus) -> SyncResult | None:
         """The result of a container that has to wait before it starts again, after the event for it.

@@ -21,6 +21,7 @@ from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.runtime.resize import Resizing
 from trikubelet.runtime.sandboxes.sandbox import NoResourceClaims, ResourceClaims
 from trikubelet.telemetry.events import EventRecorder
+from trikubelet.telemetry.spans import Spans
 
 
 @attrs.frozen(kw_only=True)
@@ -51,5 +52,7 @@ class RuntimeContext:
     """The parent cgroups of pods' sandboxes."""
     resizing: Resizing | None = None
     """For resizes of running pods; without it they keep the resources that they were started with."""
+    spans: Spans | None = None
+    """Tells of garbage collections."""
     extras: Extras = no_extras
     """Additions to containers for their devices."""

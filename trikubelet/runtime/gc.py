@@ -11,7 +11,6 @@ import trio
 
 from trikubelet.container.errors import GarbageCollectionError
 from trikubelet.container.labels import read_identity
-from trikubelet.container.messages import describe_error
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.containers.life import containers_without_pod
@@ -72,7 +71,7 @@ class ContainerCollector:
             left = await self._collect_containers(policy, containers_removed)
             await self._collect_sandboxes(is_runtime_removable, {container.pod_sandbox_id for container in left})
         except CRIError as error:
-            problems.append(describe_error(error))
+            problems.append(str(error))
         if all_sources_ready:
             await self._collect_logs(is_pod_removed)
         await self._collect_symlinks()

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from trikubelet.api import ExecAction, HTTPGetAction, SleepAction
-from trikubelet.container.messages import describe_error, describe_pod
+from trikubelet.container.messages import describe_pod
 from trikubelet.formats.go_quote import go_quote_bytes
 from trikubelet.http.client.request import HTTPRequestError, http_get_request
 from trikubelet.rpc.cri.errors import CRIError
@@ -112,7 +112,7 @@ class HookRunner:
         try:
             reply = await self._runtime.exec_sync(container_id, action.command, 0)
         except CRIError as error:
-            return f'{describe_error(error)}, message: ""'
+            return f'{error}, message: ""'
         if reply.exit_code == 0:
             return ""
         stdout, stderr = reply.stdout[:MOST_OUTPUT], reply.stderr[:MOST_OUTPUT]
@@ -149,9 +149,7 @@ class HookRunner:
         try:
             ips = await self._pod_ips(pod)
         except CRIError as error:
-            raise _HTTPHookError(
-                f"unable to get pod status, event handlers may be invalid: {describe_error(error)}"
-            ) from error
+            raise _HTTPHookError(f"unable to get pod status, event handlers may be invalid: {error}") from error
         if not ips:
             raise _HTTPHookError(f'failed to find networking container: Pod "{describe_pod(pod)}" has no IP')
         return ips[0]

@@ -18,7 +18,6 @@ import trio
 
 from trikubelet.api import Container, Lifecycle, ObjectMeta, Pod, PodSpec, is_sidecar
 from trikubelet.container.labels import CONTAINER_NAME, read_container_record, read_identity
-from trikubelet.container.messages import describe_error
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.hooks import Ended, HookError, until_ended
 from trikubelet.runtime.plan import KillReason
@@ -263,7 +262,7 @@ class Killer:
                     log.warning(
                         "sandbox did not stop", pod=running.full_name, sandbox=sandbox.id.id, problem=str(error)
                     )
-                    problems.append(describe_error(error))
+                    problems.append(str(error))
             else:
                 self.stopped_sandboxes.add(sandbox.id.id)
 

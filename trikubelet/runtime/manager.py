@@ -38,6 +38,8 @@ from trikubelet.runtime.sandboxes.sandbox import SandboxMaker
 from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaces
 from trikubelet.runtime.sync import PodSync, SyncParts, remove_container
 from trikubelet.runtime.turns import Turns
+from trikubelet.supervision import supervise
+from trikubelet.telemetry.spans import spanned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +100,9 @@ class RuntimeManager:
             actuated=self._actuated,
         )
         self._collector = ContainerCollector(runtime, self._starter, self._killer, context.files, context.clock)
-        self._crash_loops = CrashLoops(recorder, context.clock, options.max_container_restart_period)
+        self._crash_loops = CrashLoops(
+            recorder, context.clock, options.max_container_restart_period, options.min_container_restart_period
+        )
         self._waiting = WaitingReasons()
         self._sandboxes = SandboxMaker(runtime, context, turns, self.user_namespaces)
         self._parts = SyncParts(
@@ -133,7 +137,7 @@ class RuntimeManager:
             await self._context.pull_records.adopt(self._image_client)
         task_status.started()
         if self._actuated is not None:
-            await self._actuated.run()
+            await supervise(self._actuated.run)
 
     def containers_of_pod(self, nursery: trio.Nursery, probes: PodProbes | None = None) -> PodContainers:
         """The container instances of a pod, in the pod's nursery."""
@@ -270,12 +274,15 @@ class RuntimeManager:
         `is_runtime_removable` adds pods that still exist but whose ended containers may go. Raises
         GarbageCollectionError when the runtime could not be asked; what could not be removed is only logged.
         """
-        await self._collector.collect(
-            policy,
-            all_sources_ready=all_sources_ready,
-            is_pod_removed=is_pod_removed,
-            is_runtime_removable=is_runtime_removable or is_pod_removed,
-        )
+        with spanned(
+            self._context.spans, "Containers/GarbageCollect", scope="k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+        ):
+            await self._collector.collect(
+                policy,
+                all_sources_ready=all_sources_ready,
+                is_pod_removed=is_pod_removed,
+                is_runtime_removable=is_runtime_removable or is_pod_removed,
+            )
         self._crash_loops.collect()
         if self._actuated is not None:
             self._actuated.forget_if(is_pod_removed)

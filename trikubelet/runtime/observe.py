@@ -13,7 +13,6 @@ file, or from the end of its log where it asked for that. The kubelet's limits: 
 
 from __future__ import annotations
 
-import posixpath
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -23,6 +22,7 @@ from trikubelet.container.labels import POD_UID, PodIdentity, read_container_rec
 from trikubelet.container.model import ContainerStatus, PodRuntimeStatus, RunningPod, RuntimeContainer
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.runtime.containers.mounts import termination_path
 from trikubelet.runtime.convert import container_status, listed_container, listed_sandbox, sandbox_status
 
 if TYPE_CHECKING:
@@ -255,5 +255,5 @@ def last_log_text(tail: bytes, *, whole: bool) -> str:
 def _host_path(status: v1.ContainerStatus, container_path: str) -> str | None:
     if not container_path:
         return None
-    wanted = posixpath.join("/", container_path)
+    wanted = termination_path(container_path)
     return next((mount.host_path for mount in status.mounts if mount.container_path == wanted), None)

@@ -10,7 +10,7 @@ import attrs
 
 from trikubelet.api import Quantity
 from trikubelet.linux.machine_facts import MachineFacts
-from trikubelet.runtime.backoff import CONTAINER_MAXIMUM
+from trikubelet.runtime.backoff import CONTAINER_INITIAL, CONTAINER_MAXIMUM
 
 DEFAULT_IDS_PER_POD: Final = 65_536
 
@@ -62,6 +62,8 @@ class RuntimeOptions:
     """Where log collectors look for containers' logs, /var/log/containers. None: make no links."""
     node_name: str = ""
     host_ips: tuple[str, ...] = ()
+    ipv6_first: bool = False
+    """Whether `--node-ip` is of that family, so that pods' first address is."""
     """The node's addresses, the primary one first; for a node without a cluster."""
     allocatable: Mapping[str, Quantity] = attrs.field(factory=dict)
     """Likewise, the node's allocatable resources."""
@@ -111,6 +113,7 @@ class RuntimeOptions:
     """(memoryReservationPolicy)"""
     allocatable_memory: int = 0
     """Bytes of the machine that are not reserved (kubelet: `GetNodeAllocatableAbsolute`); 0 where unknown."""
+    min_container_restart_period: float = CONTAINER_INITIAL
     max_container_restart_period: float = CONTAINER_MAXIMUM
     """Seconds (crashLoopBackOff.maxContainerRestartPeriod)."""
 

@@ -13,7 +13,8 @@ those of the kubelet's `computePodActions`, whose tables are this module's tests
 
 Containers that stay are looked at once more, by `resize_plan`: they may be given other resources.
 
-Whether a start has to wait (CrashLoopBackOff) is not decided here but when the container is about to start.
+Whether a start has to wait (CrashLoopBackOff), and which number the run has (`attempt.py`), is not decided here but
+when the container is about to start.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from trikubelet.container.model import ContainerID, ContainerState, ContainerSta
 from trikubelet.container.probe_results import ProbeResult, ProbeResults
 from trikubelet.container.progress import any_main_container_created, any_main_container_in, pod_sandbox_changed
 from trikubelet.container.restart_policy import matching_restart_rule, restarts_on_failure, to_be_restarted
+from trikubelet.runtime.attempt import was_only_made
 from trikubelet.runtime.resize_plan import NO_RESIZE, ActuatedPod, PodResize, ResizePlanner
 
 if TYPE_CHECKING:
@@ -166,7 +168,7 @@ def _plan_in_sandbox(
     ephemeral = tuple(
         index
         for index, container in enumerate(pod.spec.ephemeral_containers)
-        if status.find_container(container.name) is None
+        if (observed := status.find_container(container.name)) is None or was_only_made(observed)
     )
     init = _plan_init_containers(pod, status, probes, resizes)
     plan = attrs.evolve(

@@ -24,7 +24,7 @@ from trikubelet.api import Pod
 from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.cgroups.settings import CgroupOptions, CgroupSettings, merged, pod_settings, without_overhead
-from trikubelet.container.messages import describe_error, describe_pod
+from trikubelet.container.messages import describe_pod
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
@@ -195,7 +195,7 @@ class PodResizer:
                 change.id.id, container_resources(pod, container, self._options)
             )
         except CRIError as error:
-            raise _ResizeError(describe_error(error)) from error
+            raise _ResizeError(str(error)) from error
         told[change.container.name] = after
         self._resizing.actuated.container_updated(pod, change.container, after)
 
@@ -257,7 +257,7 @@ class _PodGroup:
         except CRIError as error:
             raise _ResizeError(
                 f"failed to notify runtime for UpdatePodSandboxResources (resource={resource}); resize rejected: "
-                f'updatePodSandboxResources failed for sanboxID "{self.sandbox_id}": {describe_error(error)}'
+                f'updatePodSandboxResources failed for sanboxID "{self.sandbox_id}": {error}'
             ) from error
         try:
             await self.resizing.cgroups.set(self.pod, settings)

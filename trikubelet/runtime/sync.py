@@ -25,7 +25,7 @@ from grpclib.const import Status
 
 from trikubelet.api import Secret, is_sidecar
 from trikubelet.container.abilities import RuntimeAbilities
-from trikubelet.container.messages import describe_error, describe_pod
+from trikubelet.container.messages import describe_pod
 from trikubelet.container.model import ContainerState
 from trikubelet.kube_client.object_getter import ObjectGetter
 from trikubelet.rpc.cri.client import RuntimeClient
@@ -265,10 +265,18 @@ class PodSync:
     async def _resize(self, sandbox_id: str) -> None:
         if self._plan.resizes and self._parts.resizer is not None:
             resizer, began = self._parts.resizer, trio.current_time()
-            result = await resizer.resize(self._pod, self._status, sandbox_id, self._plan.resize)
+            result = await resizer.resize(self._pod, self._status_after_kills(), sandbox_id, self._plan.resize)
             success = "false" if result.failed else "true"
             self._parts.metrics.resizes.observe((success,), (trio.current_time() - began) * 1000)
             self._results.append(result)
+
+    def _status_after_kills(self) -> PodRuntimeStatus:
+        """The pod without what this sync ended. It uses no memory any more, and runtimes refuse to measure it."""
+        ended = self._plan.containers_to_kill
+        return attrs.evolve(
+            self._status,
+            container_statuses=tuple(one for one in self._status.container_statuses if one.id not in ended),
+        )
 
     async def _start(self, container: Container, place: _Place) -> SyncResult:
         """Start a container unless it has to wait, and keep the reason where that fails."""
@@ -347,7 +355,7 @@ async def remove_container(starter: ContainerStarter, container: ContainerStatus
     try:
         await starter.remove(container.id.id, keep_logs=keep_logs)
     except (CRIError, OSError) as error:
-        problem = describe_error(error) if isinstance(error, CRIError) else str(error)
+        problem = str(error)
         log.warning("container could not be removed", container_id=container.id.id, problem=problem)
         return problem
     return ""

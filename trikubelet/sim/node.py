@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from trikubelet.admission.types import Admission
+    from trikubelet.agent.tracing import Tracing
     from trikubelet.api import Pod
     from trikubelet.cgroups.interface import PodCgroups
     from trikubelet.kube_client.types import ApiClient
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from trikubelet.node.shutdown.interface import Logind
     from trikubelet.pleg.exits import ExitTracker
     from trikubelet.pods.registry import PodWorkerRegistry
+    from trikubelet.rpc.cri.caller import CallChannel
     from trikubelet.rpc.grpc import Channel
     from trikubelet.sources.mux import SendPods
 
@@ -184,6 +186,7 @@ async def simulated_node(
     connect_plugins: Callable[[Path], AbstractAsyncContextManager[Channel]] | None = None,
     logind: Logind | None = None,
     cgroups: PodCgroups = NoPodCgroups(),  # noqa: B008 - frozen
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[SimulatedNode]:
     """A running agent. Leaving it ends the agent as `kill -9` would: pods stay as they are in `sim`.
 
@@ -194,7 +197,7 @@ async def simulated_node(
     `change_options` gets the options and gives what the agent gets instead. `prepare` is called with the agent before
     it runs. `logind` reports shutdowns of the machine, where the configuration gives pods time for them.
     `connect_plugins`: how device plugins are reached by their sockets; without it no plugin is connected. With `usage`,
-    which measures the node, it evicts pods. `cgroups` are those of its pods.
+    which measures the node, it evicts pods. `cgroups` are those of its pods. `tracing` makes traces of all it does.
     """
     if sources is None:
         sources = {"file": ScriptedSource("file")}
@@ -203,7 +206,8 @@ async def simulated_node(
     if change_options is not None:
         options = change_options(options)
     async with sim.connect() as channel, trio.open_nursery() as nursery:
-        runtime = RuntimeClient(channel)
+        calls: CallChannel = channel if tracing is None else tracing.channel(channel, options.runtime_endpoint)
+        runtime = RuntimeClient(calls)
         targets = SimulatedTargets(sim.machine, NetworkAndExec(runtime))
         overrides = Overrides(
             sources=list(sources.values()),
@@ -225,10 +229,11 @@ async def simulated_node(
         agent = Agent(
             options,
             runtime,
-            ImageClient(channel),
+            ImageClient(calls),
             clock=sim.clock,
             api_client=api_client,
             overrides=overrides,
+            tracing=tracing,
         )
         if prepare is not None:
             prepare(agent)

@@ -30,6 +30,7 @@ from trikubelet.sim.machine import Container, Machine, PlannedEnd, Run, Sandbox
 from trikubelet.sim.programs import Program, ProgramBook
 from trikubelet.sim.runtime_service import SimulatedRuntimeService
 from trikubelet.sim.streams import pipe_stream_pair
+from trikubelet.supervision import contain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -113,7 +114,7 @@ class SimulatedRuntime:
                 if trio.current_time() < self._down_until:
                     raise ConnectionRefusedError("simulated: the runtime is down")
                 ours, theirs = pipe_stream_pair()
-                nursery.start_soon(serve, theirs)
+                nursery.start_soon(contain, serve, theirs)
                 return ours
 
             async with Channel(open_stream) as channel:

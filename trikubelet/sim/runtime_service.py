@@ -265,7 +265,9 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
 
         async def effect() -> v1.ContainerStatsResponse:
             container = self._machine.find_container(container_id)
-            used = container.memory_used if container.state is RUNNING else 0
+            if container.state is not RUNNING:
+                raise GRPCError(Status.UNKNOWN, f"failed to decode container metrics for {container_id!r}")
+            used = container.memory_used
             memory = v1.MemoryUsage(
                 timestamp=self._machine.timestamp(),
                 usage_bytes=v1.UInt64Value(value=used),
@@ -312,7 +314,7 @@ class SimulatedRuntimeService(v1.RuntimeServiceBase):
     ) -> AsyncIterator[v1.ContainerEventResponse]:
         async def effect() -> AsyncIterator[v1.ContainerEventResponse]:
             if not self._feed.supported:
-                raise GRPCError(Status.UNIMPLEMENTED, "unknown method GetContainerEvents")
+                raise GRPCError(Status.UNIMPLEMENTED)
             return self._feed.subscribe()
 
         async for event in await self._desk.serve("GetContainerEvents", (), effect):

@@ -26,8 +26,9 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 import trio
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.clock import WallClock
     from trikubelet.sources.mux import SendPods
+
+Read: TypeAlias = Callable[[Path], Manifest]
 
 SETTLE_SECONDS: Final = 1.0
 """How long a file must stay broken before it is reported."""
@@ -114,10 +117,11 @@ class FileSource:
         node_name: str,
         clock: WallClock,
         period: float = 20.0,
+        may_refer: bool = False,
         on_problems: OnProblems | None = None,
     ) -> None:
         self._path = _absolute(path)
-        self._node_name = node_name
+        self._read = partial(read_manifest, node_name=node_name, may_refer=may_refer)
         self._clock = clock
         self._period = period
         self._on_problems = on_problems
@@ -146,6 +150,7 @@ class FileSource:
         """
         with contextlib.closing(self._watch):
             task_status.started()
+            self._sent = None  # begun again, it does not know what arrived
             while True:
                 await self._reread(send)
                 await self._wait()
@@ -158,7 +163,7 @@ class FileSource:
         try:
             with trio.fail_after(READ_TIMEOUT_SECONDS):
                 listing = await trio.to_thread.run_sync(
-                    _list, self._path, self._node_name, known, busy, limiter=self._limiter, abandon_on_cancel=True
+                    _list, self._path, self._read, known, busy, limiter=self._limiter, abandon_on_cancel=True
                 )
         except trio.TooSlowError:
             listing = _Listing(problem=f"could not be read within {READ_TIMEOUT_SECONDS:.0f} s")
@@ -269,7 +274,7 @@ def _warn_of_fields(path: Path, warnings: tuple[ManifestProblem, ...]) -> None:
         log.warning("unknown fields have no effect", file=display_path(path), fields=fields)
 
 
-def _list(path: Path, node_name: str, known: Mapping[Path, Signature | None], busy: frozenset[str]) -> _Listing:
+def _list(path: Path, read: Read, known: Mapping[Path, Signature | None], busy: frozenset[str]) -> _Listing:
     """Look at every manifest and parse those that changed. Runs in a worker thread and touches nothing else."""
     try:
         if stat.S_ISDIR(path.stat().st_mode):
@@ -282,11 +287,11 @@ def _list(path: Path, node_name: str, known: Mapping[Path, Signature | None], bu
         return _Listing(problem=error.strerror or str(error))
     except ValueError as error:  # a null byte in the path
         return _Listing(problem=str(error))
-    entries = (_inspect(entry, node_name, known, entry.name in busy) for entry in paths)
+    entries = (_inspect(entry, read, known, entry.name in busy) for entry in paths)
     return _Listing(tuple(entry for entry in entries if entry is not None))
 
 
-def _inspect(path: Path, node_name: str, known: Mapping[Path, Signature | None], busy: bool) -> _Seen | None:
+def _inspect(path: Path, read: Read, known: Mapping[Path, Signature | None], busy: bool) -> _Seen | None:
     if busy:
         return _Seen(path, known.get(path), None)
     try:
@@ -297,7 +302,7 @@ def _inspect(path: Path, node_name: str, known: Mapping[Path, Signature | None],
         signature = None
     if path in known and known[path] == signature and signature is not None:
         return _Seen(path, signature, None)
-    return _Seen(path, signature, _read(path, node_name))
+    return _Seen(path, signature, _read(path, read))
 
 
 def _is_gone(path: Path) -> bool:
@@ -311,10 +316,10 @@ def _is_gone(path: Path) -> bool:
     return False
 
 
-def _read(path: Path, node_name: str) -> Manifest:
+def _read(path: Path, read: Read) -> Manifest:
     """Read and parse a file. An unforeseen error is a problem of this file, and must not end the agent."""
     try:
-        return read_manifest(path, node_name)
+        return read(path)
     except Exception as error:
         log.debug("reading a manifest failed", file=display_path(path), exc_info=error)
         detail = display_path(Path(f"{type(error).__name__}: {error}"))

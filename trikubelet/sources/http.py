@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -79,6 +80,7 @@ class HttpSource:
         node_name: str,
         period: float = 20.0,
         headers: Mapping[str, Sequence[str]] | None = None,
+        may_refer: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._url = url
@@ -88,6 +90,7 @@ class HttpSource:
         self._headers = [
             (name, value) for name, values in (headers or {}).items() if name.lower() != "host" for value in values
         ]
+        self._pods_of = partial(parse_pods, url=url, node_name=node_name, may_refer=may_refer)
         self._transport = transport
         self._body: bytes | None = None
         """Of the last answer that pods were taken from, or that was empty."""
@@ -129,8 +132,8 @@ class HttpSource:
             body = await self._fetch(client)
             if not body:
                 if self._body != body:
-                    self._body = body
                     await send(())
+                    self._body = body
                 raise HttpSourceError(f"zero-length data received from {self._shown_url}")
             found = None if body == self._body else await self._parse(body)
         except HttpSourceError as error:
@@ -138,11 +141,11 @@ class HttpSource:
             return
         self._recover()
         if found is not None:
-            self._body = body
             if found.unknown_fields:
                 fields = list_fields(found.unknown_fields)
                 log.warning("unknown fields have no effect", url=self._shown_url, fields=fields)
             await send(found.pods)
+            self._body = body
 
     async def _fetch(self, client: httpx.AsyncClient) -> bytes:
         """The body of the answer. Raises HttpSourceError."""
@@ -168,11 +171,9 @@ class HttpSource:
     async def _parse(self, body: bytes) -> HttpPods:
         """In a thread when it takes long: a body may be ten megabytes. Raises HttpSourceError."""
         if len(body) <= SMALL_BODY:
-            return parse_pods(body, self._url, self._node_name)
+            return self._pods_of(body)
         try:
-            return await trio.to_thread.run_sync(
-                parse_pods, body, self._url, self._node_name, limiter=self._limiter, abandon_on_cancel=True
-            )
+            return await trio.to_thread.run_sync(self._pods_of, body, limiter=self._limiter, abandon_on_cancel=True)
         except RuntimeError as error:  # the process may have no more threads
             raise HttpSourceError(f"{self._shown_url}: {error}") from error
 
@@ -202,8 +203,11 @@ def without_password(url: str) -> str:
     return _PASSWORD.sub(r"\1:xxxxx@", url)
 
 
-def parse_pods(body: bytes, url: str, node_name: str) -> HttpPods:
-    """The static pods of an answer. Raises HttpSourceError naming everything that is wrong; then no pod is taken."""
+def parse_pods(body: bytes, url: str, node_name: str, *, may_refer: bool = False) -> HttpPods:
+    """The static pods of an answer. Raises HttpSourceError naming everything that is wrong; then no pod is taken.
+
+    `may_refer`: see `read_static_pod`.
+    """
     shown = without_password(url)
     pods: list[Pod] = []
     unknown: list[str] = []
@@ -218,7 +222,7 @@ def parse_pods(body: bytes, url: str, node_name: str) -> HttpPods:
         raise HttpSourceError(problem) from None
     problems: list[str] = []
     for document, path, data in manifests:
-        found = read_static_pod(data, node_name=node_name, url=url)
+        found = read_static_pod(data, node_name=node_name, url=url, may_refer=may_refer)
         problems += [_place(document, path, problem.path, problem.message) for problem in found.problems]
         unknown += [_place(document, path, field, "") for field in found.unknown_fields]
         pods += [found.pod] if found.pod is not None else []

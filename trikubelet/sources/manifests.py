@@ -133,7 +133,7 @@ def list_fields(fields: Sequence[str]) -> str:
     return ", ".join([*fields[:WARNED_FIELDS], *([f"and {more} more"] if more > 0 else [])])
 
 
-def read_manifest(path: Path, node_name: str) -> Manifest:
+def read_manifest(path: Path, node_name: str, *, may_refer: bool = False) -> Manifest:
     """Read and parse a file. Never raises for what a file can be or hold; blocks only on a disk."""
     try:
         status = path.stat()
@@ -141,7 +141,7 @@ def read_manifest(path: Path, node_name: str) -> Manifest:
         if problem is None:
             raw = _read_regular(path)
             if raw is not None:
-                return parse_manifest(raw, path, node_name)
+                return parse_manifest(raw, path, node_name, may_refer=may_refer)
             return unread_manifest(path, "the file was replaced while it was read")
     except OSError as error:
         return unread_manifest(path, _os_message(path, error))
@@ -186,9 +186,12 @@ def _os_message(path: Path, error: OSError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
 
-def parse_manifest(raw: bytes, file: Path, node_name: str) -> Manifest:
-    """The static pods of a file's content, or everything that is wrong with it."""
-    parser = _Parser(file, node_name)
+def parse_manifest(raw: bytes, file: Path, node_name: str, *, may_refer: bool = False) -> Manifest:
+    """The static pods of a file's content, or everything that is wrong with it.
+
+    `may_refer`: see `read_static_pod`.
+    """
+    parser = _Parser(file, node_name, may_refer=may_refer)
     try:
         documents = [document for document in read_documents(raw) if not document.empty]
         for document in documents:
@@ -205,9 +208,10 @@ def parse_manifest(raw: bytes, file: Path, node_name: str) -> Manifest:
 class _Parser:
     """Collects the pods, problems and warnings of one file."""
 
-    def __init__(self, file: Path, node_name: str) -> None:
+    def __init__(self, file: Path, node_name: str, *, may_refer: bool) -> None:
         self._file = file
         self._node_name = node_name
+        self._may_refer = may_refer
         self._names: dict[str, int] = {}
         self.pods: list[ManifestPod] = []
         self.problems: list[ManifestProblem] = []
@@ -237,7 +241,7 @@ class _Parser:
             self._problem(document, "items", f"expected a list, got {_name_of(items)}")
 
     def _pod(self, document: Document, data: Any, prefix: str) -> None:
-        found = read_static_pod(data, node_name=self._node_name, file=str(self._file))
+        found = read_static_pod(data, node_name=self._node_name, file=str(self._file), may_refer=self._may_refer)
         self._problems(document, prefix, found.problems)
         pod = found.pod
         if pod is None:
@@ -290,8 +294,13 @@ class StaticPod:
     """Paths of fields that Kubernetes does not have and that have no effect."""
 
 
-def read_static_pod(data: Any, *, node_name: str, file: str | None = None, url: str | None = None) -> StaticPod:
-    """Decode, default and check the data of one manifest. Exactly one of file and url is its source."""
+def read_static_pod(
+    data: Any, *, node_name: str, file: str | None = None, url: str | None = None, may_refer: bool = False
+) -> StaticPod:
+    """Decode, default and check the data of one manifest. Exactly one of file and url is its source.
+
+    `may_refer`: it may refer to API objects all the same, but for cluster trust bundles and resource claims.
+    """
     try:
         decoded = pod_from_dict(data)
     except DecodeError as error:
@@ -304,7 +313,7 @@ def read_static_pod(data: Any, *, node_name: str, file: str | None = None, url: 
         return StaticPod(None, (Problem("metadata.uid", f'Invalid value: "{uid}": {expected}'),))
     pod = make_static(set_pod_defaults(decoded), node_name=node_name, file=file, url=url)
     problems = tuple(validate_pod(pod))
-    reference = None if problems else api_reference(pod)
+    reference = None if problems else (_forbidden_in_any_case if may_refer else api_reference)(pod)
     return StaticPod(pod, (reference,) if reference else problems, tuple(_unknown_fields(decoded)))
 
 
@@ -377,6 +386,19 @@ def api_reference(pod: Pod) -> Problem | None:
     for references in (_service_account, _named_secrets, _named_config_maps, _claims, _volumes):
         for path, resource in references(pod):
             return Problem(path, f"static pods may not reference {resource}")
+    return None
+
+
+def _forbidden_in_any_case(pod: Pod) -> Problem | None:
+    """Without the gate PreventStaticPodAPIReferences."""
+    for index, volume in enumerate(pod.spec.volumes):
+        for projection in () if volume.projected is None else volume.projected.sources:
+            if projection.cluster_trust_bundle is not None:
+                return Problem(
+                    f"spec.volumes[{index}]", "static pods may not use ClusterTrustBundle projected volume sources"
+                )
+    if pod.spec.resource_claims:
+        return Problem("spec.resourceClaims", "static pods may not use ResourceClaims")
     return None
 
 

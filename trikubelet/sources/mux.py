@@ -29,6 +29,7 @@ from trikubelet.api.pod_kinds import (
     CONFIG_MIRROR_ANNOTATION,
     CONFIG_SOURCE_ANNOTATION,
 )
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -101,11 +102,18 @@ class Merged:
     """Pods that were dropped, since an earlier one of this source has their full name or UID."""
 
 
-def merge_source(source: str, before: Merged | None, pods: Sequence[Pod], *, now: datetime) -> Merged:
+def merge_source(
+    source: str,
+    before: Merged | None,
+    pods: Sequence[Pod],
+    *,
+    now: datetime,
+    change: Callable[[Pod], Pod] | None = None,
+) -> Merged:
     """Compare a source's pods with those that it had.
 
     `before` is None for the first set of a source: then there is an update even when there is no pod, so that the sync
-    loop learns that the source is ready.
+    loop learns that the source is ready. `change` is done to each pod first.
     """
     known, sent_before = ({}, {}) if before is None else (before.pods, before.sent)
     changes: dict[PodOperation, list[Pod]] = {operation: [] for operation in PodOperation}
@@ -123,7 +131,7 @@ def merge_source(source: str, before: Merged | None, pods: Sequence[Pod], *, now
         if sent_before.get(uid) is raw:
             current[uid] = known[uid]
             continue
-        pod = _annotated(raw, CONFIG_SOURCE_ANNOTATION, source)
+        pod = _annotated(raw if change is None else change(raw), CONFIG_SOURCE_ANNOTATION, source)
         existing = known.get(uid)
         if existing is None:
             merged = _annotated(pod, CONFIG_FIRST_SEEN_ANNOTATION, format_timestamp(now))
@@ -203,9 +211,13 @@ class SourceMux:
         *,
         clock: WallClock,
         recorder: EventRecorder | None = None,
+        change: Callable[[Pod], Pod] | None = None,
     ) -> None:
-        """`recorder` gets an event for a source's pod that is dropped because an earlier one has its full name or UID:
-        once, and again when the pod is dropped anew after it was not."""
+        """`change` is done to every pod that comes.
+
+        `recorder` gets an event for a source's pod that is dropped because an earlier one has its full name or UID:
+        once, and again when the pod is dropped anew after it was not.
+        """
         names = [source.name for source in sources]
         if len(set(names)) != len(names):
             raise ValueError(f"expected sources with different names, got {names}")
@@ -213,8 +225,11 @@ class SourceMux:
         self._names = frozenset(names)
         self._clock = clock
         self._recorder = recorder
+        self._change = change
         self._merged: dict[str, Merged] = {}
         """The last set of each source that has sent one."""
+        self._unsent: dict[str, list[PodUpdate]] = {name: [] for name in names}
+        """What the sets have changed and is not sent yet: a source may fail meanwhile, and is begun again."""
 
     def sources_ready(self, seen: AbstractSet[str]) -> bool:
         """Whether every source has sent its pods and `seen`, the sources whose updates the caller has handled, names
@@ -233,26 +248,29 @@ class SourceMux:
     ) -> None:
         """Run all sources and send their changes. Runs until cancelled; closes `send` then.
 
-        `task_status.started` is called when every source has started. An error of a source ends all.
+        `task_status.started` is called when every source has started. One that fails later is begun again.
         """
         async with send, trio.open_nursery() as nursery:
             for source in self._sources:
-                await nursery.start(source.run, partial(self._merge_and_send, source.name, send))
+                await nursery.start(supervise, source.run, partial(self._merge_and_send, source.name, send))
             task_status.started()
 
     async def _merge_and_send(
         self, source: str, send: trio.MemorySendChannel[PodUpdate], pods: tuple[Pod, ...]
     ) -> None:
         before = self._merged.get(source)
-        merged = merge_source(source, before, pods, now=self._clock.now())
+        merged = merge_source(source, before, pods, now=self._clock.now(), change=self._change)
         # What changed is in the updates; keeping it here would keep old versions of pods.
         self._merged[source] = attrs.evolve(merged, updates=())
         reported = {_identity(pod) for pod in before.duplicates} if before is not None else set()
         for pod in merged.duplicates:
             if _identity(pod) not in reported:
                 self._report_duplicate(source, pod)
-        for update in merged.updates:
-            await send.send(update)
+        unsent = self._unsent[source]
+        unsent += merged.updates
+        while unsent:
+            await send.send(unsent[0])
+            del unsent[0]
 
     def _report_duplicate(self, source: str, pod: Pod) -> None:
         log.warning("pod dropped: another one of this source has its name", source=source, pod=pod.full_name)

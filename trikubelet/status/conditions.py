@@ -132,8 +132,9 @@ def ready_condition(
     if containers.status != CONDITION_TRUE:
         return _condition(pod, POD_READY, containers.status, containers.reason, containers.message)
     closed = []
+    shown = {condition.type: condition for condition in reversed(conditions)} if pod.spec.readiness_gates else {}
     for gate in pod.spec.readiness_gates:
-        condition = find_condition(conditions, gate.condition_type)
+        condition = shown.get(gate.condition_type)
         if condition is None:
             closed.append(f'corresponding condition of pod readiness gate "{gate.condition_type}" does not exist.')
         elif condition.status != CONDITION_TRUE:

@@ -296,11 +296,13 @@ def with_probe_outcomes(
     outcomes: ProbeOutcomes,
     *,
     runs_to_completion: bool,
+    pod_was_ready: bool = True,
 ) -> ContainerStatus:
     """The status with `started` and `ready` (kubelet: `prober.UpdatePodStatus`).
 
     `previous` is what was reported of the container before. An init container that `runs_to_completion` is ready when
-    it ended well.
+    it ended well. Of a container that an earlier agent started, and whose probe has said nothing yet, what was reported
+    is believed when `pod_was_ready` (kubelet: `setReadyStateOnKubeletRestart`).
     """
     same = previous if previous is not None and previous.container_id == status.container_id else None
     started = _started(container, status, same, outcomes)
@@ -308,7 +310,7 @@ def with_probe_outcomes(
         ended = status.state.terminated
         ready = status.ready if ended is None else status.ready or ended.exit_code == 0
     else:
-        ready = started and _ready(container, status, same, outcomes)
+        ready = started and _ready(container, status, same if pod_was_ready else None, outcomes)
     return attrs.evolve(status, started=started, ready=ready)
 
 

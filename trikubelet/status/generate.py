@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.api import (
+    CONDITION_TRUE,
     DISRUPTION_TARGET,
     POD_FAILED,
+    POD_READY,
     POD_RUNNING,
     ContainerState,
     ContainerStatus,
@@ -83,11 +85,13 @@ def generate_pod_status(
     waiting_reasons: Mapping[str, tuple[str, str]],
     terminal: bool = False,
     host_ips: Sequence[str] = (),
+    ipv6_first: bool = False,
     outcomes: ProbeOutcomes = NO_OUTCOMES,
     eviction: Eviction | None = None,
     recursive_read_only: bool = False,
     resource_health: ResourceHealthOf = no_resource_health,
     resizes: Sequence[PodCondition] = (),
+    tells_sandbox: bool = True,
     actual: ActualResources | None = None,
 ) -> PodStatus:
     """The status to report of the pod. Times of transitions and the start time are the status manager's to set.
@@ -96,10 +100,12 @@ def generate_pod_status(
     - `waiting_reasons` has reason and message of containers that could not be started, by name.
     - `terminal`: no container will be started again.
     - `host_ips` are the node's addresses, the primary one first; they are also those of a pod in the host's network.
+    - `ipv6_first`: of a pod with addresses of both families, this is the primary one.
     - `eviction` ends the pod, whatever its containers do.
     - `recursive_read_only`: the runtime can mount volumes read-only with everything below them.
     - `resource_health` tells how the devices of a container do, by its name.
     - `resizes`: the conditions about the pod's resize, if it has one.
+    - `tells_sandbox`: the condition PodReadyToStartContainers is wanted.
     - `actual`: what is known of the resources that the pod, given as allocated, really has.
     """
     restarting = restarts_all(pod, observed, previous)
@@ -111,8 +117,8 @@ def generate_pod_status(
     status = _with_phase(status, phase, pod, previous, eviction)
     before = previous.resources if previous.phase == POD_RUNNING else None
     status = with_pod_resources(pod, _with_outcomes(status, pod, previous, outcomes), actual, before)
-    status = attrs.evolve(status, conditions=_conditions(pod, observed, previous, status, resizes))
-    return _with_addresses(status, pod, observed, host_ips)
+    conditions = _conditions(pod, observed, previous, status, resizes, sandbox=tells_sandbox)
+    return _with_addresses(attrs.evolve(status, conditions=conditions), pod, observed, host_ips, ipv6_first=ipv6_first)
 
 
 def _with_container_statuses(pod: Pod, previous: PodStatus, context: StatusContext) -> PodStatus:
@@ -159,7 +165,15 @@ def _with_phase(status: PodStatus, phase: str, pod: Pod, previous: PodStatus, ev
     return attrs.evolve(status, phase=phase, reason=reason, message=message)
 
 
+def _is_ready(status: PodStatus) -> bool:
+    condition = find_condition(status.conditions, POD_READY)
+    return condition is not None and condition.status == CONDITION_TRUE
+
+
 def _with_outcomes(status: PodStatus, pod: Pod, previous: PodStatus, outcomes: ProbeOutcomes) -> PodStatus:
+    # Of a static pod, what its mirror pod says counts, which is all that there is.
+    pod_was_ready = is_static_pod(pod) or _is_ready(pod.status)
+
     def probed(
         containers: Sequence[Container],
         now: Sequence[ContainerStatus],
@@ -176,6 +190,7 @@ def _with_outcomes(status: PodStatus, pod: Pod, previous: PodStatus, outcomes: P
                 old.get(one.name),
                 outcomes,
                 runs_to_completion=init and not is_sidecar(by_name[one.name]),
+                pod_was_ready=pod_was_ready,
             )
             for one in now
         )
@@ -191,6 +206,8 @@ def _conditions(
     previous: PodStatus,
     status: PodStatus,
     resizes: Sequence[PodCondition],
+    *,
+    sandbox: bool,
 ) -> tuple[PodCondition, ...]:
     conditions = [
         condition
@@ -206,7 +223,7 @@ def _conditions(
         conditions.append(disruption)
     statuses = (*status.init_container_statuses, *status.container_statuses)
     conditions += [
-        ready_to_start_condition(pod, observed),
+        *([ready_to_start_condition(pod, observed)] if sandbox else []),
         initialized_condition(pod, previous, statuses, status.phase),
         ready_condition(pod, conditions, statuses, status.phase),
         containers_ready_condition(pod, statuses, status.phase),
@@ -217,8 +234,10 @@ def _conditions(
     return tuple(conditions)
 
 
-def _with_addresses(status: PodStatus, pod: Pod, observed: PodRuntimeStatus, host_ips: Sequence[str]) -> PodStatus:
-    pod_ips = sort_pod_ips(observed.ips, host_ips)
+def _with_addresses(
+    status: PodStatus, pod: Pod, observed: PodRuntimeStatus, host_ips: Sequence[str], *, ipv6_first: bool
+) -> PodStatus:
+    pod_ips = sort_pod_ips(observed.ips, ipv6_first=ipv6_first)
     if pod.spec.host_network and host_ips:
         pod_ips = pod_ips or [host_ips[0]]
         if len(pod_ips) == 1 and len(host_ips) > 1 and _family(pod_ips[0]) != _family(host_ips[1]):

@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from trikubelet.api import POD_FAILED, POD_PENDING, POD_RUNNING, Pod, PodStatus, qos_class
-from trikubelet.api.pod_kinds import is_static_pod
+from trikubelet.api.pod_kinds import is_static_pod, shows_version
 from trikubelet.status.conditions import containers_ready_condition, ready_condition
 from trikubelet.status.generate import terminated_status
 from trikubelet.status.merge import IllegalTransitionError, next_status, says_the_same
@@ -308,9 +308,13 @@ class StatusManager:
                 self.metrics.starts.observe(trio.current_time() - since)
 
     def status_before(self, pod: Pod) -> PodStatus:
-        """The status that was reported before this agent started: by its mirror pod, for a static one that has one."""
+        """The status that was reported before this agent started: by its mirror pod, for a static one that has one.
+
+        A mirror pod of an earlier version tells of another pod. The kubelet takes that for this one's, and shows the
+        phase of a pod that is gone.
+        """
         mirror = self._pods.mirror_pod_of(pod)
-        return pod.status if mirror is None else mirror.status
+        return pod.status if mirror is None or not shows_version(mirror, pod) else mirror.status
 
     def _find(self, uid: str, container_id: str, what: str) -> tuple[Pod, PodStatus, ContainerStatus] | None:
         pod = self._pods.pod_by_uid(uid)

@@ -45,6 +45,7 @@ from trikubelet.status.write_decisions import (
     record_for,
     up_to_date,
 )
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
 
@@ -152,16 +153,22 @@ class StatusWriter:
         """Write until cancelled. What is cancelled half-way is found again by the next agent."""
         self._served.subscribe(self._served_changed)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._look_periodically)
+            nursery.start_soon(supervise, self._look_periodically)
             nursery.start_soon(self._follow, self._statuses.subscribe())
             task_status.started()
-            async for work in self._begun:
-                nursery.start_soon(self._write, work)
+            await supervise(self._begin_to_write, nursery)
+
+    async def _begin_to_write(self, nursery: trio.Nursery) -> None:
+        async for work in self._begun:
+            nursery.start_soon(contain, self._write, work)
 
     async def _follow(self, changes: StatusSubscription) -> None:
         with changes:
-            async for change in changes:
-                self._notice(change.pod.metadata.uid)
+            await supervise(self._notice_each, changes)
+
+    async def _notice_each(self, changes: StatusSubscription) -> None:
+        async for change in changes:
+            self._notice(change.pod.metadata.uid)
 
     async def until_written(self, uids: Collection[str]) -> None:
         """Return once the API server has the newest status of each of these pods, as far as it has the pod."""

@@ -11,7 +11,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -20,7 +20,7 @@ from trikubelet.api import ObjectReference
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trikubelet.api import Pod
+    from trikubelet.api import KubernetesObject, Pod
     from trikubelet.clock import WallClock
 
 
@@ -75,6 +75,19 @@ class NodeEvent:
     count: int = 1
 
 
+@attrs.frozen
+class ObjectEvent:
+    """One event of another object that pods use, as their claims. Nothing is kept of it."""
+
+    about: ObjectReference
+    type: EventType
+    reason: str
+    message: str
+    last_seen: datetime
+
+
+AnyEvent: TypeAlias = PodEvent | NodeEvent | ObjectEvent
+
 EVENTS_PER_POD: Final = 50
 NODE_EVENTS: Final = 100
 PODS_KEPT: Final = 1000
@@ -87,9 +100,9 @@ class EventRecorder:
         self._clock = clock
         self._events: OrderedDict[str, OrderedDict[tuple[str, str, str, str], PodEvent]] = OrderedDict()
         self._node_events: OrderedDict[tuple[str, str, str], NodeEvent] = OrderedDict()
-        self._listeners: list[Callable[[PodEvent | NodeEvent], None]] = []
+        self._listeners: list[Callable[[AnyEvent], None]] = []
 
-    def add_listener(self, listener: Callable[[PodEvent | NodeEvent], None]) -> None:
+    def add_listener(self, listener: Callable[[AnyEvent], None]) -> None:
         """`listener` is called synchronously with each event; it must not block.
 
         So the log and the latencies have every event in its order, up to the last one before the agent ends. A
@@ -152,11 +165,24 @@ class EventRecorder:
             self._node_events.popitem(last=False)
         self._notify(event)
 
+    def object_event(self, about: KubernetesObject, type_: EventType, reason: str, message: str) -> None:
+        """Record an event of an object that a pod uses."""
+        metadata = about.metadata
+        reference = ObjectReference(
+            kind=about.kind,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            api_version=about.api_version,
+            resource_version=metadata.resource_version,
+        )
+        self._notify(ObjectEvent(reference, type_, reason, message, self._clock.now()))
+
     def node_events(self) -> list[NodeEvent]:
         """The newest events of the node, the one seen longest ago first."""
         return list(self._node_events.values())
 
-    def _notify(self, event: PodEvent | NodeEvent) -> None:
+    def _notify(self, event: AnyEvent) -> None:
         for listener in self._listeners:
             listener(event)
 

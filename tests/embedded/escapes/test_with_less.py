@@ -23,7 +23,7 @@ REPOSITORY = FOLDER.parents[2]
     "module", sorted(path.name for path in FOLDER.glob("test_*.py") if path.name != Path(__file__).name)
 )
 async def test_nothing_gets_out_with_less_privileges_either(tmp_path: Path, prefix: str, module: str) -> None:
-    options = ["-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'inside'}"]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:leftovers", f"--basetemp={tmp_path / 'inside'}"]
     suite = [sys.executable, "-m", "pytest", *options, str(FOLDER / module)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     result = await trio.run_process(

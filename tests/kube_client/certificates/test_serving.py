@@ -80,6 +80,8 @@ def test_names_and_addresses(given: list[tuple[str, str]], names: list[str], ips
 
 def test_a_node_without_an_address_wants_no_certificate() -> None:
     assert wanted_for_serving("n1", addresses((HOST, "n1"))) is None
+    assert wanted_for_serving("n1", addresses((HOST, "n1")), names_suffice=True) == wanted_for_node("n1", ("n1",), ())
+    assert wanted_for_serving("n1", addresses(), names_suffice=True) is None
     assert wanted_for_serving("n1", addresses((INTERNAL, "10.0.0.1"))) == wanted_for_node("n1", (), ("10.0.0.1",))
 
 
@@ -169,8 +171,9 @@ class Files:
         (self.folder / "identity.tmp").rename(self.folder / "identity")
         return certificate
 
-    def watched(self) -> WatchedPair:
-        return WatchedPair(self.folder / "identity" / "tls.crt", self.folder / "identity" / "tls.key")
+    def watched(self, *, watches: bool = True) -> WatchedPair:
+        folder = self.folder / "identity"
+        return WatchedPair(folder / "tls.crt", folder / "tls.key", watches=watches)
 
 
 @pytest.mark.parametrize("way", ["write", "rename"])
@@ -187,6 +190,18 @@ async def test_replaced_files_are_read_again(
     new = getattr(files, way)()
     await trio.sleep(11)
     assert told == [new]
+
+
+async def test_without_the_gate_the_first_pair_is_the_only_one(
+    tmp_path: Path, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    files = Files(tmp_path)
+    watched = files.watched(watches=False)
+    await nursery.start(watched.run)
+    before = watched.current
+    files.write()
+    await trio.sleep(60)
+    assert watched.current is before
 
 
 async def test_what_is_no_pair_is_not_taken(tmp_path: Path) -> None:

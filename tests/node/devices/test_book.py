@@ -69,9 +69,21 @@ def test_a_plugin_that_has_told_nothing_has_nothing() -> None:
     book.connected(R1)
     assert amounts(book) == (None, None)
     assert not book.knows(R1)
+
+
+def test_a_plugin_that_ends_before_it_told_anything_leaves_nothing_of_its_resource_for_five_minutes() -> None:
+    book = DeviceBook()
+    book.connected(R1)
     book.stopped(R1, 0)
-    assert book.resources() == DeviceResources()
-    assert book.next_end() is None
+    assert amounts(book) == (0, 0)
+    assert not book.knows(R1)
+    assert book.listed() == []
+    assert book.next_end() == STOP_GRACE
+    book.connected(R1)
+    assert amounts(book) == (0, 0), "another one is there, and has told nothing either"
+    book.stopped(R1, 1)
+    assert book.end_stopped(1 + STOP_GRACE) == [R1]
+    assert book.resources() == DeviceResources(gone=frozenset([R1]))
 
 
 def test_a_resource_goes_five_minutes_after_its_plugin() -> None:
@@ -105,7 +117,7 @@ def test_a_plugin_that_comes_back_late_starts_anew() -> None:
     book.connected(R1)
     assert book.resources().gone == {R1}
     book.stopped(R1, STOP_GRACE + 1)
-    assert book.resources().gone == {R1}, "it came and went without a word"
+    assert book.resources() == DeviceResources({R1: 0}, {R1: 0}), "it came and went without a word"
     book.connected(R1)
     book.receive(R1, some("a"))
     assert book.resources() == DeviceResources({R1: 1}, {R1: 1})

@@ -130,6 +130,11 @@ async def test_a_plugin_refuses_to_tell_of_its_devices(tmp_path: Path, autojump_
         plugin = ToyPlugin(R1, ["a"])
         plugin.failing["ListAndWatch"] = GRPCError(Status.UNIMPLEMENTED, "what?")
         await stage.register(plugin)
+        assert stage.amounts(R1) == (0, 0)
+        await trio.sleep(STOP_GRACE - 1)
+        assert len(plugin.asked("ListAndWatch")) == 1, "nobody asks again"
+        assert stage.amounts(R1) == (0, 0)
+        await trio.sleep(2)
         assert stage.amounts(R1) == (None, None)
 
 

@@ -16,7 +16,7 @@ from trikubelet.node.devices.book import STOP_GRACE
 from trikubelet.node.devices.endpoint import PluginError
 from trikubelet.node.devices.manager import DeviceManager
 from trikubelet.node.devices.model import PluginDevice
-from trikubelet.node.devices.server import DEPRECATION, FOLDER, SOCKET
+from trikubelet.node.devices.server import DEPRECATION, FOLDER, SOCKET, RegistrationServer
 from trikubelet.plugins.handlers import Plugin, PluginRefusedError
 from trikubelet.rpc.grpc import Server, SocketInUseError
 
@@ -333,3 +333,23 @@ async def _serve_until_cancelled(
         async with trio.open_nursery() as nursery:
             await nursery.start(Server([] if service is None else [service]).serve_unix, socket)  # type: ignore[list-item]
             task_status.started(scope)
+
+
+def is_well(server: RegistrationServer) -> bool:
+    return server.problem is None
+
+
+async def test_a_server_that_fails_is_a_problem_until_it_serves_again(tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    async with device_stage(tmp_path) as stage:
+        server = RegistrationServer(folder, stage.manager._connections, stage.manager.metrics)
+        with pytest.raises(OSError, match="No such file"):
+            await server.run()
+        assert server.problem is not None
+        assert server.problem.startswith("device registration error: device plugin registration gRPC server failed")
+        await server.prepare()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run)
+            assert is_well(server)
+            nursery.cancel_scope.cancel()
+        assert is_well(server), "an agent that ends is well"

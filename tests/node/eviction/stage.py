@@ -17,7 +17,7 @@ from trikubelet.node.eviction.manager import EvictionContext, EvictionManager
 from trikubelet.node.eviction.model import Measurement, Observation, PodMemoryUsage, PodUsage, UsageError
 from trikubelet.node.eviction.threshold_notifier import ThresholdNotifier
 from trikubelet.pods.workers import KillTimeoutError
-from trikubelet.telemetry.events import EventRecorder, NodeEvent, PodEvent
+from trikubelet.telemetry.events import AnyEvent, EventRecorder, PodEvent
 
 if TYPE_CHECKING:
     from trikubelet.pods.types import PodStatusFn
@@ -108,7 +108,7 @@ class Stage:
             async for _ in changes:
                 self.changes.append((self.now, self.manager.conditions()))
 
-    def _hear(self, event: PodEvent | NodeEvent) -> None:
+    def _hear(self, event: AnyEvent) -> None:
         self.events.append((event.reason, event.message))
         if isinstance(event, PodEvent):
             self.annotations.append(event.annotations)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.pods.types import PodStatusFn
-    from trikubelet.telemetry.events import PodEvent
+    from trikubelet.telemetry.events import AnyEvent
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 SOON = 0.5
@@ -89,7 +89,7 @@ async def watching(
     recorder = EventRecorder(TrioWallClock())
     events: list[str] = []
 
-    def heard(event: PodEvent | NodeEvent) -> None:
+    def heard(event: AnyEvent) -> None:
         assert isinstance(event, NodeEvent)
         assert event.reason == "Shutdown"
         events.append(event.message)

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.node.stats.node_files import MIB, PRESSURE, NodeFiles
-from trikubelet.node.stats.cgroup_files import CgroupReading, CpuReading, DeviceIo, MemoryReading, read_cgroup
+from trikubelet.node.stats.block_io import BYTES, REQUESTS, DeviceIo
+from trikubelet.node.stats.cgroup_files import CgroupReading, CpuReading, MemoryReading, read_cgroup
 from trikubelet.node.stats.model import PsiData, PsiStats
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TICK = 10_000_000
+IO_OF_SDA = DeviceIo(device="8:0", counts={BYTES: {"Read": 1, "Write": 2}, REQUESTS: {"Read": 3, "Write": 4}})
 
 
 def _read(node: NodeFiles, path: str, *, full: bool = True) -> CgroupReading:
@@ -26,7 +28,8 @@ def test_v2_tells_everything(tmp_path: Path) -> None:
     node = NodeFiles(tmp_path)
     node.group("/c", pid=7)
     for name, text in {
-        "cpu.stat": "usage_usec 100\nuser_usec 60\nsystem_usec 40\nnr_periods 3\nnr_throttled 2\nthrottled_usec 9\n",
+        "cpu.stat": "usage_usec 100\nuser_usec 60\nsystem_usec 40\nnr_periods 3\nnr_throttled 2\nthrottled_usec 9\n"
+        "nr_bursts 1\nburst_usec 4\n",
         "cpu.max": "50000 100000\n",
         "cpu.weight": "79\n",
         "memory.current": 100 * MIB,
@@ -36,6 +39,7 @@ def test_v2_tells_everything(tmp_path: Path) -> None:
         "memory.swap.current": "4096\n",
         "memory.swap.max": "10000\n",
         "memory.peak": "123\n",
+        "memory.min": "77\n",
         "memory.events": "low 0\nhigh 0\nmax 8\noom 1\noom_kill 1\n",
         "io.stat": "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n7:0 \n",
         "pids.current": "12\n",
@@ -60,6 +64,8 @@ def test_v2_tells_everything(tmp_path: Path) -> None:
             periods=3,
             throttled_periods=2,
             throttled=9000,
+            burst_periods=1,
+            burst=4000,
             quota=50000,
             period=100000,
             shares=2 + 78 * 262142 // 9999,
@@ -77,6 +83,7 @@ def test_v2_tells_everything(tmp_path: Path) -> None:
             page_faults=20,
             major_page_faults=2,
             highest=123,
+            reservation=77,
             fails=8,
             limit=200 * MIB,
             swap=4096,
@@ -86,7 +93,7 @@ def test_v2_tells_everything(tmp_path: Path) -> None:
         cpu_pressure=psi,
         memory_pressure=psi,
         io_pressure=psi,
-        devices=(DeviceIo(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),),
+        devices=(IO_OF_SDA,),
         pids=(7,),
         threads=12,
         threads_limit=None,
@@ -103,7 +110,7 @@ def test_v1_tells_the_same_from_other_files(tmp_path: Path) -> None:
     for name, text in {
         "cpu,cpuacct/c/cpuacct.usage": "100000\n",
         "cpu,cpuacct/c/cpuacct.stat": "user 6\nsystem 4\n",
-        "cpu,cpuacct/c/cpu.stat": "nr_periods 3\nnr_throttled 2\nthrottled_time 9000\n",
+        "cpu,cpuacct/c/cpu.stat": "nr_periods 3\nnr_throttled 2\nthrottled_time 9000\nnr_bursts 1\nburst_time 4\n",
         "cpu,cpuacct/c/cpu.cfs_quota_us": "-1\n",
         "cpu,cpuacct/c/cpu.cfs_period_us": "100000\n",
         "cpu,cpuacct/c/cpu.shares": "1024\n",
@@ -114,7 +121,7 @@ def test_v1_tells_the_same_from_other_files(tmp_path: Path) -> None:
         "memory/c/memory.memsw.limit_in_bytes": 210 * MIB,
         "memory/c/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
         "memory/c/memory.failcnt": "8\n",
-        "blkio/c/blkio.throttle.io_service_bytes": "8:0 Read 1\n8:0 Write 2\n8:0 Total 3\nTotal 3\n",
+        "blkio/c/blkio.throttle.io_service_bytes_recursive": "8:0 Read 1\n8:0 Write 2\n8:0 Total 3\nTotal 3\n",
         "blkio/c/blkio.throttle.io_serviced_recursive": "8:0 Read 3\n8:0 Write 4\nTotal 7\n",
         "pids/c/pids.current": "12\n",
         "pids/c/pids.max": "100\n",
@@ -128,6 +135,8 @@ def test_v1_tells_the_same_from_other_files(tmp_path: Path) -> None:
         periods=3,
         throttled_periods=2,
         throttled=9000,
+        burst_periods=1,
+        burst=4,
         quota=None,
         period=100000,
         shares=1024,
@@ -136,7 +145,8 @@ def test_v1_tells_the_same_from_other_files(tmp_path: Path) -> None:
     assert (reading.memory.rss, reading.memory.working_set, reading.memory.limit) == (50 * MIB, 70 * MIB, 200 * MIB)
     assert (reading.memory.swap, reading.memory.swap_limit) == (4096, 10 * MIB)
     assert (reading.memory.fails, reading.memory.oom_kills) == (8, 1)
-    assert reading.devices == (DeviceIo(device="8:0", read_bytes=1, write_bytes=2, reads=3, writes=4),)
+    (device,) = reading.devices
+    assert device.counts == {BYTES: {"Read": 1, "Write": 2, "Total": 3}, REQUESTS: {"Read": 3, "Write": 4}}
     assert (reading.threads, reading.threads_limit, reading.pids) == (12, 100, (7,))
     assert reading.cpu_pressure is None
 

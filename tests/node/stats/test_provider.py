@@ -281,7 +281,7 @@ async def test_lists_that_are_too_old_are_not_used(stage: Stage, mock_clock: Moc
     mock_clock.jump(LISTS_KEPT)
     summary = await provider.summary()
     assert summary.pods == ()
-    assert summary.problems == ("lists: ListContainers: UNAVAILABLE: no connection",)
+    assert summary.problems == ("lists: rpc error: code = Unavailable desc = no connection",)
     text = (await provider.resource_text()).decode()
     assert "resource_scrape_error 1" in text
     assert "node_memory_working_set_bytes" in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from tests.node.stats.stage import FakeView
 from tests.patience import PATIENCE
 from trikubelet.clock import SystemClock
 from trikubelet.embedded.runtime import EmbeddedRuntime
+from trikubelet.node.stats.cgroup_places import processes_of
 from trikubelet.node.stats.measure import Meter, NodePaths
 from trikubelet.node.stats.provider import StatsProvider
 from trikubelet.rpc.cri import v1
@@ -65,6 +66,29 @@ class RealPod:
         accounts, memory = Path(place.controllers["cpuacct"]), Path(place.controllers["memory"])
         held = int((memory / "memory.usage_in_bytes").read_text())
         return int((accounts / "cpuacct.usage").read_text()), held, _table(memory / "memory.stat")["total_rss"]
+
+    async def open_files(self) -> int:
+        """As told."""
+        text = (await self.provider.cadvisor_text()).decode()
+        lines = [line for line in text.splitlines() if line.startswith("container_file_descriptors{")]
+        return sum(int(line.rpartition("} ")[2].partition(" ")[0]) for line in lines if 'container="main"' in line)
+
+    def descriptors(self) -> int:
+        """As the kernel has them."""
+        found = 0
+        for pid in self._processes():
+            with suppress(FileNotFoundError):  # it has ended meanwhile
+                found += len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        return found
+
+    def soft_limit(self) -> int:
+        lines = Path(f"/proc/{self._processes()[0]}/limits").read_text().splitlines()
+        return next(int(line.split()[3]) for line in lines if line.startswith("Max open files"))
+
+    def _processes(self) -> list[int]:
+        place = self.meter._places.find(self.container_id)
+        assert place is not None
+        return processes_of(place)
 
 
 @pytest.fixture(
@@ -141,6 +165,16 @@ async def test_scrapers_find_the_pod(pod: RealPod) -> None:
     text = (await pod.provider.cadvisor_text()).decode()
     series = [line for line in text.splitlines() if line.startswith("container_spec_cpu_quota{")]
     assert [line for line in series if 'container="main"' in line and line.endswith(" 50000")]
+
+
+async def test_the_open_files_of_a_pod_are_those_of_its_processes(pod: RealPod) -> None:
+    with trio.fail_after(PATIENCE):
+        while (told := await pod.open_files()) != (counted := pod.descriptors()) or counted < 4:
+            await trio.sleep(1.1)  # its shell is still starting programs
+    assert told == counted
+    text = (await pod.provider.cadvisor_text()).decode()
+    (limit,) = (line for line in text.splitlines() if line.startswith("container_ulimits_soft{") and '"main"' in line)
+    assert float(limit.rpartition(" ")[0].rpartition(" ")[2]) == pod.soft_limit()
 
 
 def pod_memory(stats: tuple[PodStats, ContainerStats]) -> int:

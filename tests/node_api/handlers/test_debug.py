@@ -55,11 +55,12 @@ async def test_tasks_are_shown_as_text_and_as_json(autojump_clock: trio.abc.Cloc
 
 
 async def test_the_command_line_is_shown_without_what_is_secret() -> None:
-    arguments = ["trikubelet", "--manifest-url-header", "X:a", "--manifest-url-header=X:b", "--config=c", "-v", "2"]
+    given = ["--manifest-url-header", "X:a", "--manifest-url-header=X:b", "--manifest_url_header=X:c", "--config=c"]
+    arguments = ["trikubelet", *given, "-v", "2"]
     answer = await ask(router(DebugHandlers(arguments=arguments)), "/debug/pprof/cmdline")
     assert answer.text.split("\0") == [
-        *("trikubelet", "--manifest-url-header", "CLASSIFIED", "--manifest-url-header=CLASSIFIED", "--config=c"),
-        *("-v", "2"),
+        *("trikubelet", "--manifest-url-header", "CLASSIFIED", "--manifest-url-header=CLASSIFIED"),
+        *("--manifest_url_header=CLASSIFIED", "--config=c", "-v", "2"),
     ]
 
 

@@ -7,6 +7,8 @@ from trikubelet.http.routing import ANY_METHOD, Route, Router
 from trikubelet.node_api.handlers.health import HealthHandlers, liveness
 
 STUCK = {"ping": None, "pleg": None, "syncloop": "sync Loop took longer than expected"}
+OTHERS = "[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\n"
+PASSED = "healthz check passed\n"
 WELL = {"ping": None, "pleg": "not our affair", "syncloop": None}
 
 
@@ -20,18 +22,32 @@ def router(problems: dict[str, str | None], observed: list[tuple[str, bool]] | N
     ("problems", "query", "status", "body"),
     [
         (WELL, "", 200, "ok"),
-        (WELL, "?verbose", 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n"),
-        (WELL, "?verbose=false", 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n"),
+        (WELL, "?verbose", 200, f"[+]ping ok\n{OTHERS}{PASSED}"),
+        (
+            WELL,
+            "?verbose=false",
+            200,
+            "[+]ping ok\n[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\nhealthz check passed\n",
+        ),
         (WELL, "?exclude=ping", 200, "ok"),
-        (WELL, "?verbose&exclude=ping", 200, "[+]ping excluded: ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n"),
+        (
+            WELL,
+            "?verbose&exclude=ping",
+            200,
+            "[+]ping excluded: ok\n[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\nhealthz check passed\n",
+        ),
         (
             WELL,
             "?verbose&exclude=y&exclude=x",
             200,
-            '[+]ping ok\n[+]log ok\n[+]syncloop ok\nwarn: some health checks cannot be excluded: no matches for "x","y"'
-            "\nhealthz check passed\n",
+            f'[+]ping ok\n{OTHERS}warn: some health checks cannot be excluded: no matches for "x","y"\n{PASSED}',
         ),
-        (STUCK, "", 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n"),
+        (
+            STUCK,
+            "",
+            500,
+            "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\n[+]device-plugin ok\nhealthz check failed\n",
+        ),
         (STUCK, "?exclude=syncloop", 200, "ok"),
     ],
 )
@@ -48,6 +64,7 @@ async def test_health_is_ok_or_a_line_for_each_check(
         ("ping", 200, "ok"),
         ("log", 200, "ok"),
         ("syncloop", 500, "internal server error: sync Loop took longer than expected\n"),
+        ("device-plugin", 200, "ok"),
     ],
 )
 async def test_one_check_tells_its_reason(check: str, status: int, body: str) -> None:
@@ -60,7 +77,7 @@ async def test_what_is_found_is_told_to_who_counts_it() -> None:
     api = router(STUCK, observed)
     await ask(api, "/healthz?exclude=log")
     await ask(api, "/healthz/ping")
-    assert observed == [("ping", True), ("syncloop", False)]
+    assert observed == [("ping", True), ("syncloop", False), ("device-plugin", True)]
 
 
 @pytest.mark.parametrize(

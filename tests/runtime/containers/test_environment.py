@@ -148,22 +148,27 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ips", "host_ips", "sorted_ips"),
+    ("ips", "ipv6_first", "sorted_ips"),
     [
-        (["10.0.0.7"], ["192.168.0.1"], ["10.0.0.7"]),
-        (["fd00::7", "10.0.0.7"], ["192.168.0.1"], ["10.0.0.7", "fd00::7"]),
-        (["10.0.0.7", "fd00::7"], ["fd01::1"], ["fd00::7", "10.0.0.7"]),
-        (["10.0.0.7", "10.0.0.8", "fd00::7", "fd00::8"], [], ["10.0.0.7", "fd00::7"]),
-        (["FD00:0:0::7"], [], ["fd00::7"]),
-        (["nonsense"], [], []),
-        ([], ["fd01::1"], []),
+        # `TestSortPodIPs`
+        (["10.0.0.7"], False, ["10.0.0.7"]),
+        (["10.0.0.7", "fd00::7"], False, ["10.0.0.7", "fd00::7"]),
+        (["fd00::7", "10.0.0.7"], False, ["10.0.0.7", "fd00::7"]),
+        (["10.0.0.7", "fd00::7"], True, ["fd00::7", "10.0.0.7"]),
+        (["fd00::7", "10.0.0.7"], True, ["fd00::7", "10.0.0.7"]),
+        (["10.0.0.7"], True, ["10.0.0.7"]),
+        (["fd00::7"], False, ["fd00::7"]),
+        (["10.0.0.7", "10.0.0.8", "fd00::7", "10.0.0.9", "fd00::8"], False, ["10.0.0.7", "fd00::7"]),
+        (["FD00:0:0::7"], False, ["fd00::7"]),
+        (["nonsense"], False, []),
+        ([], True, []),
     ],
 )
-def test_a_pod_has_one_address_of_a_family_and_the_nodes_family_first(
-    ips: list[str], host_ips: list[str], sorted_ips: list[str]
+def test_a_pod_has_one_address_of_a_family_and_the_asked_for_family_first(
+    ips: list[str], ipv6_first: bool, sorted_ips: list[str]
 ) -> None:
-    assert sort_pod_ips(ips, host_ips) == sorted_ips
-    addresses = Addresses(ips, host_ips)
+    assert sort_pod_ips(ips, ipv6_first=ipv6_first) == sorted_ips
+    addresses = Addresses(ips, ["fd01::1"], ipv6_first=ipv6_first)
     assert field_value(POD, "status.podIP", addresses) == next(iter(sorted_ips), "")
     assert field_value(POD, "status.podIPs", addresses) == ",".join(sorted_ips)
 

@@ -41,15 +41,16 @@ def write_file(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def _read(path: str) -> str:
-    with open(path, encoding="ascii", errors="replace") as file:
-        return file.read()
-
-
-def _read_in(folder: int, name: str) -> str:
-    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-    with open(descriptor, encoding="ascii", errors="replace") as file:
-        return file.read()
+def _read(path: str, *, folder: int | None = None) -> str:
+    """A kernel file; a file object asks the kernel six more things, which counts before each start."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        parts = []
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+    finally:
+        os.close(descriptor)
+    return b"".join(parts).decode("ascii", "replace")
 
 
 class ContainerCgroup:
@@ -106,7 +107,7 @@ class ContainerCgroup:
         for folder in folders:
             for group, _, _ in bottom_up(folder):
                 try:
-                    found += [int(line) for line in _read_in(group, "cgroup.procs").split()]
+                    found += [int(line) for line in _read("cgroup.procs", folder=group).split()]
                 except OSError:
                     continue
         return found
@@ -315,6 +316,7 @@ class Cgroups:
             self._check_devices(self.controllers["devices"])
         if "cpuset" in self.controllers:
             self._fill_cpuset(self.controllers["cpuset"], self._mounts["cpuset"])
+            write_file(f"{self.controllers['cpuset']}/cgroup.clone_children", "1")  # for containers
 
     def _usable(self, parents: list[str], what: str) -> str | None:
         problem = ""

@@ -35,6 +35,7 @@ from trikubelet.kube_client.certificates.requests import (
 )
 from trikubelet.kube_client.certificates.store import CertificateError, CertifiedKey, NoPairError, certified_key
 from trikubelet.kube_client.errors import ApiError
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
 
@@ -173,11 +174,14 @@ class CertificateManager:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Renew whenever it is time, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._complain_when_expired)
+            nursery.start_soon(supervise, self._complain_when_expired)
             task_status.started()
-            while True:
-                wanted = await self._until_due()
-                await self._renew(wanted)
+            await supervise(self._keep_renewing)
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            wanted = await self._until_due()
+            await self._renew(wanted)
 
     async def _until_due(self) -> Wanted:
         """Wait until a certificate is to be asked for."""

@@ -76,8 +76,9 @@ class ServingCertificate(Protocol):
 class WatchedPair:
     """A pair in files that may be replaced. What is no pair is not taken: the last good one stays."""
 
-    def __init__(self, certificate_file: Path, key_file: Path) -> None:
-        """Reads the files; raises CertificateError."""
+    def __init__(self, certificate_file: Path, key_file: Path, *, watches: bool = True) -> None:
+        """Reads the files; raises CertificateError. Unless it `watches`, the first pair is the only one."""
+        self._watches = watches
         self._certificate_file, self._key_file = certificate_file, key_file
         self._seen = self._signature()
         self._current = load_files(certificate_file, key_file)
@@ -98,7 +99,7 @@ class WatchedPair:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look at the files from time to time, until cancelled."""
         task_status.started()
-        while True:
+        while self._watches:
             await trio.sleep(LOOK)
             self.reload()
 
@@ -151,10 +152,15 @@ def _ip(text: str) -> str | None:
         return None
 
 
-def wanted_for_serving(node_name: str, addresses: Sequence[NodeAddress]) -> Wanted | None:
-    """What a node's serving certificate has to say; None while the node has no IP address."""
+def wanted_for_serving(
+    node_name: str, addresses: Sequence[NodeAddress], *, names_suffice: bool = False
+) -> Wanted | None:
+    """What a node's serving certificate has to say; None while the node has no IP address.
+
+    `names_suffice`: a DNS name is enough (feature gate AllowDNSOnlyNodeCSR).
+    """
     names, ips = names_and_addresses(addresses)
-    return wanted_for_node(node_name, names, ips) if ips else None
+    return wanted_for_node(node_name, names, ips) if ips or (names_suffice and names) else None
 
 
 def serving_manager(
@@ -164,13 +170,14 @@ def serving_manager(
     addresses: Callable[[], Sequence[NodeAddress]],
     *,
     clock: WallClock,
+    names_suffice: bool = False,
     rng: random.Random | None = None,
 ) -> CertificateManager:
     """Asks for serving certificates. Call `check_soon` when the node's addresses change. Raises CertificateError."""
     return CertificateManager(
         CertificateStore(folder, STORE_PREFIX, clock=clock),
         client=lambda _: nullcontext(client),
-        wanted=lambda: wanted_for_serving(node_name, addresses()),
+        wanted=lambda: wanted_for_serving(node_name, addresses(), names_suffice=names_suffice),
         signer=SERVING_SIGNER,
         purpose=SERVER_AUTH,
         clock=clock,

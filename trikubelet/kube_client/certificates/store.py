@@ -10,7 +10,6 @@ The calls block on the disk, `update` until the disk has it: not for the event l
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+from trikubelet.formats.pem import pem_blocks
 from trikubelet.kube_client.tls import KeyPair
 from trikubelet.linux.durable_files import sync_folder, write_atomically
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from trikubelet.clock import WallClock
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
-_BLOCK = re.compile(rb"-----BEGIN ([^-]+)-----.*?-----END \1-----", re.DOTALL)
 
 
 @attrs.frozen
@@ -159,7 +158,7 @@ def _private_key(pem: bytes) -> tuple[bytes, PrivateKey]:
 
 
 def _blocks(pem: bytes) -> list[tuple[bytes, bytes]]:
-    return [(match.group(1), match.group(0) + b"\n") for match in _BLOCK.finditer(pem)]
+    return [(block.label, block.text + b"\n") for block in pem_blocks(pem)]
 
 
 def _public_bytes(holder: x509.Certificate | PrivateKey) -> bytes:

@@ -2,8 +2,9 @@
 clock.
 
 A resource is *listed* once its plugin has listed its devices, or when it was so before the agent started. From then on
-it is the node's, until its plugin has been away for five minutes. A device is taken while a container has it, and while
-a plugin is asked to give it to one (a reservation).
+it is the node's, until its plugin has been away for five minutes. A plugin that ends before it has listed anything
+leaves the node with 0 of its resource for as long. A device is taken while a container has it, and while a plugin is
+asked to give it to one (a reservation).
 
 The caller that changes the book notifies others.
 """
@@ -37,6 +38,8 @@ class _Resource:
     """As the plugin reported last. They stay when it ends: containers still have them."""
     healthy: set[str] = attrs.field(factory=set)
     """Their ids; none without a plugin."""
+    counted: bool = False
+    """The node has it, be it with 0 devices."""
     reported: bool = False
     """`devices` comes from a plugin of this agent's time."""
     stopped_at: float | None = None
@@ -63,7 +66,7 @@ class DeviceBook:
     def restore(self, resources: Iterable[str], grants: Mapping[str, Grants], now: float) -> None:
         """What was known before the agent started: each resource has 0 devices until its plugin is there."""
         for name in resources:
-            self._resources[name] = _Resource(listed=True, stopped_at=now)
+            self._resources[name] = _Resource(listed=True, counted=True, stopped_at=now)
         for uid, containers in grants.items():
             self._grants[uid] = {name: dict(granted) for name, granted in containers.items()}
 
@@ -79,20 +82,15 @@ class DeviceBook:
         before = {device: self.is_healthy(resource, device) for device in self._granted(resource)}
         known.devices = {device.id: device for device in devices}
         known.healthy = {device.id for device in known.devices.values() if device.healthy}
-        known.listed, known.reported, known.gone = True, True, False
+        known.listed, known.counted, known.reported, known.gone = True, True, True, False
         changed = {device for device, healthy in before.items() if self.is_healthy(resource, device) != healthy}
         return self._owners(resource, changed)
 
     def stopped(self, resource: str, now: float) -> None:
-        """Its plugin has ended: nothing of it can be given out any more."""
+        """Its plugin has ended: nothing of it can be given out any more (`markResourceUnhealthy`)."""
         known = self._resources[resource]
-        if known.listed:
-            known.healthy.clear()
-            known.stopped_at = now
-        elif known.gone:
-            known.stopped_at = None
-        else:
-            del self._resources[resource]
+        known.healthy.clear()
+        known.counted, known.gone, known.stopped_at = True, False, now
 
     def next_end(self) -> float | None:
         """When the next resource will be gone, if no plugin comes for it."""
@@ -108,7 +106,7 @@ class DeviceBook:
         ]
         for name in ended:
             known = self._resources[name]
-            known.listed, known.stopped_at, known.gone = False, None, True
+            known.listed, known.counted, known.stopped_at, known.gone = False, False, None, True
         return ended
 
     # Containers.
@@ -192,10 +190,10 @@ class DeviceBook:
 
     def resources(self) -> DeviceResources:
         """What the node has (`GetCapacity`)."""
-        listed = {name: known for name, known in sorted(self._resources.items()) if known.listed}
+        counted = {name: known for name, known in sorted(self._resources.items()) if known.counted}
         return DeviceResources(
-            {name: len(known.devices) for name, known in listed.items()},
-            {name: len(known.healthy) for name, known in listed.items()},
+            {name: len(known.devices) if known.listed else 0 for name, known in counted.items()},
+            {name: len(known.healthy) for name, known in counted.items()},
             frozenset(name for name, known in self._resources.items() if known.gone),
         )
 

@@ -126,7 +126,8 @@ class DeviceCheckpoint:
         change."""
         task_status.started()
         while True:
-            await self._wanted.receive()
+            if self._tried == self._changes:
+                await self._wanted.receive()
             changes, text = self._changes, self._text()
             self._error = None if text == self._written else await self._write(text)
             self._tried = changes

@@ -17,6 +17,7 @@ import trio
 
 from trikubelet.node.devices.endpoint import Endpoint, PluginError, connected
 from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.supervision import contain
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class PluginConnections:
         if self._nursery is None:
             raise PluginError("no plugins are taken: the agent starts, or ends")
         self._registrations += 1
-        await self._nursery.start(self._keep, resource, socket, self._registrations)
+        await self._nursery.start(contain, self._keep, resource, socket, self._registrations)
 
     def disconnect(self, resource: str, socket: Path) -> None:
         """The plugin says that it ends. Nothing happens when another one has taken over."""

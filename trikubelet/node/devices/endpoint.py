@@ -20,6 +20,9 @@ from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.node.devices.model import HEALTHY, DeviceFile, DeviceMount, Needs, PluginDevice, PluginOptions
 from trikubelet.rpc.device_plugins import v1beta1
+from trikubelet.rpc.status_text import status_text
+from trikubelet.scopes import off_loop
+from trikubelet.supervision import supervise
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -39,6 +42,8 @@ LIST_PAUSE: Final = 0.125
 """Seconds between two looks at what a plugin has sent."""
 PAUSE_PER_BYTE: Final = 5e-6
 """Seconds; about twenty times what it takes to read one."""
+MOST_FROM_PLUGIN: Final = 4 * 2**20
+"""Bytes of a message from a plugin: the kubelet leaves it at gRPC's default."""
 LISTS_AT_A_LOOK: Final = 100
 _LIST_AND_WATCH: Final = "/v1beta1.DevicePlugin/ListAndWatch"
 
@@ -78,6 +83,7 @@ class Endpoint:
         self._channel = channel
         self._stub = v1beta1.DevicePluginStub(channel)
         self._listening = trio.CancelScope()
+        self._reading = trio.CapacityLimiter(1)
         self._calls = 0
         self._call_ended: Broadcast[None] = Broadcast()
 
@@ -88,13 +94,23 @@ class Endpoint:
 
     async def listen(self, on_list: Callable[[list[PluginDevice]], object]) -> None:
         """Hand over each list until `stop`. Raises PluginError when the plugin ends it."""
+        failure: GRPCError | None = None
+
+        async def take_lists() -> None:
+            nonlocal failure
+            try:
+                await self._take_lists(on_list)
+            except GRPCError as error:
+                failure = error
+
         try:
             with self._listening:
-                await self._take_lists(on_list)
-        except GRPCError as error:
-            raise PluginError(f"ListAndWatch ended unexpectedly: {rpc_error(error)}") from error
+                await supervise(take_lists)  # a list that could not be taken is asked for again
         finally:
             self.stopped = True
+        if failure is not None:
+            text = status_text(failure.status, failure.message)
+            raise PluginError(f"ListAndWatch ended unexpectedly: {text}") from failure
         if not self._listening.cancelled_caught:
             raise PluginError("ListAndWatch ended unexpectedly: EOF")
 
@@ -133,7 +149,7 @@ class Endpoint:
         try:
             return await method(request, timeout=seconds)
         except GRPCError as error:
-            raise PluginError(rpc_error(error)) from error
+            raise PluginError(status_text(error.status, error.message)) from error
         finally:
             self._calls -= 1
             self._call_ended.send(None)
@@ -144,7 +160,7 @@ class Endpoint:
             await stream.send_message(v1beta1.Empty(), end=True)
             while (message := await stream.recv_message()) is not None:
                 newest = await _newest(stream, message)
-                on_list(_devices(newest))
+                on_list(await off_loop(self._reading, len(newest), _devices, newest))
                 await trio.sleep(max(LIST_PAUSE, PAUSE_PER_BYTE * len(newest)))
 
 
@@ -180,7 +196,7 @@ async def _options(channel: Channel) -> PluginOptions:
                 reply = await stub.get_device_plugin_options(v1beta1.Empty(), timeout=OPTIONS_SECONDS)
                 return PluginOptions(reply.pre_start_required, reply.get_preferred_allocation_available)
             except GRPCError as error:
-                refusal = rpc_error(error)
+                refusal = status_text(error.status, error.message)
                 if error.status is not Status.UNAVAILABLE:
                     raise PluginError(f"failed to get device plugin options: {refusal}") from error
             if trio.current_time() + pause > give_up_at:
@@ -188,12 +204,6 @@ async def _options(channel: Channel) -> PluginOptions:
             await trio.sleep(pause)
             pause = DIALS.after(pause)
     raise PluginError(f"failed to dial device plugin: {refusal}")
-
-
-def rpc_error(error: GRPCError) -> str:
-    """As Go's gRPC words it."""
-    code = "".join(word.title() for word in error.status.name.split("_"))
-    return f"rpc error: code = {'Canceled' if code == 'Cancelled' else code} desc = {error.message or ''}"
 
 
 def _devices(message: _Unread) -> list[PluginDevice]:

@@ -36,6 +36,7 @@ from trikubelet.node.devices.model import HEALTHY, UNHEALTHY
 from trikubelet.node.devices.server import DevicePluginHandler, RegistrationServer
 from trikubelet.node.podresources.providers import Device
 from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -131,11 +132,16 @@ class DeviceManager:
         self._remember()
         self._notify_if_changed()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._checkpoint.run)
-            nursery.start_soon(self._end_stopped)
+            nursery.start_soon(supervise, self._checkpoint.run)
+            nursery.start_soon(supervise, self._end_stopped)
             await nursery.start(self._connections.run)
             await nursery.start(self._server.run)
             task_status.started()
+
+    @property
+    def registration_problem(self) -> str | None:
+        """Why no plugin can register."""
+        return self._server.problem
 
     # Admission.
 

@@ -42,6 +42,10 @@ VERSION: Final = "v1beta1"
 CONCURRENT_REGISTRATIONS: Final = 100
 """Of one client."""
 
+_NO_REGISTRATION: Final = (
+    "device registration error: device plugin registration gRPC server failed and no device plugins can register"
+)
+
 log = get_logger("devices")
 
 
@@ -53,6 +57,8 @@ class RegistrationServer:
         self._folder = folder
         service = Registration(folder, connections, metrics)
         self._server = Server([service], max_concurrent_streams=CONCURRENT_REGISTRATIONS)
+        self.problem: str | None = None
+        """Why no plugin can register; None while it is served, before, and when the agent ends."""
 
     async def prepare(self) -> None:
         """Make the folder, and remove what is left of another life. Raises `SocketInUseError` when another agent serves
@@ -66,7 +72,12 @@ class RegistrationServer:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; then the socket is removed. Started when plugins can register. Raises `OSError`."""
-        await self._server.serve_unix(self._folder / SOCKET, task_status=task_status)
+        self.problem = None
+        try:
+            await self._server.serve_unix(self._folder / SOCKET, task_status=task_status)
+        except Exception as error:
+            self.problem = f"{_NO_REGISTRATION}: {error}"
+            raise
 
 
 class Registration(v1beta1.RegistrationBase):

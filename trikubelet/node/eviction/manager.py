@@ -30,6 +30,7 @@ from trikubelet.node.eviction.model import LocalEviction, Measurement, UsageErro
 from trikubelet.node.eviction.rounds import Reclaim, Round, RoundState, after_reclaim, begin_round, reclaims
 from trikubelet.pods.preempting import PodKiller
 from trikubelet.pods.workers import KillTimeoutError
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, Histograms
@@ -138,16 +139,19 @@ class EvictionManager:
         async with trio.open_nursery() as nursery:
             if self._notifier is not None:
                 nursery.start_soon(self._notifier.run, self._round_wanted, self._memory_is_scarce)
-            while True:
-                began = trio.current_time()
-                self._rounds_wanted.drop(None)
-                ended = await self.round()
-                self._ahead = False
-                if ended:
-                    await self._wait_for_cleanup(ended)
-                if not ended or DISK_PRESSURE in self._conditions:
-                    # Layers and logs of pods that have ended are removed a little later than all else.
-                    await self._wait_for_next(began)
+            await supervise(self._rounds)
+
+    async def _rounds(self) -> None:
+        while True:
+            began = trio.current_time()
+            self._rounds_wanted.drop(None)
+            ended = await self.round()
+            self._ahead = False
+            if ended:
+                await self._wait_for_cleanup(ended)
+            if not ended or DISK_PRESSURE in self._conditions:
+                # Layers and logs of pods that have ended are removed a little later than all else.
+                await self._wait_for_next(began)
 
     async def round(self) -> tuple[Pod, ...]:
         """Measure, and do what is to be done now; returns the pods that were ended."""
@@ -246,7 +250,8 @@ class EvictionManager:
         async with trio.open_nursery() as nursery:
             for eviction in evictions:
                 status = partial(evicted_status, message=eviction.message)
-                nursery.start_soon(partial(self._end, eviction.pod, eviction.message, status, grace=HARD_GRACE))
+                end = partial(self._end, eviction.pod, eviction.message, status, grace=HARD_GRACE)
+                nursery.start_soon(contain, end)
                 self.evictions[(eviction.limit,)] += 1
 
     async def _end(

@@ -30,6 +30,7 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.config.eviction_values import MEMORY_SIGNALS, Signal, Threshold
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -198,9 +199,9 @@ class ThresholdNotifier:
         try:
             async with trio.open_nursery() as nursery:
                 for setting in self._settings:
-                    nursery.start_soon(self._wait_for_usage, setting, crossed)
+                    nursery.start_soon(supervise, self._wait_for_usage, setting, crossed)
                 if self._pressure is not None:
-                    nursery.start_soon(self._wait_for_stalls, self._pressure, crossed, in_need)
+                    nursery.start_soon(supervise, self._wait_for_stalls, self._pressure, crossed, in_need)
                 task_status.started()
         finally:
             self._over = True

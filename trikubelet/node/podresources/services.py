@@ -1,6 +1,7 @@
 """The two versions of the service, each with its own view of which pods there are.
 
-v1 lists pods that have not ended: what others held is free again. v1alpha1 lists all that are wanted here, and `Get`
+v1 lists pods that have not ended (with the gate KubeletPodResourcesListUseActivePods): what others held is free again.
+v1alpha1 lists all that are wanted here, and `Get`
 finds them too.
 """
 

@@ -41,7 +41,7 @@ class PodGroup:
 
 def shutdown_periods(configuration: KubeletConfiguration) -> tuple[ShutdownGracePeriod, ...]:
     """By priority, the lowest first; empty: the node does not wait for its pods."""
-    graceful, prioritized = (configuration.feature_gates.get(gate, True) for gate in SHUTDOWN_GATES)
+    graceful, prioritized = map(configuration.enabled, SHUTDOWN_GATES)
     if not graceful:
         return ()
     periods = configuration.shutdown_grace_period_by_pod_priority

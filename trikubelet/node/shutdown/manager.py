@@ -33,6 +33,7 @@ from trikubelet.node.shutdown.groups import (
 from trikubelet.node.shutdown.interface import LogindError
 from trikubelet.node.shutdown.record import ShutdownTimes
 from trikubelet.pods.workers import KillTimeoutError
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -151,7 +152,7 @@ class ShutdownManager:
         looked = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch, _Run(node, nursery), looked)
+                nursery.start_soon(supervise, self._watch, _Run(node, nursery), looked)
                 with trio.move_on_after(FIRST_LOOK):
                     await looked.wait()
                 task_status.started()
@@ -198,7 +199,7 @@ class ShutdownManager:
             return
         if not now and await session.is_shutting_down():  # it has begun after the first look
             self._begin(run)
-        run.nursery.start_soon(self._lengthen_delay, session)
+        run.nursery.start_soon(contain, self._lengthen_delay, session)
 
     async def _handle(self, run: _Run, session: LogindSession, *, shutting_down: bool) -> None:
         if shutting_down:
@@ -250,8 +251,8 @@ class ShutdownManager:
         self._shutdown = trio.CancelScope()
         log.info("the machine shuts down: pods are ended", within=self._seconds)
         self._recorder.node_event(EventType.NORMAL, EVENT, "Shutdown manager detected shutdown event")
-        run.nursery.start_soon(run.node.report_node)
-        run.nursery.start_soon(self._shut_down, run.node, self._shutdown)
+        run.nursery.start_soon(contain, run.node.report_node)
+        run.nursery.start_soon(contain, self._shut_down, run.node, self._shutdown)
 
     def _call_off(self, run: _Run) -> None:
         self._phase = _Phase.NONE
@@ -259,7 +260,7 @@ class ShutdownManager:
         self._shutdown.cancel()
         log.info("the shutdown of the machine was called off")
         self._recorder.node_event(EventType.NORMAL, EVENT, "Shutdown manager detected shutdown cancellation")
-        run.nursery.start_soon(run.node.report_node)
+        run.nursery.start_soon(contain, run.node.report_node)
 
     async def _shut_down(self, node: ShutdownNode, scope: trio.CancelScope) -> None:
         now = self._clock.now()
@@ -269,8 +270,7 @@ class ShutdownManager:
         deadline = trio.current_time() + self._seconds - late
         with scope:
             await self.record.store(ShutdownTimes(began))
-            await node.ready()
-            await self._end_pods(node, deadline)
+            await supervise(self._end_pods, node, deadline)
         if scope is not self._shutdown:
             return  # another one has begun meanwhile
         await self.record.store(ShutdownTimes(began, self._clock.now()))
@@ -288,6 +288,7 @@ class ShutdownManager:
         return seconds if 0 < seconds <= self._seconds else 0.0
 
     async def _end_pods(self, node: ShutdownNode, deadline: float) -> None:
+        await node.ready()
         late = max(0.0, self._seconds - (deadline - trio.current_time()) - A_MOMENT)
         ends: dict[str, trio.Event] = {}
         async with trio.open_nursery() as nursery:
@@ -308,7 +309,8 @@ class ShutdownManager:
         log.info("ending pods", priority=group.priority, seconds=group.seconds, pods=[p.full_name for p in group.pods])
         ends = {pod.metadata.uid: trio.Event() for pod in group.pods}
         for pod in group.pods:
-            nursery.start_soon(self._end_pod, node, pod, grace_period(pod, group.seconds), ends[pod.metadata.uid])
+            seconds = grace_period(pod, group.seconds)
+            nursery.start_soon(contain, self._end_pod, node, pod, seconds, ends[pod.metadata.uid])
         with trio.move_on_after(group.seconds) as waiting:
             await _all(ends)
         if waiting.cancelled_caught:

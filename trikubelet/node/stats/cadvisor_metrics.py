@@ -5,34 +5,40 @@ series with `container`, `id`, `image`, `name`, `namespace` and `pod`, empty whe
 (`containerPrometheusLabelsFunc`). Everything has the time of its reading, but for what does not change.
 
 Left out is what no file of a cgroup tells: load averages and states of tasks (cAdvisor has them as zeros unless it is
-asked for more), health, custom metrics, and open files, for which all descriptors of all processes would have to be
-counted on each scrape. Out of memory kills are the kernel's own count in the cgroup, not lines of its log.
+asked for more), health and custom metrics. Out of memory kills are the kernel's own count in the cgroup, not lines of
+its log. What the kernel counts of a disk as a whole (`container_fs_io_time_weighted_seconds_total` and others) the
+machine's group has, as in cAdvisor, which gives these times in thousands of seconds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.node.stats import block_io
+from trikubelet.node.stats.block_io import READ, TOTAL, WRITE
+from trikubelet.node.stats.cadvisor_catalogue import FAMILIES
 from trikubelet.node.stats.cgroup_places import pod_group
 from trikubelet.telemetry.families import Family, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from trikubelet.node.stats.block_io import DeviceIo, DiskStats
     from trikubelet.node.stats.cgroup_files import CgroupReading, MemoryReading
     from trikubelet.node.stats.choice import MeasuredPod, RunningContainer
     from trikubelet.node.stats.compose import Facts
     from trikubelet.node.stats.machine_info import MachineInfo
     from trikubelet.node.stats.measure import Measured
     from trikubelet.node.stats.model import FsStats, PsiStats
+    from trikubelet.node.stats.open_files import OpenFiles
     from trikubelet.node.stats.proc_files import NetworkReading
 
 _LABELS: Final = ("container", "id", "image", "name", "namespace", "pod")
 _NANOSECONDS: Final = 1e9
 _MICROSECONDS: Final = 1e6
-_Kind = Literal["counter", "gauge"]
+_MILLISECONDS: Final = 1e3
 _Value = tuple[str, tuple[str, ...], float | None]
 """A family's name, values of its further labels, and the value."""
 
@@ -51,8 +57,10 @@ class _Whose:
         return (self.container, self.id, self.image, self.name, self.namespace, self.pod)
 
 
-def cadvisor_families(facts: Facts, measured: Measured, machine: MachineInfo) -> list[Family]:
-    """All families that have series. `measured` is a full one."""
+def cadvisor_families(
+    facts: Facts, measured: Measured, open_files: Mapping[str, OpenFiles], machine: MachineInfo
+) -> list[Family]:
+    """All families that have series. `measured` is a full one; `open_files` as `Meter.open_files`."""
     series: dict[str, list[Sample]] = {}
 
     def add(whose: _Whose, at: int | None, values: Iterable[_Value]) -> None:
@@ -63,14 +71,18 @@ def cadvisor_families(facts: Facts, measured: Measured, machine: MachineInfo) ->
     for whose, reading in _groups(facts, measured):
         add(whose, reading.at, _usage(reading, measured.devices))
         add(whose, None, _limits(reading))
+    for whose, at, files in _with_open_files(facts, measured, open_files):
+        add(whose, at, _opened(files))
     for whose, started in _starts(facts, measured):
         add(whose, None, [(name, (), started / _NANOSECONDS) for name in _START_NAMES])
     for whose, network in _networks(facts, measured):
         add(whose, network.at, _traffic(network))
     for whose, stats, device in _file_systems(facts, measured):
         add(whose, stats.time, _space(stats, device))
+    if measured.node_disk is not None:
+        add(_Whose(id="/"), measured.machine.at, _disk(measured.node_disk, measured.node_fs_device))
     families = [
-        Family(name, _FAMILIES[name][0], _FAMILIES[name][1], _LABELS + _FAMILIES[name][2], samples)
+        Family(name, FAMILIES[name][0], FAMILIES[name][1], _LABELS + FAMILIES[name][2], samples)
         for name, samples in series.items()
     ]
     failed = Sample((), float(bool(facts.problems)))
@@ -80,7 +92,7 @@ def cadvisor_families(facts: Facts, measured: Measured, machine: MachineInfo) ->
 
 def _groups(facts: Facts, measured: Measured) -> Iterator[tuple[_Whose, CgroupReading]]:
     yield _Whose(id="/"), measured.machine
-    for reading in measured.daemons.values():
+    for reading in (*measured.daemons.values(), *measured.tiers):
         yield _Whose(id=reading.path), reading
     for pod in facts.pods:
         group, sandbox = measured.groups.get(pod_group(pod.uid)), measured.groups.get(pod.sandbox_id)
@@ -92,6 +104,17 @@ def _groups(facts: Facts, measured: Measured) -> Iterator[tuple[_Whose, CgroupRe
             own = measured.groups.get(container.id)
             if own is not None:
                 yield _container(container, pod, own.path), own
+
+
+def _with_open_files(
+    facts: Facts, measured: Measured, open_files: Mapping[str, OpenFiles]
+) -> Iterator[tuple[_Whose, int, OpenFiles]]:
+    """Of groups with processes of their own."""
+    names = {reading.path: name for name, reading in measured.groups.items() if reading.pids}
+    for whose, reading in _groups(facts, measured):
+        files = open_files.get(names.get(reading.path, ""))
+        if files is not None:
+            yield whose, reading.at, files
 
 
 def _starts(facts: Facts, measured: Measured) -> Iterator[tuple[_Whose, int]]:
@@ -153,6 +176,8 @@ def _usage(reading: CgroupReading, devices: Mapping[str, str]) -> Iterator[_Valu
             yield "container_cpu_cfs_periods_total", (), cpu.periods
             yield "container_cpu_cfs_throttled_periods_total", (), cpu.throttled_periods
             yield "container_cpu_cfs_throttled_seconds_total", (), _part(cpu.throttled, _NANOSECONDS)
+            yield "container_cpu_cfs_burst_periods_total", (), cpu.burst_periods
+            yield "container_cpu_cfs_burst_seconds_total", (), _part(cpu.burst, _NANOSECONDS)
     if memory is not None:
         for name, value in _MEMORY.items():
             yield name, (), value(memory)
@@ -161,11 +186,7 @@ def _usage(reading: CgroupReading, devices: Mapping[str, str]) -> Iterator[_Valu
             yield "container_memory_failures_total", ("pgmajfault", scope), memory.major_page_faults
         yield "container_oom_events_total", (), memory.oom_kills
     for device in reading.devices:
-        label = (devices.get(device.device, device.device),)
-        yield "container_fs_reads_bytes_total", label, device.read_bytes
-        yield "container_fs_writes_bytes_total", label, device.write_bytes
-        yield "container_fs_reads_total", label, device.reads
-        yield "container_fs_writes_total", label, device.writes
+        yield from _device(device, devices.get(device.device, device.device))
     if reading.pids:
         yield "container_processes", (), len(reading.pids)
     if reading.threads is not None:
@@ -178,6 +199,27 @@ def _usage(reading: CgroupReading, devices: Mapping[str, str]) -> Iterator[_Valu
     ):
         yield from _pressure(resource, pressure)
     yield "container_last_seen", (), reading.at // 1_000_000_000
+
+
+def _device(device: DeviceIo, name: str) -> Iterator[_Value]:
+    major, _, minor = device.device.partition(":")
+    for kind, number in device.counts.get(block_io.BYTES, {}).items():
+        yield "container_blkio_device_usage_total", (name, major, minor, kind), number
+    for family, (table, operation, unit) in _OF_DEVICE.items():
+        count = device.counts.get(table, {}).get(operation)
+        yield f"container_fs_{family}", (name,), None if count is None else count / unit
+
+
+def _disk(disk: DiskStats, name: str) -> Iterator[_Value]:
+    """After what the group says: where both tell the same of a device, that counts."""
+    for family, (field, unit) in _OF_DISK.items():
+        yield f"container_fs_{family}", (name,), getattr(disk, field) / unit
+
+
+def _opened(files: OpenFiles) -> Iterator[_Value]:
+    yield "container_file_descriptors", (), files.descriptors
+    yield "container_sockets", (), files.sockets
+    yield "container_ulimits_soft", ("max_open_files",), files.soft_limit
 
 
 def _pressure(resource: str, pressure: PsiStats | None) -> Iterator[_Value]:
@@ -196,6 +238,7 @@ def _limits(reading: CgroupReading) -> Iterator[_Value]:
     if memory is not None:
         yield "container_spec_memory_limit_bytes", (), memory.limit or 0
         yield "container_spec_memory_swap_limit_bytes", (), memory.swap_limit or 0
+        yield "container_spec_memory_reservation_limit_bytes", (), memory.reservation or 0
 
 
 def _traffic(network: NetworkReading) -> Iterator[_Value]:
@@ -235,6 +278,37 @@ def _part(value: int | None, unit: float) -> float | None:
     return None if value is None else value / unit
 
 
+_OF_DEVICE: Final = {
+    "reads_bytes_total": (block_io.BYTES, READ, 1),
+    "writes_bytes_total": (block_io.BYTES, WRITE, 1),
+    "reads_total": (block_io.REQUESTS, READ, 1),
+    "writes_total": (block_io.REQUESTS, WRITE, 1),
+    "reads_merged_total": (block_io.MERGED, READ, 1),
+    "writes_merged_total": (block_io.MERGED, WRITE, 1),
+    "read_seconds_total": (block_io.SERVICE_TIME, READ, _NANOSECONDS),
+    "write_seconds_total": (block_io.SERVICE_TIME, WRITE, _NANOSECONDS),
+    "io_time_seconds_total": (block_io.SERVICE_TIME, TOTAL, _NANOSECONDS),
+    "io_current": (block_io.QUEUED, TOTAL, 1),
+    **{
+        f"io_cost_{kind}_seconds_total": (block_io.COST, kind, _MICROSECONDS)
+        for kind in ("usage", "wait", "indebt", "indelay")
+    },
+}
+"""By the end of a family's name: where `DeviceIo.counts` has it, and what one second is there."""
+_OF_DISK: Final = {
+    "reads_total": ("reads", 1),
+    "writes_total": ("writes", 1),
+    "sector_reads_total": ("sectors_read", 1),
+    "sector_writes_total": ("sectors_written", 1),
+    "reads_merged_total": ("reads_merged", 1),
+    "writes_merged_total": ("writes_merged", 1),
+    "read_seconds_total": ("read_time", _MILLISECONDS),
+    "write_seconds_total": ("write_time", _MILLISECONDS),
+    "io_time_seconds_total": ("io_time", _MILLISECONDS),
+    "io_time_weighted_seconds_total": ("weighted_io_time", _MILLISECONDS),
+    "io_current": ("in_progress", 1),
+}
+"""The same of fields of `DiskStats`."""
 _START_NAMES: Final = ("container_creation_time_seconds", "container_start_time_seconds")
 _TRAFFIC: Final = {"bytes": "bytes", "packets": "packets", "packets_dropped": "dropped", "errors": "errors"}
 _MEMORY: Final[Mapping[str, Callable[[MemoryReading], float | None]]] = {
@@ -251,61 +325,4 @@ _MEMORY: Final[Mapping[str, Callable[[MemoryReading], float | None]]] = {
     "container_memory_total_inactive_file_bytes": lambda memory: memory.inactive_file,
     "container_memory_file_dirty_bytes": lambda memory: memory.dirty,
     "container_memory_file_writeback_bytes": lambda memory: memory.writeback,
-}
-_FAMILIES: Final[Mapping[str, tuple[_Kind, str, tuple[str, ...]]]] = {
-    "container_cpu_usage_seconds_total": ("counter", "Processor time used.", ("cpu",)),
-    "container_cpu_user_seconds_total": ("counter", "Processor time used by programs.", ()),
-    "container_cpu_system_seconds_total": ("counter", "Processor time used by the kernel.", ()),
-    "container_cpu_cfs_periods_total": ("counter", "Periods in which the limit was enforced.", ()),
-    "container_cpu_cfs_throttled_periods_total": ("counter", "Periods in which the limit was reached.", ()),
-    "container_cpu_cfs_throttled_seconds_total": ("counter", "Time held back by the limit.", ()),
-    "container_memory_usage_bytes": ("gauge", "Memory in use, caches too.", ()),
-    "container_memory_working_set_bytes": ("gauge", "Memory in use that cannot be reclaimed easily.", ()),
-    "container_memory_rss": ("gauge", "Anonymous memory.", ()),
-    "container_memory_cache": ("gauge", "Page cache.", ()),
-    "container_memory_mapped_file": ("gauge", "Mapped files.", ()),
-    "container_memory_kernel_usage": ("gauge", "Memory of the kernel.", ()),
-    "container_memory_swap": ("gauge", "Swap in use.", ()),
-    "container_memory_failcnt": ("counter", "How often the limit was hit.", ()),
-    "container_memory_max_usage_bytes": ("gauge", "The most memory that was in use.", ()),
-    "container_memory_total_active_file_bytes": ("gauge", "File pages that were used lately.", ()),
-    "container_memory_total_inactive_file_bytes": ("gauge", "File pages that were not used lately.", ()),
-    "container_memory_file_dirty_bytes": ("gauge", "File pages that are not written yet.", ()),
-    "container_memory_file_writeback_bytes": ("gauge", "File pages that are being written.", ()),
-    "container_memory_failures_total": ("counter", "Page faults.", ("failure_type", "scope")),
-    "container_oom_events_total": ("counter", "Processes killed for want of memory.", ()),
-    "container_fs_reads_bytes_total": ("counter", "Bytes read from a device.", ("device",)),
-    "container_fs_writes_bytes_total": ("counter", "Bytes written to a device.", ("device",)),
-    "container_fs_reads_total": ("counter", "Reads from a device.", ("device",)),
-    "container_fs_writes_total": ("counter", "Writes to a device.", ("device",)),
-    "container_fs_limit_bytes": ("gauge", "Size of the file system.", ("device",)),
-    "container_fs_usage_bytes": ("gauge", "Bytes used of the file system.", ("device",)),
-    "container_fs_inodes_free": ("gauge", "Free inodes of the file system.", ("device",)),
-    "container_fs_inodes_total": ("gauge", "Inodes of the file system.", ("device",)),
-    "container_processes": ("gauge", "Processes.", ()),
-    "container_threads": ("gauge", "Threads.", ()),
-    "container_threads_max": ("gauge", "Most threads that there may be, 0 without a limit.", ()),
-    **{
-        f"container_pressure_{resource}_{kind}_seconds_total": ("counter", f"Time in which {tasks} {resource}.", ())
-        for resource in ("cpu", "memory", "io")
-        for kind, tasks in (("stalled", "all tasks waited for"), ("waiting", "some task waited for"))
-    },
-    "container_last_seen": ("gauge", "When it was seen last.", ()),
-    "container_creation_time_seconds": ("gauge", "When it was made.", ()),
-    "container_start_time_seconds": ("gauge", "When it was started.", ()),
-    "container_spec_cpu_period": ("gauge", "Period of the limit, in microseconds.", ()),
-    "container_spec_cpu_quota": ("gauge", "Processor time of each period, in microseconds.", ()),
-    "container_spec_cpu_shares": ("gauge", "Weight among others.", ()),
-    "container_spec_memory_limit_bytes": ("gauge", "Limit of memory, 0 without.", ()),
-    "container_spec_memory_swap_limit_bytes": ("gauge", "Limit of swap, 0 without.", ()),
-    **{
-        f"container_network_{direction}_{name}_total": ("counter", f"{what} {past}.", ("interface",))
-        for direction, past in (("receive", "received"), ("transmit", "sent"))
-        for name, what in (
-            ("bytes", "Bytes"),
-            ("packets", "Packets"),
-            ("packets_dropped", "Packets dropped that should have been"),
-            ("errors", "Errors among what was"),
-        )
-    },
 }

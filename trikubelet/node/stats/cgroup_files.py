@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.node.stats.block_io import DeviceIo, read_devices
 from trikubelet.node.stats.cgroup_places import processes_of
 from trikubelet.node.stats.kernel_files import read_limit, read_number, read_pressure, read_table, read_text
 from trikubelet.node.stats.model import PsiStats
@@ -32,6 +33,8 @@ class CpuReading:
     periods: int | None = None
     throttled_periods: int | None = None
     throttled: int | None = None
+    burst_periods: int | None = None
+    burst: int | None = None
     quota: int | None = None
     """Microseconds of each period; None without a limit."""
     period: int | None = None
@@ -58,6 +61,8 @@ class MemoryReading:
     limit: int | None = None
     swap: int | None = None
     swap_limit: int | None = None
+    reservation: int | None = None
+    """What it gets before others are served; None without."""
     oom_kills: int | None = None
 
     @property
@@ -71,17 +76,6 @@ class MemoryReading:
     @property
     def swap_available(self) -> int | None:
         return None if self.swap_limit is None else max(0, self.swap_limit - (self.swap or 0))
-
-
-@attrs.frozen(kw_only=True)
-class DeviceIo:
-    """Of one block device, `major:minor`."""
-
-    device: str
-    read_bytes: int = 0
-    write_bytes: int = 0
-    reads: int = 0
-    writes: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -122,7 +116,7 @@ def read_cgroup(place: CgroupPlace, at: int, *, full: bool, processes: bool = Tr
     return attrs.evolve(
         reading,
         io_pressure=_pressure(place, "io"),
-        devices=_devices(place),
+        devices=read_devices(place),
         pids=tuple(processes_of(place)) if processes else (),
         threads=None if pids is None else read_number(f"{pids}/pids.current"),
         threads_limit=None if pids is None else read_limit(f"{pids}/pids.max"),
@@ -152,6 +146,8 @@ def _cpu_v1(place: CgroupPlace, usage: int, accounts: str) -> CpuReading:
         periods=table.get("nr_periods"),
         throttled_periods=table.get("nr_throttled"),
         throttled=table.get("throttled_time"),
+        burst_periods=table.get("nr_bursts"),
+        burst=table.get("burst_time"),
         quota=None if folder is None else read_limit(f"{folder}/cpu.cfs_quota_us"),
         period=None if folder is None else read_number(f"{folder}/cpu.cfs_period_us"),
         shares=None if folder is None else read_number(f"{folder}/cpu.shares"),
@@ -168,6 +164,8 @@ def _cpu_v2(folder: str, table: dict[str, int]) -> CpuReading:
         periods=table.get("nr_periods"),
         throttled_periods=table.get("nr_throttled"),
         throttled=_times(table.get("throttled_usec"), 1000),
+        burst_periods=table.get("nr_bursts"),
+        burst=_times(table.get("burst_usec"), 1000),
         quota=int(quota) if quota.isdigit() else None,
         period=int(period) if period.strip().isdigit() else None,
         shares=None if weight is None else 2 + (weight - 1) * 262142 // 9999,
@@ -208,6 +206,7 @@ def _memory_v1(folder: str, *, full: bool) -> MemoryReading | None:
         dirty=table.get("total_dirty"),
         writeback=table.get("total_writeback"),
         highest=read_number(f"{folder}/memory.max_usage_in_bytes"),
+        reservation=read_limit(f"{folder}/memory.soft_limit_in_bytes"),
         fails=read_number(f"{folder}/memory.failcnt"),
         oom_kills=read_table(f"{folder}/memory.oom_control").get("oom_kill"),
     )
@@ -239,6 +238,7 @@ def _memory_v2(folder: str, *, full: bool) -> MemoryReading | None:
         dirty=table.get("file_dirty"),
         writeback=table.get("file_writeback"),
         highest=read_number(f"{folder}/memory.peak"),
+        reservation=read_limit(f"{folder}/memory.min"),
         fails=events.get("max"),
         oom_kills=events.get("oom_kill"),
     )
@@ -246,39 +246,6 @@ def _memory_v2(folder: str, *, full: bool) -> MemoryReading | None:
 
 def _pressure(place: CgroupPlace, resource: str) -> PsiStats | None:
     return None if place.unified is None else read_pressure(f"{place.unified}/{resource}.pressure")
-
-
-def _devices(place: CgroupPlace) -> tuple[DeviceIo, ...]:
-    folder = place.controllers.get("blkio")
-    if folder is not None:
-        return _devices_v1(folder)
-    return () if place.unified is None else _devices_v2(read_text(f"{place.unified}/io.stat") or "")
-
-
-def _devices_v1(folder: str) -> tuple[DeviceIo, ...]:
-    found: dict[str, dict[str, int]] = {}
-    for file, names in (
-        ("io_service_bytes", {"Read": "read_bytes", "Write": "write_bytes"}),
-        ("io_serviced", {"Read": "reads", "Write": "writes"}),
-    ):
-        text = read_text(f"{folder}/blkio.throttle.{file}_recursive") or read_text(f"{folder}/blkio.throttle.{file}")
-        for line in (text or "").splitlines():
-            device, *rest = line.split()
-            if len(rest) == 2 and rest[0] in names and rest[1].isdigit():
-                found.setdefault(device, {})[names[rest[0]]] = int(rest[1])
-    return tuple(DeviceIo(device=device, **values) for device, values in sorted(found.items()))
-
-
-def _devices_v2(text: str) -> tuple[DeviceIo, ...]:
-    names = {"rbytes": "read_bytes", "wbytes": "write_bytes", "rios": "reads", "wios": "writes"}
-    found = []
-    for line in text.splitlines():
-        device, *pairs = line.split()
-        values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        counts = {names[name]: int(value) for name, value in values.items() if name in names and value.isdigit()}
-        if counts:
-            found.append(DeviceIo(device=device, **counts))
-    return tuple(found)
 
 
 def _times(number: int | None, factor: int) -> int | None:

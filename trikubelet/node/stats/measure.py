@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from trikubelet.cgroups.names import paths_of_all_pods
+from trikubelet.cgroups.names import paths_of_all_pods, paths_of_tiers
+from trikubelet.node.stats.block_io import DiskStats, read_disk
 from trikubelet.node.stats.cgroup_files import CgroupReading, read_cgroup
 from trikubelet.node.stats.cgroup_places import CgroupPlace, CgroupPlaces, pod_group
 from trikubelet.node.stats.disk import (
@@ -28,6 +29,7 @@ from trikubelet.node.stats.disk import (
     usage_of_files,
 )
 from trikubelet.node.stats.model import FsStats, RlimitStats
+from trikubelet.node.stats.open_files import OpenFiles, read_open_files
 from trikubelet.node.stats.proc_files import (
     NetworkReading,
     boot_time,
@@ -75,11 +77,15 @@ class Measured:
     machine: CgroupReading
     groups: Mapping[str, CgroupReading]
     daemons: Mapping[str, CgroupReading]
+    tiers: tuple[CgroupReading, ...] = ()
+    """The groups of classes of pods, but for the Guaranteed ones, which lie right in the group of all."""
     boot_time: int | None = None
     network: NetworkReading | None = None
     rlimit: RlimitStats | None = None
     node_fs: FsStats | None = None
     node_fs_device: str = ""
+    node_disk: DiskStats | None = None
+    """Of that device, where it is one."""
     networks: Mapping[str, NetworkReading] = attrs.field(factory=dict)
     """By sandbox id."""
     container_logs: Mapping[str, FsStats] = attrs.field(factory=dict)
@@ -139,6 +145,10 @@ class Meter:
             devices=devices,
         )
 
+    def open_files(self, measured: Measured) -> dict[str, OpenFiles]:
+        """What the measured groups' processes have open now, by the names of the groups."""
+        return read_open_files(self._paths.proc, {name: group.pids for name, group in measured.groups.items()})
+
     def _rest(
         self, measured: Measured, pods: tuple[MeasuredPod, ...], now: Callable[[], int], disks: Iterable[str]
     ) -> Measured:
@@ -146,16 +156,19 @@ class Meter:
         node_fs = read_node_file_system(root_dir, now())
         logs, files = self._files(pods, now()) if node_fs is not None else ({}, {})
         file_systems, devices = self._disks(disks, now())
-        for group in (measured.machine, *measured.daemons.values(), *measured.groups.values()):
+        tiers = tuple(self._tiers(now))
+        for group in (measured.machine, *measured.daemons.values(), *tiers, *measured.groups.values()):
             for device in group.devices:
                 if device.device not in devices:
                     devices[device.device] = self._device(device.device)
         return attrs.evolve(
             measured,
+            tiers=tiers,
             network=read_network(proc, 1, now()) or read_network(proc, "self", now()),
             rlimit=read_rlimit(proc, now()),
             node_fs=node_fs,
             node_fs_device=self._device(device_of(root_dir)),
+            node_disk=read_disk(proc, device_of(root_dir)),
             networks=self._networks(pods, measured.groups, now),
             container_logs=logs,
             pod_files=files,
@@ -203,6 +216,11 @@ class Meter:
     def _pods_place(self) -> CgroupPlace | None:
         """The group of all pods, with either driver."""
         return next(filter(None, map(self._places.at, paths_of_all_pods(self._paths.cgroup_root))), None)
+
+    def _tiers(self, now: Callable[[], int]) -> Iterable[CgroupReading]:
+        """With the one driver or the other."""
+        for place in filter(None, map(self._places.at, paths_of_tiers(self._paths.cgroup_root))):
+            yield read_cgroup(place, now(), full=True, processes=False)
 
     def _networks(
         self, pods: tuple[MeasuredPod, ...], groups: Mapping[str, CgroupReading], now: Callable[[], int]

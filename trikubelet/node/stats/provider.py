@@ -337,7 +337,8 @@ class StatsProvider:
             raise StatsTimeoutError(FILES_TIMEOUT) from None
 
     def _cadvisor(self, collection: Collection) -> list[Family]:
-        return cadvisor_families(collection.facts, collection.measured, self._machine)
+        open_files = self._meter.open_files(collection.measured)
+        return cadvisor_families(collection.facts, collection.measured, open_files, self._machine)
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1_000_000) * 1000

@@ -21,7 +21,7 @@ _POD: Final = ("pod", "namespace")
 _CONTAINER: Final = ("container", "pod", "namespace")
 _NOT_WINDOWS: Final = "Reported only on non-windows systems"
 
-_FAMILIES: Final = {
+FAMILIES: Final = {
     family.name: family
     for family in (
         Family(
@@ -88,7 +88,7 @@ def resource_families(summary: Summary | None) -> list[Family]:
 
     So is a summary that lacks something; what it has is given all the same.
     """
-    series: dict[str, list[Sample]] = {name: [] for name in _FAMILIES}
+    series: dict[str, list[Sample]] = {name: [] for name in FAMILIES}
     failed = summary is None or bool(summary.problems)
     series["resource_scrape_error"].append(Sample((), float(failed)))
     if summary is not None:
@@ -100,7 +100,7 @@ def resource_families(summary: Summary | None) -> list[Family]:
                 series[name].append(sample)
     return [
         Family(family.name, family.kind, family.help, family.label_names, series[name])
-        for name, family in _FAMILIES.items()
+        for name, family in FAMILIES.items()
         if series[name]
     ]
 

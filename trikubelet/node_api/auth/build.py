@@ -16,6 +16,7 @@ from trikubelet.node_api.auth.guard import Guarded
 from trikubelet.node_api.auth.reviews import Reviewer
 from trikubelet.node_api.auth.tokens import BearerTokens, ProtocolTokens, ReviewedTokens
 from trikubelet.node_api.auth.union import Authenticator, Union
+from trikubelet.supervision import supervise
 
 if TYPE_CHECKING:
     import random
@@ -66,9 +67,8 @@ class NodeAuth:
         async with trio.open_nursery() as nursery:
             for part in (self.client_ca, self.tokens, self.access):
                 if part is not None:
-                    await nursery.start(part.run)
+                    await nursery.start(supervise, part.run)
             task_status.started()
-            await trio.sleep_forever()
 
 
 def build_auth(

@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from trikubelet.node_api.auth.reviews import ReviewError
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 T = TypeVar("T")
@@ -53,12 +54,15 @@ class SharedLookups(Generic[T]):
         try:
             async with trio.open_nursery() as nursery:
                 task_status.started()
-                async for lookup in self._begun:
-                    nursery.start_soon(self._carry_out, lookup)
+                await supervise(self._begin_lookups, nursery)
         finally:
             self._open = False
             for lookup in self._running.values():
                 lookup.done.set()
+
+    async def _begin_lookups(self, nursery: trio.Nursery) -> None:
+        async for lookup in self._begun:
+            nursery.start_soon(contain, self._carry_out, lookup)
 
     async def get(self, key: bytes, look_up: Callable[[], Awaitable[T]]) -> T:
         """What `look_up` returns, or what it returned to another call with the same key meanwhile.

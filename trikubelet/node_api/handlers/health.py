@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = get_logger("http")
 
 PING: Final = "ping"
-NODE_CHECKS: Final = (PING, "log", "syncloop")
+NODE_CHECKS: Final = (PING, "log", "syncloop", "device-plugin")
 """Those that the kubelet has; the agent has more, which are its own affair (a runtime that is away is no reason to
 restart it). `log` fails in the kubelet when its log is blocked: what blocks ours would keep us from answering too."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from trikubelet.http.messages import HTTPError, Request, StreamResponse, Writer
@@ -18,15 +19,22 @@ if TYPE_CHECKING:
 
 
 class LogHandlers:
-    """`clock` turns `sinceSeconds` into a time."""
+    """`clock` turns `sinceSeconds` into a time. `splits`: whether one stream of the two may be asked for."""
 
-    def __init__(self, view: SharedView, clock: WallClock) -> None:
+    def __init__(self, view: SharedView, clock: WallClock, *, splits: bool = True) -> None:
+        self._splits = splits
         self._view = view
         self._clock = clock
 
     async def container_logs(self, request: Request) -> StreamResponse:
         """GET `/containerLogs/{namespace}/{pod}/{container}` with the query of log_query.py."""
         query = read_log_query(request, self._clock)
+        if query.options.stream is not None and not self._splits:
+            raise HTTPError(
+                400,
+                f"unable to return the given log stream: {json.dumps(request.text('stream'))}. "
+                "Please enable PodLogsQuerySplitStreams feature gate in kubelet",
+            )
         self._check_container(request.params)
 
         async def produce(writer: Writer) -> None:

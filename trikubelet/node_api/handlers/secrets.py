@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MASK: Final = "<masked>"
 CLASSIFIED: Final = "CLASSIFIED"
 """In the place of a flag's value (`/flagz`)."""
-_CLASSIFIED_FLAGS: Final = frozenset({"manifest-url-header"})
+_CLASSIFIED_FLAGS: Final = frozenset({"manifest-url-header", "storage-driver-password"})
 _PASSWORD: Final = re.compile(r"(?<=//)([^/@:\s]*):[^/@\s]*(?=@)")
 _HEADERS: Final = "staticPodURLHeader"
 
@@ -35,7 +35,7 @@ def masked_arguments(arguments: Iterable[str]) -> list[str]:
         if classified:
             shown.append(CLASSIFIED)
             classified = False
-        elif argument.startswith("-") and name in _CLASSIFIED_FLAGS:
+        elif argument.startswith("-") and name.replace("_", "-") in _CLASSIFIED_FLAGS:
             classified = not equals
             shown.append(argument.partition("=")[0] + (f"={CLASSIFIED}" if equals else ""))
         else:

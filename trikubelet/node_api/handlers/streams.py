@@ -42,7 +42,8 @@ class StreamHandlers:
     """The handlers, for the route table. The names in their paths: `namespace`, `pod`, `uid` (optional), `container`.
 
     `count` is called with the subresource of every request that is translated or unpacked
-    (`kubelet_websocket_streaming_requests_total`).
+    (`kubelet_websocket_streaming_requests_total`). `translates`: whether that is done at all; otherwise everything is
+    passed through.
     """
 
     def __init__(
@@ -50,7 +51,10 @@ class StreamHandlers:
         view: NodeApiView,
         count: Callable[[str], None] = lambda _: None,
         connect: Callable[[RuntimeAddress], Awaitable[trio.abc.Stream]] = dial,
+        *,
+        translates: bool = True,
     ) -> None:
+        self._translates = translates
         self._view = view
         self._count = count
         self._connect = connect
@@ -91,7 +95,7 @@ class StreamHandlers:
     async def port_forward(self, request: Request) -> AnyResponse:
         """GET and POST `/portForward/{namespace}/{pod}[/{uid}]`; WebSocket clients say `?port=…`, others stream by
         stream."""
-        tunnelled = any(map(_tunnels, websocket_protocols(request)))
+        tunnelled = self._translates and any(map(_tunnels, websocket_protocols(request)))
         ports = () if tunnelled else requested_ports(request)
         pod = self._pod(request)
         if request.params.get("uid", pod.metadata.uid) != pod.metadata.uid:
@@ -117,7 +121,7 @@ class StreamHandlers:
         return pod
 
     def _command(self, subresource: str, request: Request, url: str, streams: CommandStreams) -> AnyResponse:
-        if WEBSOCKET_V5 not in websocket_protocols(request):
+        if not self._translates or WEBSOCKET_V5 not in websocket_protocols(request):
             return self._proxied(request, url)
         self._count(subresource)
 

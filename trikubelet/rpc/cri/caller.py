@@ -85,7 +85,7 @@ async def call(
                 raise CRIError(rpc, error.status, error.message or "the runtime gave no message") from error
     finally:
         metrics.ended(rpc, began, failed=failed)
-    raise CRIError(rpc, Status.DEADLINE_EXCEEDED, f"the runtime did not answer within {timeout:g} s")
+    raise CRIError(rpc, Status.DEADLINE_EXCEEDED, f"context deadline exceeded: no answer within {timeout:g} s")
 
 
 async def call_raw(

@@ -5,10 +5,15 @@ from __future__ import annotations
 import attrs
 from grpclib.const import Status
 
+from trikubelet.rpc.status_text import status_text
+
 
 @attrs.frozen
 class CRIError(Exception):
-    """A call to the container runtime failed: the runtime said no, did not answer, or answered nonsense."""
+    """A call to the container runtime failed: the runtime said no, did not answer, or answered nonsense.
+
+    Its text is the one that a Go client prints, without the call's name.
+    """
 
     rpc: str
     """Name of the call as in the CRI, e.g. `StartContainer`."""
@@ -38,6 +43,4 @@ class CRIError(Exception):
         return self.status is Status.UNIMPLEMENTED
 
     def __str__(self) -> str:
-        if self.status is Status.UNKNOWN:
-            return f"{self.rpc}: {self.message}"
-        return f"{self.rpc}: {self.status.name}: {self.message}"
+        return status_text(self.status, self.message)

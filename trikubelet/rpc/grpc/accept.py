@@ -60,9 +60,9 @@ def accept(headers: Mapping[bytes, bytes], handlers: Mapping[str, Handler]) -> A
     path = headers.get(b":path", b"").decode("ascii", "replace")
     handler = handlers.get(path)
     if handler is None:
-        service, _, name = path.strip("/").rpartition("/")
+        service = path.strip("/").rpartition("/")[0]
         known = any(other.startswith(f"/{service}/") for other in handlers)
-        text = f"unknown method {name} for service {service}" if known else f"unknown service {service}"
+        text = unknown_method(path) if known else f"unknown service {service}"
         return Refused(200, Failure(Status.UNIMPLEMENTED, text))
     timeout = math.inf
     if (value := headers.get(b"grpc-timeout")) is not None:
@@ -71,3 +71,9 @@ def accept(headers: Mapping[bytes, bytes], handlers: Mapping[str, Handler]) -> A
         except ValueError as error:
             return Refused(200, Failure(Status.INTERNAL, f"malformed grpc-timeout: {error}"))
     return Accepted(path, handler, timeout)
+
+
+def unknown_method(path: str) -> str:
+    """What clients are told, and look for, in the words of Go's gRPC."""
+    service, _, name = path.strip("/").rpartition("/")
+    return f"unknown method {name} for service {service}"

@@ -31,6 +31,7 @@ from trikubelet.rpc.grpc.status import Failure, failure_of_response
 from trikubelet.rpc.grpc.unix import connect_unix
 from trikubelet.rpc.grpc.wire import WireStream
 from trikubelet.scopes import running
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -208,10 +209,7 @@ class Channel(_StubChannel):
         try:
             async with trio.open_nursery() as nursery:
                 task_status.started()
-                while True:
-                    while self._attempt is None:
-                        await self._wanted.wait()
-                    await self._make_connection(nursery)
+                await supervise(self._keep_connected, nursery)
         finally:
             self._running = False
             self._finish_attempt(Failure(Status.UNAVAILABLE, "the channel was closed"))
@@ -289,13 +287,22 @@ class Channel(_StubChannel):
 
     # For `run`.
 
+    async def _keep_connected(self, nursery: trio.Nursery) -> None:
+        while True:
+            while self._attempt is None:
+                await self._wanted.wait()
+            try:
+                await self._make_connection(nursery)
+            finally:
+                self._finish_attempt(Failure(Status.UNAVAILABLE, "the attempt to connect was broken off"))
+
     async def _make_connection(self, nursery: trio.Nursery) -> None:
         connection: ClientConnection | None = None
         try:
             with trio.fail_after(self._connect_timeout):
                 transport = await self._connect()
                 connection = ClientConnection(transport, self.max_message_size)
-                nursery.start_soon(connection.run)
+                nursery.start_soon(contain, connection.run)
                 await connection.known()
         except trio.TooSlowError:
             self._connect_failed(f"no answer within {self._connect_timeout:g} s")
@@ -303,6 +310,10 @@ class Channel(_StubChannel):
             self._connect_failed(error.message or "")
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._connect_failed(str(error) or type(error).__name__)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            raise
         else:
             self._failures = 0
             self._connects += 1

@@ -62,11 +62,13 @@ def timeout_header(seconds: float) -> tuple[bytes, bytes]:
 
 
 def encode_metadata(metadata: MetadataLike) -> Headers:
-    """Metadata as headers; values of keys that end in `-bin` are bytes.
+    """Metadata as headers; values of keys that end in `-bin` are bytes. They are a call's own, and kept out of the
+    compression tables as its timeout is.
 
     Raises `ValueError` or `TypeError` for keys and values that the wire does not allow.
     """
-    return [(key.encode("ascii"), value.encode("ascii")) for key, value in _encode_metadata(metadata)]
+    pairs = _encode_metadata(metadata)
+    return [NeverIndexedHeaderTuple(key.encode("ascii"), value.encode("ascii")) for key, value in pairs]
 
 
 def decode_metadata(headers: Sequence[tuple[bytes, bytes]]) -> Metadata:

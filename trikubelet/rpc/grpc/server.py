@@ -17,7 +17,7 @@ from h2.errors import ErrorCodes
 from h2.exceptions import StreamClosedError
 
 from trikubelet.broadcast import Broadcast
-from trikubelet.rpc.grpc.accept import Accepted, accept
+from trikubelet.rpc.grpc.accept import Accepted, accept, unknown_method
 from trikubelet.rpc.grpc.connection import Connection
 from trikubelet.rpc.grpc.framing import DEFAULT_MAX_MESSAGE_SIZE
 from trikubelet.rpc.grpc.http2 import Http2
@@ -26,6 +26,7 @@ from trikubelet.rpc.grpc.status import Failure
 from trikubelet.rpc.grpc.unix import listen_unix
 from trikubelet.rpc.grpc.wire import WireStream
 from trikubelet.scopes import leaves
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -108,7 +109,9 @@ class ServerConnection(Connection):
                 await accepted.handler.func(call)
                 await call.finish()
             if scope.cancelled_caught:
-                call.abort(Failure(Status.DEADLINE_EXCEEDED, f"deadline exceeded: {accepted.path} took too long"))
+                call.abort(
+                    Failure(Status.DEADLINE_EXCEEDED, f"context deadline exceeded: {accepted.path} took too long")
+                )
         except* Exception as group:  # noqa: BLE001
             # Also what a handler raises while it is being cancelled, since that must not end the connection either.
             call.abort(_failure_of_handler(accepted.path, group))
@@ -169,9 +172,16 @@ class Server:
                 try:
                     # The listener's queue takes connections from here on.
                     task_status.started()
-                    await trio.serve_listeners(self.serve_stream, [listener], handler_nursery=connections)
+                    await supervise(self._accept, path, mode, [listener], connections)
                 finally:
                     self._listening.discard(accepting)
+
+    async def _accept(
+        self, path: str | Path, mode: int, listeners: list[trio.SocketListener], connections: trio.Nursery
+    ) -> None:
+        """`listeners`: the first one, for the first attempt."""
+        listener = listeners.pop() if listeners else listen_unix(path, mode)
+        await trio.serve_listeners(partial(contain, self.serve_stream), [listener], handler_nursery=connections)
 
     async def shutdown(self, grace: float) -> None:
         """Take no new calls, and give those in flight `grace` seconds to finish, before they are cancelled.
@@ -204,11 +214,17 @@ class Server:
 
 
 def _failure_of_handler(path: str, group: ExceptionGroup[Exception]) -> Failure:
-    """What to tell the client. A `GRPCError` is the handler's answer, also out of a nursery; all else is a mistake."""
+    """What to tell the client. A `GRPCError` is the handler's answer, also out of a nursery; all else is a mistake.
+
+    Methods that a service does not override refuse without a word: no handler is what that means.
+    """
     errors = list(leaves(group))
     answers = [error for error in errors if isinstance(error, GRPCError)]
     if len(answers) == len(errors):
-        return Failure.of(answers[0])
+        failure = Failure.of(answers[0])
+        if failure.status is Status.UNIMPLEMENTED and not failure.message:
+            return Failure(failure.status, unknown_method(path))
+        return failure
     cause = errors[0] if len(errors) == 1 else group
     log.error("gRPC handler failed", rpc=path, error=repr(cause), exc_info=cause)
     return Failure(Status.UNKNOWN, f"internal error in {path}: {type(errors[0]).__name__}: {errors[0]}")

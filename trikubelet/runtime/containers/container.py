@@ -6,7 +6,7 @@ pure, after all work that touches the machine: the image is there and its user k
 hosts and termination files exist, the environment is resolved.
 
 What a failed or cancelled start leaves behind (a container that was created and never started) is seen by the next
-inspection, and the plan starts another in its place.
+inspection, and the plan starts another in its place, which has its number.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import trio
 
 from trikubelet.api import Container, Pod, Secret
 from trikubelet.container.downward import Addresses
@@ -25,6 +26,7 @@ from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
+from trikubelet.runtime.attempt import next_attempt
 from trikubelet.runtime.containers.environment import container_environment, gather_env_files, gather_objects
 from trikubelet.runtime.containers.life import PodContainers
 from trikubelet.runtime.containers.mounts import (
@@ -150,7 +152,8 @@ class ContainerStarter:
         except ImageError as error:
             self._failed(request, error.reason)
             raise StartError(error.reason, error.message, error.retry_at) from error
-        restart_count = self._restart_count(request)
+        attempt = next_attempt(request.status, container.name)
+        restart_count = self._restart_count(request) if attempt.number is None else attempt.number
         try:
             config = await self._config(request, image, restart_count)
             if self._actuated is not None:
@@ -158,6 +161,8 @@ class ContainerStarter:
         except (ContainerConfigError, SandboxConfigError, CheckpointError, OSError) as error:
             self._failed(request, str(error), error.__cause__)
             raise StartError(CREATE_CONTAINER_CONFIG_ERROR, str(error)) from error
+        if attempt.replaces is not None:
+            await self._remove_unstarted(request, attempt.replaces.id)
         container_id = await self._create_and_start(request, config)
         self._files.link_log(pod, container.name, container_id, config.log_path)
         await self._run_post_start_hook(request, container_id)
@@ -197,10 +202,7 @@ class ContainerStarter:
         return status
 
     def _restart_count(self, request: StartRequest) -> int:
-        """One more than the last run's; after a reboot that made the runtime forget it, the logs tell."""
-        last = request.status.find_container(request.container.name)
-        if last is not None:
-            return last.restart_count + 1
+        """After a reboot that made the runtime forget the last run, the logs tell."""
         try:
             return self._files.restart_count(request.pod, request.container)
         except OSError as error:
@@ -219,6 +221,7 @@ class ContainerStarter:
         extras = await self._extras(pod, container)
         devices = container_devices(pod, container, self._mounts)
         environment = {**extras.environment, **await self._environment(request)}
+        selinux = self._options.machine.selinux
         mounts = await container_mounts(
             pod,
             container,
@@ -226,12 +229,14 @@ class ContainerStarter:
             self._mounts,
             image_volumes=request.image_volumes,
             recursive_read_only=request.recursive_read_only,
+            selinux=selinux,
         )
         if wants_hosts_file(pod, container, request.pod_ips):
             hosts_file = self._files.write_hosts_file(pod, request.pod_ips)
-            mounts.append(hosts_file_mount(hosts_file, selinux=self._options.machine.selinux))
+            mounts.append(hosts_file_mount(hosts_file, selinux=selinux))
         if container.termination_message_path:
-            mounts.append(termination_file_mount(container, self._files.make_termination_file(pod, container)))
+            message_file = self._files.make_termination_file(pod, container)
+            mounts.append(termination_file_mount(container, message_file, selinux=selinux))
         self._files.make_container_logs_directory(pod, container)
         inputs = ContainerInputs(
             restart_count=restart_count,
@@ -254,7 +259,7 @@ class ContainerStarter:
         return container_environment(
             pod,
             container,
-            addresses=Addresses(request.pod_ips, self._node.host_ips()),
+            addresses=Addresses(request.pod_ips, self._node.host_ips(), ipv6_first=self._options.ipv6_first),
             allocatable=self._node.allocatable(),
             objects=attrs.evolve(objects, files=files),
         )
@@ -267,6 +272,20 @@ class ContainerStarter:
         if status is None:
             raise ContainerConfigError(f"unable to find target container {target}")
         return status.id.id
+
+    async def _remove_unstarted(self, request: StartRequest, container_id: str) -> None:
+        """Make way for another one of the same number. Raises StartError, also when it has been started after all: the
+        last call of an agent that was killed may have been under way."""
+        try:
+            status = (await self._runtime.container_status(container_id)).status
+            if status.state != v1.ContainerState.CONTAINER_CREATED:
+                message = f"container {request.container.name} has been started meanwhile"
+                raise StartError(CREATE_CONTAINER_ERROR, message, retry_at=trio.current_time())
+            await self._runtime.remove_container(container_id)
+        except CRIError as error:
+            if not error.not_found:
+                self._failed(request, error.message.replace(container_id, request.container.name))
+                raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
 
     async def _create_and_start(self, request: StartRequest, config: v1.ContainerConfig) -> str:
         pod, container = request.pod, request.container

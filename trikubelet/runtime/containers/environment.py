@@ -46,6 +46,10 @@ T = TypeVar("T")
 log = get_logger("runtime")
 MAX_ENV_FILE: Final = 64 * 1024
 """Bytes."""
+MOST_WORK: Final = 4 * MOST_OF_ALL
+"""Bytes of all variables, those that give way to others of their name counted too."""
+WORK_OF_ONE: Final = 128
+"""What a variable counts beside its bytes."""
 _BLANKS: Final = " \t"
 
 
@@ -84,10 +88,14 @@ def container_environment(
     Those of services come last and give way to the pod's own. Raises ContainerConfigError.
     """
     variables: dict[str, str] = {}
-    size = 0
+    files = {place: _AssignmentsOf(file) for place, file in objects.files.items() if isinstance(file, EnvFile)}
+    size = work = 0
 
     def add(name: str, value: str) -> None:
-        nonlocal size
+        nonlocal size, work
+        work += len(name) + len(value) + WORK_OF_ONE
+        if work > MOST_WORK:  # variables may replace each other for ever
+            raise ContainerConfigError(f"all that is said of the environment is longer than {MOST_WORK >> 20} MiB")
         size += len(name) + len(value) + 1 - (len(name) + len(variables[name]) + 1 if name in variables else 0)
         if size > MOST_OF_ALL:
             raise ContainerConfigError(f"the environment is longer than {MOST_OF_ALL >> 20} MiB")
@@ -104,7 +112,7 @@ def container_environment(
             except ExpansionError as error:
                 raise ContainerConfigError(f"variable {variable.name}: {error}") from None
         elif variable.value_from is not None:
-            given = _from_source(variable.value_from, pod, container, addresses, allocatable, objects)
+            given = _from_source(variable.value_from, pod, container, addresses, allocatable, objects, files)
         if given is not None:
             add(variable.name, given)
     for name, value in objects.services.items():
@@ -131,6 +139,7 @@ def _from_source(
     addresses: Addresses,
     allocatable: Mapping[str, Quantity],
     objects: EnvironmentObjects,
+    files: Mapping[tuple[str, str], _AssignmentsOf],
 ) -> str | None:
     """The value of a variable; None: there is none, and the variable is optional."""
     if source.field_ref is not None:
@@ -142,7 +151,7 @@ def _from_source(
     if source.secret_key_ref is not None:
         return _secret_key(source.secret_key_ref, pod, objects)
     if source.file_key_ref is not None:
-        return _file_key(source.file_key_ref, objects)
+        return _file_key(source.file_key_ref, objects, files)
     return ""
 
 
@@ -168,12 +177,14 @@ def _secret_key(reference: SecretKeySelector, pod: Pod, objects: EnvironmentObje
     raise ContainerConfigError(f"couldn't find key {reference.key} in {where}")
 
 
-def _file_key(reference: FileKeySelector, objects: EnvironmentObjects) -> str | None:
+def _file_key(
+    reference: FileKeySelector, objects: EnvironmentObjects, files: Mapping[tuple[str, str], _AssignmentsOf]
+) -> str | None:
     file = objects.files[reference.volume_name, reference.path]
     if isinstance(file, ContainerConfigError):
         raise file
     try:
-        value = env_file_value(file.text, reference.key)
+        value = files[reference.volume_name, reference.path].value(reference.key)
     except EnvFileError as error:
         raise ContainerConfigError("couldn't parse env file") from error
     if value:
@@ -266,7 +277,32 @@ def env_file_value(text: str, name: str) -> str:
 
     The first assignment counts, and what follows it is not looked at.
     """
-    return next((value for found, value in _assignments(text) if found == name), "")
+    return _AssignmentsOf(EnvFile("", text)).value(name)
+
+
+class _AssignmentsOf:
+    """A file's, read once however many variables come from it, and no further than they need."""
+
+    def __init__(self, file: EnvFile) -> None:
+        self._rest = _assignments(file.text)
+        self._found: dict[str, str] = {}
+        self._error: EnvFileError | None = None
+
+    def value(self, name: str) -> str:
+        """As `env_file_value`."""
+        if name in self._found:
+            return self._found[name]
+        if self._error is not None:
+            raise self._error
+        try:
+            for found, value in self._rest:
+                self._found.setdefault(found, value)
+                if found == name:
+                    return value
+        except EnvFileError as error:
+            self._error = error
+            raise
+        return ""
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:

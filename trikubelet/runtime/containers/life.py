@@ -20,7 +20,6 @@ import attrs
 import trio
 
 from trikubelet.api import Container, Pod, is_sidecar
-from trikubelet.container.messages import describe_error
 from trikubelet.container.model import ContainerState
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.kill import KILL_CONTAINER_ERROR, Grace, TerminationOrder, termination_grace_period
@@ -251,7 +250,7 @@ class PodContainers:
             pod, container = await self._killer.specification(pod, container_id, name)
         except CRIError as error:
             if not error.not_found:
-                return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=describe_error(error))
+                return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=str(error))
             if container_id in self._lives:
                 self._lives[container_id].has_ended()
         else:
@@ -261,7 +260,7 @@ class PodContainers:
             problem = await self._end(container_id, _Ending(pod, container, grace, order, for_good), message)
             if problem is not None:
                 log.warning("container did not stop", pod=pod.full_name, container=name, problem=str(problem))
-                return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=describe_error(problem))
+                return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=str(problem))
         if order is not None:
             order.mark_ended(name)
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING, Final, Protocol
 
 from trikubelet.container.errors import ContainerConfigError
@@ -64,11 +65,13 @@ async def container_mounts(
     *,
     image_volumes: Mapping[str, v1.ImageSpec] = {},
     recursive_read_only: bool = False,
+    selinux: bool = False,
 ) -> list[v1.Mount]:
     """The messages for a container's volumeMounts, in their order (kubelet: `makeMounts`).
 
     `image_volumes`: the volumes that are images, which the runtime mounts. `recursive_read_only`: whether the runtime
-    can mount a volume read-only with everything that is mounted in it. Raises ContainerConfigError.
+    can mount a volume read-only with everything that is mounted in it. `selinux`: whether the machine has it on. Raises
+    ContainerConfigError.
     """
     made = []
     for index, mount in enumerate(container.volume_mounts):
@@ -86,6 +89,7 @@ async def container_mounts(
             message.readonly = mount.read_only or volume.read_only
             source = await _bound(pod, container, index, sub_path, mounts) if sub_path else volume.path
             message.host_path = str(source)
+            message.selinux_relabel = selinux and volume.relabel
         made.append(message)
     return made
 
@@ -93,7 +97,7 @@ async def container_mounts(
 def volume_mount(mount: VolumeMount, *, recursive_read_only: bool = False) -> v1.Mount:
     """The message for one mount of a volume, but for what is mounted. Raises ContainerConfigError."""
     return v1.Mount(
-        container_path=mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}",
+        container_path=absolute(mount.mount_path),
         readonly=mount.read_only,
         propagation=_propagation(mount),
         recursive_read_only=_recursive_read_only(mount, supported=recursive_read_only),
@@ -121,8 +125,19 @@ def hosts_file_mount(host_path: Path, *, selinux: bool = False) -> v1.Mount:
     return v1.Mount(container_path=ETC_HOSTS, host_path=str(host_path), selinux_relabel=selinux)
 
 
-def termination_file_mount(container: Container, host_path: Path) -> v1.Mount:
-    return v1.Mount(container_path=container.termination_message_path, host_path=str(host_path))
+def termination_file_mount(container: Container, host_path: Path, *, selinux: bool = False) -> v1.Mount:
+    path = termination_path(container.termination_message_path)
+    return v1.Mount(container_path=path, host_path=str(host_path), selinux_relabel=selinux)
+
+
+def termination_path(path: str) -> str:
+    """Where a container writes its last message. Without `//` and `..` (kubelet: `MakeAbsolutePath`)."""
+    return absolute(path.lstrip("/"))
+
+
+def absolute(path: str) -> str:
+    """A path in a container: one that is not absolute begins at the container's root."""
+    return path if path.startswith("/") else posixpath.normpath(f"/{path}")
 
 
 def wants_hosts_file(pod: Pod, container: Container, pod_ips: Sequence[str]) -> bool:

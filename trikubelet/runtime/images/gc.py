@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.container.messages import describe_duration, describe_error
+from trikubelet.container.messages import describe_duration
 from trikubelet.formats.image_names import InvalidImageNameError, with_default_tag
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
@@ -41,6 +41,7 @@ from trikubelet.runtime.images.gc_choice import (
 )
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.spans import spanned
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
     from trikubelet.telemetry.events import EventRecorder
     from trikubelet.telemetry.metrics import Counts
+    from trikubelet.telemetry.spans import Spans
 
 log = get_logger("images")
 
@@ -97,8 +99,9 @@ class ImageCollector:
         on_collected: Callable[[Collection[str], datetime], Awaitable[None]] | None = None,
         disk_space: Callable[[str], Awaitable[DiskSpace]] = read_disk_space,
         removed: Counts | None = None,
+        spans: Spans | None = None,
     ) -> None:
-        """`removed`: where images are counted, by why they went."""
+        """`removed`: where images are counted, by why they went. `spans` tells of collections."""
         self._images = images
         self._runtime = runtime
         self._policy = policy
@@ -111,6 +114,7 @@ class ImageCollector:
         self._mounted: dict[str, frozenset[str]] = {}
         """By container id, the images that it has mounted: they never change."""
         self._removed: Counts = Counter() if removed is None else removed
+        self._spans = spans
         self._turn = trio.Lock()
         self._began = math.inf
         self._failed_before = False
@@ -118,7 +122,7 @@ class ImageCollector:
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Collect at once and then every five minutes, until cancelled."""
-        self._began = trio.current_time()
+        self._began = min(self._began, trio.current_time())
         task_status.started()
         while True:
             await self._collect_and_report()
@@ -126,8 +130,9 @@ class ImageCollector:
 
     async def collect(self) -> None:
         """One collection (`GarbageCollect`). Raises CRIError when the runtime cannot be asked, ImageCollectionError."""
+        name, scope = "Images/GarbageCollect", "k8s.io/kubernetes/pkg/kubelet/images"
         async with self._turn:
-            with self._holds.collection():
+            with spanned(self._spans, name, scope=scope), self._holds.collection():
                 now, candidates = await self._candidates()
                 old = too_old(candidates, self._policy, now=now, began=self._began)
                 removed, _, problems = await self._remove(old, why=AGE)
@@ -169,7 +174,7 @@ class ImageCollector:
                 async with self._turn:
                     await self._detect()
         except Exception as error:  # noqa: BLE001 - comes again, and nothing else depends on it
-            text = describe_error(error) if isinstance(error, CRIError) else str(error)
+            text = str(error)
             log.warning("image garbage collection failed", problem=text)
             if self._failed_before and self._policy.collects:
                 self._recorder.node_event(EventType.WARNING, "ImageGCFailed", text)
@@ -287,7 +292,7 @@ class ImageCollector:
                 try:
                     await self._images.remove_image(v1.ImageSpec(image=image.id))
                 except CRIError as error:
-                    problems.append(describe_error(error))
+                    problems.append(str(error))
                     continue
             log.info("image removed", image=image.id, names=sorted(image.names), size=image.size)
             self._records.pop(image.id, None)

@@ -24,7 +24,7 @@ from grpclib.const import Status
 
 from trikubelet.api import Container, Pod
 from trikubelet.broadcast import Broadcast
-from trikubelet.container.messages import describe_duration, describe_error
+from trikubelet.container.messages import describe_duration
 from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, with_default_tag
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
@@ -240,7 +240,7 @@ class ImageManager:
         try:
             return await self._images.image_status(wanted.spec)
         except CRIError as error:
-            message = f'Failed to inspect image "{wanted.image}": {describe_error(error)}'
+            message = f'Failed to inspect image "{wanted.image}": {error}'
             self._warn(wanted, "InspectFailed", message)
             raise ImageError(IMAGE_INSPECT_ERROR, message) from error
 
@@ -334,7 +334,7 @@ class ImageManager:
         self._record(wanted, "Pulled", message)
         self._metrics.image_pulls.observe((image_size_word(image.size),), pulled.waited)
         if problem is not None and wanted.request.container is not None:
-            raise ImageError(CREATE_CONTAINER_CONFIG_ERROR, describe_error(problem)) from problem
+            raise ImageError(CREATE_CONTAINER_CONFIG_ERROR, str(problem)) from problem
         return PresentImage(pulled.reference, _image_user(image))
 
     def _failed(self, wanted: _Wanted, problem: str) -> ImageError:
@@ -381,9 +381,7 @@ def _image_user(image: v1.Image) -> ImageUser:
 
 def _words_of_all(problems: Sequence[CRIError]) -> str:
     """Each problem once, as Go's error lists print them. Errors without a code are printed without one."""
-    words = dict.fromkeys(
-        problem.message if problem.status is Status.UNKNOWN else describe_error(problem) for problem in problems
-    )
+    words = dict.fromkeys(problem.message if problem.status is Status.UNKNOWN else str(problem) for problem in problems)
     return next(iter(words)) if len(words) == 1 else f"[{', '.join(words)}]"
 
 

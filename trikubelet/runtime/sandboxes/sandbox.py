@@ -14,7 +14,7 @@ import attrs
 from trikubelet.admission.sysctls import dotted_sysctl
 from trikubelet.container.errors import SandboxConfigError
 from trikubelet.container.labels import sandbox_annotations, sandbox_labels
-from trikubelet.container.messages import describe_error, describe_pod
+from trikubelet.container.messages import describe_pod
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
@@ -165,7 +165,7 @@ class SandboxMaker:
         except OSError as error:
             raise self._failed(pod, "create log directory", str(error)) from error
         except CRIError as error:
-            raise self._failed(pod, "create sandbox", describe_error(error)) from error
+            raise self._failed(pod, "create sandbox", str(error)) from error
         log.info("sandbox created", pod=described, sandbox=sandbox_id, attempt=attempt)
         found = await self._addresses(pod, sandbox_id)
         if not pod.spec.host_network:
@@ -209,7 +209,7 @@ class SandboxMaker:
         try:
             reply = await self._runtime.pod_sandbox_status(sandbox_id)
         except CRIError as error:
-            message = f"Unable to get pod sandbox status: {describe_error(error)}"
+            message = f"Unable to get pod sandbox status: {error}"
             self._recorder.pod_event(pod, EventType.WARNING, "FailedPodSandBoxStatus", message)
             raise SandboxError(CREATE_POD_SANDBOX_ERROR, message) from error
         return sandbox_status(reply.status).ips

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,18 +52,20 @@ class Place:
         (self.bin_dir / name).write_text("#!/bin/sh\n")
         (self.bin_dir / name).chmod(mode)
 
-    def read(self, text: str | None = None, /, **files: str) -> tuple[CredentialProvider, ...]:
+    def read(
+        self, text: str | None = None, /, *, with_tokens: bool = True, **files: str
+    ) -> tuple[CredentialProvider, ...]:
         if text is not None:
             self.config.write_text(text)
         else:
             self.config.mkdir(exist_ok=True)
             for name, content in files.items():
                 (self.config / name.replace("_", ".")).write_text(content)
-        return read_plugin_config(self.config, self.bin_dir)
+        return read_plugin_config(self.config, self.bin_dir, with_tokens=with_tokens).providers
 
     def problem(self, text: str | None = None, /, **files: str) -> str:
         with pytest.raises(PluginConfigError) as caught:
-            self.read(text, **files)
+            self.read(text, with_tokens=True, **files)
         message = str(caught.value)
         assert "\n" not in message
         return message
@@ -122,6 +125,20 @@ tokenAttributes:
         required_annotations=("prefix.io/a", "Prefix.io/B"),
         optional_annotations=("prefix.io/c",),
     )
+
+
+def test_without_their_gate_plugins_cannot_ask_for_tokens(place: Place) -> None:
+    text = document(
+        provider(
+            more="tokenAttributes: {serviceAccountTokenAudience: a, requireServiceAccount: false, cacheType: Token}"
+        )
+    )
+    assert len(place.read(text)) == 1
+    with pytest.raises(
+        PluginConfigError, match=r"^[^\n]*providers\.tokenAttributes: Forbidden: tokenAttributes is not supported when "
+    ):
+        place.read(text, with_tokens=False)
+    assert len(place.read(document(provider()), with_tokens=False)) == 1
 
 
 def test_values_of_variables_are_not_printed(place: Place) -> None:
@@ -315,6 +332,13 @@ def test_every_plugin_must_be_there_and_executable(place: Place) -> None:
     assert place.problem(document(provider("data"))) == (
         f"error inspecting binary executable {path}/data: permission denied"
     )
+
+
+def test_the_files_have_a_hash_that_tells_which_they_are(place: Place) -> None:
+    one, other = document(provider("test")), JSON
+    place.read(b_json=other, a_yaml=one)
+    content = b"".join(len(text).to_bytes(8, "big") + text.encode() for text in (one, other))
+    assert read_plugin_config(place.config, place.bin_dir).hash == f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def test_both_places_must_be_given_and_there(place: Place, tmp_path: Path) -> None:

@@ -230,6 +230,23 @@ async def test_a_failing_plugin_gives_nothing_and_the_others_still_do(
     assert "hush" not in printed
 
 
+async def test_runs_and_those_that_fail_are_counted(autojump_clock: MockClock) -> None:
+    fake = FakePlugin(cache_duration="0s")
+    known = plugins(fake)
+    await users(known, "a.registry.io/foo")
+    assert known.metrics.durations["ecr",].count == 1
+    assert known.metrics.durations["ecr",].sum == 1
+    assert not known.metrics.errors
+    fake.problem = "no network"
+    await users(known, "a.registry.io/foo")
+    assert known.metrics.durations["ecr",].count == 2
+    assert known.metrics.errors == {("ecr",): 1}
+    with trio.move_on_after(0.5):
+        await users(known, "a.registry.io/foo")
+    assert known.metrics.durations["ecr",].sum == 2.5
+    assert known.metrics.errors == {("ecr",): 1}, "the plugin is not to blame for a pull that nobody wants any more"
+
+
 async def test_two_plugins_for_one_image_are_both_used(autojump_clock: MockClock) -> None:
     fake = FakePlugin()
     known = Plugins([provider(), provider()], NoServiceAccounts(), fake.run)

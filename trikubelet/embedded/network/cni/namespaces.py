@@ -24,7 +24,6 @@ from trikubelet.linux.mount_table import MountTable
 
 DEFAULT_NAMESPACES: Final = Path("/run/netns")
 _PREFIX: Final = "cni-trikubelet"
-_MS_SHARED: Final = 1 << 20
 
 
 @attrs.define(eq=False)
@@ -125,5 +124,5 @@ class NamespaceMounts:
             folder = str(self.folder)
             if holder is None or holder.point != self.folder:
                 calls.mount(folder, folder, "none", calls.MS_BIND | calls.MS_REC, "", name=self.folder)
-            calls.mount("none", folder, "none", _MS_SHARED | calls.MS_REC, "", name=self.folder)
+            calls.mount("none", folder, "none", calls.MS_SHARED | calls.MS_REC, "", name=self.folder)
         self._prepared = True

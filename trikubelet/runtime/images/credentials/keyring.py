@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import attrs
 
 from trikubelet.formats.hashing import go_json_string
-from trikubelet.runtime.images.credentials.locations import LocationError, location_matches, parse_location
+from trikubelet.runtime.images.credentials.locations import Location, LocationError, covers, parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +71,8 @@ class Keyring:
     invalid_locations: list[str] = attrs.field(factory=list)
     """Entries that were left out, for the log; without the user and password that a URL may hold."""
     _credentials: dict[str, list[TrackedCredential]] = attrs.field(factory=dict, repr=False)
+    _locations: dict[str, Location | None] = attrs.field(factory=dict, repr=False)
+    """Of the same keys, read once. None: nothing matches it."""
 
     def add(self, logins: Mapping[str, Auth], source: Source | None = None) -> None:
         """Add what a docker configuration holds, by location."""
@@ -80,19 +82,32 @@ class Keyring:
             except LocationError:
                 self.invalid_locations.append(location.rpartition("@")[2])
                 continue
+            self._locations[key] = _read(key)
             self._credentials.setdefault(key, []).append(TrackedCredential(auth, source))
 
     def lookup(self, repository: str) -> list[TrackedCredential]:
         """The credentials for a repository such as `docker.io/library/busybox`, the most special first."""
-        found = [
-            credential
-            for key in sorted(self._credentials, reverse=True)
-            if location_matches(key, repository)
-            for credential in self._credentials[key]
-        ]
+        target = _read(repository)
+        found = (
+            []
+            if target is None
+            else [
+                credential
+                for key in sorted(self._credentials, reverse=True)
+                if (location := self._locations[key]) is not None and covers(location, target)
+                for credential in self._credentials[key]
+            ]
+        )
         if not found and is_in_default_registry(repository):
             found = self._credentials.get(_DEFAULT_REGISTRY, [])
         return list(found)
+
+
+def _read(location: str) -> Location | None:
+    try:
+        return parse_location(location)
+    except LocationError:
+        return None
 
 
 def is_in_default_registry(repository: str) -> bool:

@@ -73,9 +73,13 @@ def location_matches(pattern: str, target: str) -> bool:
     Nothing matches a text that is no location (Kubernetes: `URLsMatchStr`).
     """
     try:
-        wanted, found = parse_location(pattern), parse_location(target)
+        return covers(parse_location(pattern), parse_location(target))
     except LocationError:
         return False
+
+
+def covers(wanted: Location, found: Location) -> bool:
+    """The same for locations that were read already."""
     wanted_parts, found_parts = wanted.host_parts, found.host_parts
     return (
         wanted.port == found.port

@@ -35,7 +35,7 @@ class Credentials:
 
     def __init__(self, files: DockerConfigFiles, plugins: Plugins | None = None) -> None:
         self._files = files
-        self._plugins = plugins
+        self.plugins = plugins
 
     async def lookup(self, repository: str, pod: Pod, secrets: Sequence[Secret]) -> list[TrackedCredential]:
         """Credentials for a repository (`docker.io/library/busybox`): of the pod's secrets, the node, and plugins.
@@ -48,8 +48,8 @@ class Credentials:
         for location in of_secrets.invalid_locations:
             log.warning("ignored an entry of a pull secret: no registry location", pod=pod.full_name, location=location)
         found = of_secrets.lookup(repository) + self._files.keyring().lookup(repository)
-        if self._plugins is not None:
-            found += await self._plugins.lookup(repository, pod)
+        if self.plugins is not None:
+            found += await self.plugins.lookup(repository, pod)
         return found
 
 

@@ -6,6 +6,7 @@ shows as pulls that fail hours later. So an unknown field is a mistake too. All 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -48,6 +49,11 @@ class PluginConfigError(Exception):
         return self.message
 
 
+_NO_TOKENS: Final = (
+    "tokenAttributes is not supported when KubeletServiceAccountTokenForCredentialProviders feature gate is disabled"
+)
+
+
 @attrs.frozen
 class TokenAttributes:
     """The token and annotations that a plugin gets which works with service accounts (`tokenAttributes`)."""
@@ -74,6 +80,16 @@ class CredentialProvider:
     env: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
     """Variables, added to the agent's own."""
     tokens: TokenAttributes | None = None
+
+
+@attrs.frozen
+class PluginConfig:
+    """All plugins of the node."""
+
+    providers: tuple[CredentialProvider, ...]
+    """In order."""
+    hash: str
+    """`sha256:…` of the files, by which a reader of metrics sees that they changed."""
 
 
 @attrs.frozen(repr=False)
@@ -109,11 +125,12 @@ class _Configuration(APIObject):
     providers: tuple[_Provider, ...] = ()
 
 
-def read_plugin_config(path: Path | None, bin_dir: Path | None) -> tuple[CredentialProvider, ...]:
-    """Read the plugins of the node, in order.
+def read_plugin_config(path: Path | None, bin_dir: Path | None, *, with_tokens: bool = True) -> PluginConfig:
+    """Read the plugins of the node.
 
     `path` is a file, or a folder whose *.json, *.yaml and *.yml files are read by name; `bin_dir` has an executable
-    for each plugin. Reads files in place, before the agent runs. Raises PluginConfigError.
+    for each plugin. `with_tokens`: they may get tokens of service accounts. Reads files in place, before the agent
+    runs. Raises PluginConfigError.
     """
     if bin_dir is None:
         raise PluginConfigError("plugin binary directory is not set: give --image-credential-provider-bin-dir too")
@@ -122,19 +139,23 @@ def read_plugin_config(path: Path | None, bin_dir: Path | None) -> tuple[Credent
     if path is None:
         raise PluginConfigError("credential provider config path is empty: give --image-credential-provider-config too")
     providers: dict[str, _Provider] = {}
+    digest = hashlib.sha256()
     for file in _files(path):
-        for provider in _read(file):
+        content = _content(file)
+        digest.update(len(content).to_bytes(8, "big") + content)
+        for provider in _decoded(file, content):
             if provider.name in providers:
                 raise PluginConfigError(
                     f'duplicate provider name "{provider.name}" found in configuration file(s): {file}'
                 )
             providers[provider.name] = provider
-    problems = _problems(tuple(providers.values()))
+    problems = _problems(tuple(providers.values()), with_tokens=with_tokens)
     if problems:
         raise PluginConfigError(f"failed to validate credential provider config: {_one_line(problems)}")
     for name in providers:
         _check_executable(bin_dir / name)
-    return tuple(_accept(provider, bin_dir) for provider in providers.values())
+    accepted = tuple(_accept(provider, bin_dir) for provider in providers.values())
+    return PluginConfig(accepted, f"sha256:{digest.hexdigest()}")
 
 
 def _files(path: Path) -> list[Path]:
@@ -150,19 +171,24 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _read(file: Path) -> tuple[_Provider, ...]:
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise PluginConfigError(f'unable to read file "{file}": {error.strerror}') from error
+
+
+def _decoded(file: Path, content: bytes) -> tuple[_Provider, ...]:
     from trikubelet.formats.yaml_documents import YamlError, read_documents
 
     try:
-        documents = read_documents(file.read_bytes())
+        documents = read_documents(content)
         if len(documents) != 1:
             raise PluginConfigError(f'error decoding config "{file}": expected one document, got {len(documents)}')
         if documents[0].duplicates:
             twice = documents[0].duplicates[0]
             raise YamlError(twice.line, f'key "{twice.path}" already set')
         return _decode(documents[0].data())
-    except OSError as error:
-        raise PluginConfigError(f'unable to read file "{file}": {error.strerror}') from error
     except (YamlError, _UndecodableError) as error:
         raise PluginConfigError(f'error decoding config "{file}": {" ".join(str(error).split())}') from None
 
@@ -212,7 +238,7 @@ def _unknown_fields(value: object, path: str) -> Iterator[str]:
                 yield from _unknown_fields(getattr(value, attribute.name), prefix + wire_name(attribute))
 
 
-def _problems(providers: Sequence[_Provider]) -> list[Problem]:
+def _problems(providers: Sequence[_Provider], *, with_tokens: bool) -> list[Problem]:
     """What the rules forbid, at fields without an index as the kubelet names them."""
     problems: list[Problem] = []
     place = Place(problems, "providers")
@@ -231,6 +257,8 @@ def _problems(providers: Sequence[_Provider]) -> list[Problem]:
                 images.invalid(image, f'match image is invalid: parse "https://{image}": {error}')
         _check_duration(provider.default_cache_duration, place.at("defaultCacheDuration"))
         if provider.token_attributes is not None:
+            if not with_tokens:
+                place.at("tokenAttributes").forbidden(_NO_TOKENS)
             _check_tokens(provider.token_attributes, provider.api_version, place.at("tokenAttributes"))
     return problems
 

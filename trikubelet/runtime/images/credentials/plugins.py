@@ -9,6 +9,7 @@ A plugin that fails costs a line in the log, and the pull goes on with what the 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -26,6 +27,7 @@ from trikubelet.runtime.images.credentials.plugin_protocol import (
     run_plugin,
 )
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Counts, Histograms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
@@ -50,13 +52,31 @@ _ECHOED_TOKEN: Final = (
 Logins = dict[str, Auth]
 
 
+@attrs.define
+class PluginMetrics:
+    """Since the start of the agent, by the names of plugins."""
+
+    durations: Histograms = attrs.field(factory=Histograms)
+    """Seconds of each run, also of one that failed or was cancelled."""
+    errors: Counts = attrs.field(factory=Counter)
+    """Runs that failed; what a plugin answers may be wrong all the same."""
+
+
 class Plugins:
     """All plugins of the node."""
 
     def __init__(
-        self, providers: Iterable[CredentialProvider], accounts: ServiceAccounts, run: RunPlugin = run_plugin
+        self,
+        providers: Iterable[CredentialProvider],
+        accounts: ServiceAccounts,
+        run: RunPlugin = run_plugin,
+        *,
+        config_hash: str = "",
     ) -> None:
-        self._plugins = [_Plugin(provider, accounts, run) for provider in providers]
+        self.metrics = PluginMetrics()
+        self.config_hash = config_hash
+        """`PluginConfig.hash`"""
+        self._plugins = [_Plugin(provider, accounts, run, self.metrics) for provider in providers]
 
     @property
     def kept_answers(self) -> int:
@@ -89,8 +109,11 @@ class _Kept:
 
 
 class _Plugin:
-    def __init__(self, provider: CredentialProvider, accounts: ServiceAccounts, run: RunPlugin) -> None:
+    def __init__(
+        self, provider: CredentialProvider, accounts: ServiceAccounts, run: RunPlugin, metrics: PluginMetrics
+    ) -> None:
         self.name = provider.name
+        self._metrics = metrics
         self._provider = provider
         self._accounts = accounts
         self._run = run
@@ -120,7 +143,7 @@ class _Plugin:
             version = self._provider.api_version
             request = encode_request(version, image, access.token, access.annotations)
             try:
-                return decode_response(await self._run(self._provider, image, request), version)
+                return decode_response(await self._measured(image, request), version)
             except PluginError as error:
                 # What a plugin says on stderr is shown, and some print their request there.
                 raise PluginError(_without(access.token, error.message)) from None
@@ -135,6 +158,16 @@ class _Plugin:
             raise PluginError(_ECHOED_TOKEN)
         self._keep(image, access, response)
         return response.logins
+
+    async def _measured(self, image: str, request: bytes) -> bytes:
+        begun = trio.current_time()
+        try:
+            return await self._run(self._provider, image, request)
+        except PluginError:
+            self._metrics.errors[self.name,] += 1
+            raise
+        finally:
+            self._metrics.durations.observe((self.name,), trio.current_time() - begun)
 
     def _keep(self, image: str, access: AccountAccess, response: PluginResponse) -> None:
         duration = response.cache_duration

@@ -1,0 +1,58 @@
+"""A fault in any task of the embedded runtime: containers run on, and the task works again after a while."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from tests.embedded.runtime_node import is_alive, running_node, wait_until
+from tests.throwing import is_ours, may_fail, throw_into, tree
+from trikubelet.supervision import FAULTS, faults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from trio.lowlevel import Task
+
+pytestmark = pytest.mark.root
+
+
+def of_the_runtime() -> Iterator[tuple[tuple[str, ...], Task]]:
+    root = trio.lowlevel.current_root_task()
+    assert root is not None
+    for path, task in tree(root):
+        if any(name.startswith("trikubelet.embedded") for name in path):
+            yield path, task
+
+
+def places() -> Counter[tuple[str, ...]]:
+    """Where there is something that may fail."""
+    return Counter(path for path, task in of_the_runtime() if is_ours(task) and may_fail(task))
+
+
+def _are_told(number: int) -> bool:
+    return sum(faults.values()) == number
+
+
+async def test_a_fault_in_any_task_is_that_tasks_alone(tmp_path: Path) -> None:
+    async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:
+        sandbox = await node.sandbox()
+        container = await node.launch(sandbox, ["/bin/sh", "-c", "while :; do sleep 0.1; done"])
+        pid, before = node.pid(container), places()
+        assert len(before) >= 4
+        for path in before:
+            [task] = [task for found, task in of_the_runtime() if found == path]
+            told = sum(faults.values())
+            throw_into(task)
+            await wait_until(partial(_are_told, told + 1), f"the fault in {path[-1]} is told")
+            await wait_until(lambda: places() == before, f"{path[-1]} works again after {FAULTS.first:g} s")
+            assert (await node.exec(container, ["/bin/echo", "here"])).stdout == b"here\n"
+            assert node.pid(container) == pid
+            assert is_alive(pid)
+        await node.remove_everything()
+        assert await node.runtime.shutdown()
