@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def _aims(tmp_path: Path, *arguments: str) -> dict[str, float]:
-    CliRunner().invoke(main, [*arguments, f"--json={tmp_path / 'aims.json'}"], catch_exceptions=False)
+    done = CliRunner().invoke(main, [*arguments, f"--json={tmp_path / 'aims.json'}"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
     return {aim["aim"]: aim["value"] for aim in json.loads((tmp_path / "aims.json").read_text())}
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PLACES: Final = 30
 STATIC_PLACES: Final = 6
-KILLS: Final = 50 if os.environ.get(PROFILE) == NIGHTLY else 20
+KILLS: Final = 50 if os.environ.get(PROFILE) == NIGHTLY else 12
 LOOK: Final = 0.5
 LONGEST_WAIT: Final = 1.2
 LONGEST_PAUSE: Final = 0.6

@@ -1,4 +1,4 @@
-"""Readers of a ConfigMap that changes a thousand times: what they read is of one version, whenever they look."""
+"""Readers of a ConfigMap that changes again and again: what they read is of one version, whenever they look."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from tests.conftest import NIGHTLY, PROFILE
 from tests.volumes.real.joined_node import mounts
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
     from tests.volumes.real.joined_node import JoinedNode
 
-UPDATES: Final = 1000
-UPDATES_ON_CONTAINERD: Final = 200
+UPDATES: Final = 1000 if os.environ.get(PROFILE) == NIGHTLY else 250
+UPDATES_ON_CONTAINERD: Final = UPDATES // 5
 """The volume is the same; the reader's container is another."""
 FILES: Final = tuple("abcd")
 LENGTH: Final = 2000
