@@ -1,0 +1,260 @@
+"""Giving CPUs and memory to pods, taking them back, and what is written down of it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+
+from tests.allocation.pods import cpu_pod, pod_with
+from trikubelet.allocation.cpus.static_policy import StaticPolicy
+from trikubelet.allocation.cpus.topology import CpuTopology
+from trikubelet.allocation.managers import Affinity, ManagerSettings, ResourceManagers, ResourceStateError
+from trikubelet.allocation.memory.static_policy import StaticPolicy as MemoryPolicy
+from trikubelet.allocation.memory.static_policy import empty_machine
+from trikubelet.allocation.topology.hints import AllocationError
+from trikubelet.allocation.topology.policy import SINGLE_NUMA_NODE, TopologyPolicy
+from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from trikubelet.allocation.topology.hints import Hints, TopologyHint
+    from trikubelet.api import Container, Pod
+
+GIB = 2**30
+MACHINE = MachineTopology(
+    tuple(
+        NumaNode(node, (Core(node, (4 * node, 4 * node + 1)), Core(node, (4 * node + 2, 4 * node + 3))), 4 * GIB)
+        for node in range(2)
+    )
+)
+"""Two sockets with a NUMA node each, of two cores with two threads: 0-3 and 4-7."""
+CPUS = StaticPolicy(CpuTopology.of(MACHINE), reserved=0b1)
+MEMORY = MemoryPolicy(empty_machine(MACHINE, {0: {"memory": GIB}}))
+
+
+@attrs.frozen
+class NoDevices:
+    """A manager that has nothing to give, or nothing to give any more."""
+
+    refuses: bool = False
+
+    def is_settled(self, pod: Pod, container: Container) -> bool:
+        return not self.refuses
+
+    def hints(self, pod: Pod, container: Container) -> Hints:
+        return {}
+
+    def pod_hints(self, pod: Pod) -> Hints:
+        return {}
+
+    def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> NoDevices:
+        if self.refuses:
+            raise AllocationError("no device")
+        return self
+
+    def allocate_pod(self, pod: Pod, hint: TopologyHint) -> NoDevices:
+        return self
+
+
+class Node:
+    def __init__(self, folder: Path | None, **settings: Any) -> None:
+        self.active: list[Pod] = []
+        self.ready = True
+        self.managers = ResourceManagers(
+            ManagerSettings(**{"cpus": CPUS, **settings}),
+            folder,
+            active=lambda: self.active,
+            sources_ready=lambda: self.ready,
+        )
+
+    def admit(self, pod: Pod) -> None:
+        self.managers.admit(pod, NoDevices())
+        self.active.append(pod)
+
+    def cpus(self, pod: Pod) -> Sequence[int]:
+        return [self.managers.cpus(pod.metadata.uid, one.name) for one in pod.spec.containers]
+
+
+@asynccontextmanager
+async def running(managers: ResourceManagers) -> AsyncIterator[None]:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(managers.run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+def exclusive(uid: str, cpus: str = "2") -> Pod:
+    return cpu_pod({"uid": uid, "containers": [["main", cpus, cpus]]})
+
+
+def shared(uid: str) -> Pod:
+    return cpu_pod({"uid": uid, "containers": [["main", "500m", "1"]]})
+
+
+def test_who_has_cpus_for_itself_takes_them_from_the_others_until_it_ends() -> None:
+    node = Node(None)
+    others, pod = shared("others"), exclusive("a")
+    node.admit(others)
+    assert node.cpus(others) == [0xFF]
+    node.admit(pod)
+    assert node.cpus(pod) == [0b1100]
+    assert node.cpus(others) == [0xF3]
+    trio.run(node.managers.release, "a")
+    assert node.cpus(others) == [0xFF]
+
+
+def test_those_who_follow_the_shared_cpus_are_told_when_they_change() -> None:
+    node = Node(None)
+    news = node.managers.changed.subscribe()
+    node.admit(shared("others"))
+    assert not news
+    node.admit(exclusive("a"))
+    assert news
+
+
+def test_a_pod_that_is_asked_about_again_keeps_what_it_has() -> None:
+    node = Node(None)
+    pod = exclusive("a")
+    node.admit(pod)
+    before = node.cpus(pod)
+    node.admit(pod)
+    assert node.cpus(pod) == before
+
+
+def test_a_refusal_gives_nothing() -> None:
+    node = Node(None)
+    with pytest.raises(AllocationError):
+        node.managers.admit(exclusive("a", "8"), NoDevices())
+    with pytest.raises(AllocationError, match="no device"):
+        node.managers.admit(exclusive("a"), NoDevices(refuses=True))
+    assert node.managers.cpus("a", "main") == 0xFF
+
+
+def test_what_pods_have_that_are_not_wanted_any_more_is_free_for_the_next() -> None:
+    node = Node(None)
+    node.managers.admit(exclusive("gone", "6"), NoDevices())  # and never became active
+    node.ready = False
+    with pytest.raises(AllocationError):
+        node.managers.admit(exclusive("b", "6"), NoDevices())
+    node.ready = True
+    node.admit(exclusive("b", "6"))
+    assert node.managers.exclusive_cpus("gone", "main") == 0
+
+
+def test_cpus_and_memory_come_of_one_numa_node() -> None:
+    node = Node(None, memory=MEMORY, topology=TopologyPolicy.of(MACHINE, SINGLE_NUMA_NODE))
+    amounts = {"cpu": "2", "memory": "3500Mi"}
+    pod = pod_with({"uid": "a", "containers": [["main", amounts, amounts]]})
+    node.admit(pod)
+    assert node.cpus(pod) == [0b110000]
+    (block,) = node.managers.memory("a", "main")
+    assert (block.nodes, block.size) == (0b10, 3500 * 2**20)
+    with pytest.raises(AllocationError) as refused:
+        node.managers.admit(exclusive("b", "4"), NoDevices())  # five are free, four on no node
+    assert refused.value.reason == "TopologyAffinityError"
+
+
+async def test_a_container_starts_with_what_is_on_the_disk(tmp_path: Path) -> None:
+    node = Node(tmp_path, memory=MEMORY)
+    pod = exclusive("a")
+    async with running(node.managers):
+        node.admit(pod)
+        assert await node.managers.affinity(pod, pod.spec.containers[0]) == Affinity(0b1100, 0b1)
+        written = json.loads((tmp_path / "cpu_manager_state").read_bytes())
+        assert written["entries"] == {"a": {"main": "2-3"}}
+        assert json.loads((tmp_path / "memory_manager_state").read_bytes())["policyName"] == "Static"
+
+
+async def test_a_container_does_not_start_with_what_cannot_be_written_down(tmp_path: Path) -> None:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    node = Node(folder)
+    pod = exclusive("a")
+    async with running(node.managers):
+        folder.rmdir()
+        node.admit(pod)
+        with pytest.raises(CheckpointError, match="cpu_manager_state"):
+            await node.managers.affinity(pod, pod.spec.containers[0])
+
+
+async def test_the_next_agent_knows_who_has_what(tmp_path: Path) -> None:
+    node, pod = Node(tmp_path, memory=MEMORY), exclusive("a")
+    async with running(node.managers):
+        node.admit(pod)
+        await node.managers.affinity(pod, pod.spec.containers[0])
+    after = Node(tmp_path, memory=MEMORY)
+    assert after.cpus(pod) == node.cpus(pod)
+    assert after.managers.memory("a", "main") == node.managers.memory("a", "main")
+    after.ready = False  # nobody has told it of the pod yet
+    after.admit(shared("b"))
+    assert after.cpus(pod) == node.cpus(pod)
+
+
+@pytest.mark.parametrize(
+    ("settings", "file", "problem"),
+    [
+        ({"cpus": None}, "cpu_manager_state", 'policy "static"'),
+        ({"cpus": attrs.evolve(CPUS, reserved=0b100)}, "cpu_manager_state", "reserved CPUs 2"),
+        ({"memory": None}, "memory_manager_state", 'policy "Static"'),
+        ({"memory": MemoryPolicy(empty_machine(MACHINE, {}))}, "memory_manager_state", ""),
+    ],
+)
+async def test_a_file_of_another_policy_or_machine_is_refused(
+    tmp_path: Path, settings: dict[str, Any], file: str, problem: str
+) -> None:
+    node, pod = Node(tmp_path, memory=MEMORY), exclusive("a")
+    async with running(node.managers):
+        node.admit(pod)
+        await node.managers.affinity(pod, pod.spec.containers[0])
+    with pytest.raises(ResourceStateError) as refused:
+        Node(tmp_path, **{"memory": MEMORY, **settings})
+    assert str(tmp_path / file) in str(refused.value)
+    assert problem in str(refused.value)
+    assert "remove the file" in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"policyName":"static","defaultCpuSet":"0-7","checksum":1}'])
+def test_a_broken_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "cpu_manager_state").write_bytes(content)
+    with pytest.raises(ResourceStateError, match="cpu_manager_state"):
+        Node(tmp_path)
+
+
+async def test_memory_of_init_containers_is_free_when_the_next_one_starts() -> None:
+    amounts = {"cpu": "1", "memory": "2Gi"}
+    pod = pod_with(
+        {
+            "uid": "a",
+            "init": [["init", amounts, amounts], ["sidecar", amounts, amounts, "Always"]],
+            "containers": [["main", amounts, amounts]],
+        }
+    )
+    node = Node(None, memory=MEMORY)
+    node.admit(pod)
+    init, sidecar = pod.spec.init_containers
+    await node.managers.affinity(pod, init)
+    assert node.managers.memory("a", "init")
+    await node.managers.affinity(pod, sidecar)
+    assert not node.managers.memory("a", "init")
+    await node.managers.affinity(pod, pod.spec.containers[0])
+    assert node.managers.memory("a", "sidecar")
+    assert node.managers.exclusive_cpus("a", "init"), "CPUs stay, and are used again"
+
+
+def test_who_has_cpus_for_itself_needs_no_quota() -> None:
+    node = Node(None)
+    pod = cpu_pod({"uid": "a", "containers": [["own", "2", "2"], ["part", "500m", "500m"]]})
+    node.admit(pod)
+    own, part = pod.spec.containers
+    assert node.managers.has_exclusive_cpus(pod, own)
+    assert not node.managers.has_exclusive_cpus(pod, part)
+    assert node.managers.pod_has_exclusive_cpus(pod)
+    assert not node.managers.pod_has_exclusive_cpus(shared("b"))

@@ -1,0 +1,89 @@
+"""A small file that is kept as something in memory is, and survives the agent.
+
+Whoever changes what it says calls `changed` and goes on; who must not go on before it is on the disk awaits `durable`.
+Changes that come while the file is written share the next write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from trikubelet.broadcast import Broadcast
+from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.linux.durable_files import write_atomically
+from trikubelet.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio_typing import TaskStatus
+
+log = get_logger("state")
+
+Snapshot = Callable[[], Callable[[], bytes]]
+"""Called in the event loop; what it returns is called in a thread, so it must not read what the loop may change."""
+
+
+class StateFile:
+    """`run` has to run. One for each path."""
+
+    def __init__(self, path: Path, snapshot: Snapshot, *, written: bytes | None = None) -> None:
+        """`written`: what the file says now."""
+        self.path = path
+        self._snapshot = snapshot
+        self._written = written
+        self._changes = 0
+        self._tried = 0
+        """With so many changes the file was written, or could not be."""
+        self._error: CheckpointError | None = None
+        """Why it could not, the last time."""
+        self._changed: Broadcast[None] = Broadcast()
+        self._wanted = self._changed.subscribe()
+        self._progress: Broadcast[None] = Broadcast()
+        self._one_at_a_time = trio.CapacityLimiter(1)
+
+    def changed(self) -> None:
+        """The file is to be written. Never waits."""
+        self._changes += 1
+        self._changed.send(None)
+
+    async def durable(self) -> None:
+        """Return when all changes so far are on the disk. Raises CheckpointError when they cannot be written.
+
+        Cancelling it loses nothing, and works while the disk hangs.
+        """
+        wanted = self._changes
+        while self._tried < wanted:
+            await self._progress.wait()
+        if self._error is not None:
+            raise CheckpointError(self.path, self._error.problem)
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write, until cancelled; a write that has begun is finished. What cannot be written is written with the next
+        change."""
+        task_status.started()
+        while True:
+            if self._tried == self._changes:
+                await self._wanted.receive()
+            changes, content = self._changes, self._snapshot()
+            await trio.to_thread.run_sync(self._write, content, limiter=self._one_at_a_time)
+            if self._error is not None:
+                log.error("state cannot be written down", error=str(self._error))
+            self._tried = changes
+            self._progress.send(None)
+
+    def _write(self, content: Callable[[], bytes]) -> None:
+        """Blocks on the disk."""
+        self._error = None
+        written = content()
+        if written == self._written:
+            return
+        try:
+            write_atomically(self.path, written)
+        except OSError as error:
+            self._error = CheckpointError(self.path, f"cannot be written: {error.strerror}")
+        else:
+            self._written = written
