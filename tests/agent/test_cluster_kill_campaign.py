@@ -3,6 +3,9 @@
 Mostly the agent is killed; sometimes containerd, sometimes the API server is away, the disk is full, or the wall clock
 jumps by an hour. Whatever it was, each container of a pod that is wanted was started once and runs, and of pods that
 were deleted nothing is left. At night that is a thousand blows on each runtime, or KILL_ROUNDS.
+
+There is one exception, which is containerd's: when it dies between taking an ended task down and writing how it ended,
+that is lost, and the container counts as failed (exit code 255, `Unknown`). An init container then has to run again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -55,7 +59,7 @@ def joined(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JoinedNod
 
 
 def test_whatever_happens_pods_are_started_once_and_end(joined: JoinedNode) -> None:
-    seed = random.randrange(2**32)
+    seed = int(os.environ.get("KILL_SEED", random.randrange(2**32)))
     print(f"seed {seed}", flush=True)
     campaign = Campaign(joined, random.Random(seed))
     campaign.start()
@@ -74,6 +78,8 @@ class Campaign:
         self._rng = rng
         self._wanted: list[str] = []
         self._made = 0
+        self._may_be_forgotten: Counter[str] = Counter()
+        """How often containerd died before the pod was ready, by its name."""
 
     @property
     def _cluster(self) -> ServedCluster:
@@ -100,6 +106,7 @@ class Campaign:
             (self._kill_agent if number == 0 else self._rng.choice(blows))()
             if (number + 1) % LOOK_EVERY == 0:
                 self._look()
+                print(f"after {number + 1} blows all is as it should be", flush=True)
         self._look()
         for name in [*self._wanted]:
             self._go(name)
@@ -152,7 +159,9 @@ class Campaign:
 
     def _kill_containerd(self) -> None:
         assert self._node.containerd is not None
+        ready = self._running()
         self._node.containerd.kill()
+        self._may_be_forgotten.update(name for name in self._wanted if name not in ready)
         time.sleep(self._rng.random())
         self._node.containerd.start()
 
@@ -195,9 +204,11 @@ class Campaign:
         self._until(lambda: runs_of(markers) == [1] * len(markers), "each container runs once")
         for name in self._wanted:
             story = (self._node.shared / name).read_text().split()
-            check(story == [*CONTAINERS], f"{name} was started once, not {story}")
+            again = story.count("init") - 1
+            check(again <= self._may_be_forgotten[name], f"{name} was started once, not {story}")
+            check(story == ["init"] * again + [*CONTAINERS], f"{name} was started once, not {story}")
             document = self._joined.pod(name) or {}
-            check(_restarts(document) == 0, f"{name} has no restart: {document.get('status')}")
+            check(_restarts(document) == again, f"{name} has {again} restarts: {document.get('status')}")
 
     def _running(self) -> list[str]:
         pods = self._cluster.do(lambda server: server.admin.list("pods"))

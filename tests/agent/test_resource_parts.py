@@ -77,6 +77,7 @@ class Stage:
             node_settings(options),
             self.runtime.runtime_config,
             self.recorder,
+            has_exclusive_cpus=lambda _pod, _container: False,
             machine=Machine(cpus=4, memory=8 * GI),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 import pytest
@@ -16,6 +16,7 @@ from trikubelet.allocation.cpus.topology import CpuTopology
 from trikubelet.allocation.managers import Affinity, ManagerSettings, ResourceManagers, ResourceStateError
 from trikubelet.allocation.memory.static_policy import StaticPolicy as MemoryPolicy
 from trikubelet.allocation.memory.static_policy import empty_machine
+from trikubelet.allocation.topology.admit import NothingToGive
 from trikubelet.allocation.topology.hints import AllocationError
 from trikubelet.allocation.topology.policy import SINGLE_NUMA_NODE, TopologyPolicy
 from trikubelet.linux.checkpoint import CheckpointError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from trikubelet.allocation.topology.hints import Hints, TopologyHint
+    from trikubelet.allocation.topology.hints import TopologyHint
     from trikubelet.api import Container, Pod
 
 GIB = 2**30
@@ -40,28 +41,14 @@ CPUS = StaticPolicy(CpuTopology.of(MACHINE), reserved=0b1)
 MEMORY = MemoryPolicy(empty_machine(MACHINE, {0: {"memory": GIB}}))
 
 
-@attrs.frozen
-class NoDevices:
-    """A manager that has nothing to give, or nothing to give any more."""
-
-    refuses: bool = False
+class NoDevice(NothingToGive):
+    """It has none left."""
 
     def is_settled(self, pod: Pod, container: Container) -> bool:
-        return not self.refuses
+        return False
 
-    def hints(self, pod: Pod, container: Container) -> Hints:
-        return {}
-
-    def pod_hints(self, pod: Pod) -> Hints:
-        return {}
-
-    def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> NoDevices:
-        if self.refuses:
-            raise AllocationError("no device")
-        return self
-
-    def allocate_pod(self, pod: Pod, hint: TopologyHint) -> NoDevices:
-        return self
+    def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Self:
+        raise AllocationError("no device")
 
 
 class Node:
@@ -76,7 +63,7 @@ class Node:
         )
 
     def admit(self, pod: Pod) -> None:
-        self.managers.admit(pod, NoDevices())
+        self.managers.admit(pod, NothingToGive())
         self.active.append(pod)
 
     def cpus(self, pod: Pod) -> Sequence[int]:
@@ -107,7 +94,7 @@ def test_who_has_cpus_for_itself_takes_them_from_the_others_until_it_ends() -> N
     node.admit(pod)
     assert node.cpus(pod) == [0b1100]
     assert node.cpus(others) == [0xF3]
-    trio.run(node.managers.release, "a")
+    node.managers.forget("a")
     assert node.cpus(others) == [0xFF]
 
 
@@ -132,18 +119,18 @@ def test_a_pod_that_is_asked_about_again_keeps_what_it_has() -> None:
 def test_a_refusal_gives_nothing() -> None:
     node = Node(None)
     with pytest.raises(AllocationError):
-        node.managers.admit(exclusive("a", "8"), NoDevices())
+        node.managers.admit(exclusive("a", "8"), NothingToGive())
     with pytest.raises(AllocationError, match="no device"):
-        node.managers.admit(exclusive("a"), NoDevices(refuses=True))
+        node.managers.admit(exclusive("a"), NoDevice())
     assert node.managers.cpus("a", "main") == 0xFF
 
 
 def test_what_pods_have_that_are_not_wanted_any_more_is_free_for_the_next() -> None:
     node = Node(None)
-    node.managers.admit(exclusive("gone", "6"), NoDevices())  # and never became active
+    node.managers.admit(exclusive("gone", "6"), NothingToGive())  # and never became active
     node.ready = False
     with pytest.raises(AllocationError):
-        node.managers.admit(exclusive("b", "6"), NoDevices())
+        node.managers.admit(exclusive("b", "6"), NothingToGive())
     node.ready = True
     node.admit(exclusive("b", "6"))
     assert node.managers.exclusive_cpus("gone", "main") == 0
@@ -158,7 +145,7 @@ def test_cpus_and_memory_come_of_one_numa_node() -> None:
     (block,) = node.managers.memory("a", "main")
     assert (block.nodes, block.size) == (0b10, 3500 * 2**20)
     with pytest.raises(AllocationError) as refused:
-        node.managers.admit(exclusive("b", "4"), NoDevices())  # five are free, four on no node
+        node.managers.admit(exclusive("b", "4"), NothingToGive())  # five are free, four on no node
     assert refused.value.reason == "TopologyAffinityError"
 
 
@@ -256,5 +243,5 @@ def test_who_has_cpus_for_itself_needs_no_quota() -> None:
     own, part = pod.spec.containers
     assert node.managers.has_exclusive_cpus(pod, own)
     assert not node.managers.has_exclusive_cpus(pod, part)
-    assert node.managers.pod_has_exclusive_cpus(pod)
-    assert not node.managers.pod_has_exclusive_cpus(shared("b"))
+    assert node.managers.has_exclusive_cpus(pod)
+    assert not node.managers.has_exclusive_cpus(shared("b"))

@@ -11,6 +11,7 @@ import trio
 
 from tests.pods.factories import make_pod
 from trikubelet.admission.types import Admitted, NeedsFreshNode, Preempt, Rejected, Verdict, Wait
+from trikubelet.allocation.topology.admit import NothingToGive
 from trikubelet.api import Node, Pod
 from trikubelet.kube_client.errors import ApiUnreachable
 from trikubelet.pods.admitting import FETCH_TIMEOUT, Admitting, AdmittingEvent, PodDevices
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from trikubelet.allocation.topology.admit import ResourceManager
     from trikubelet.kube_client.node_view import NodeView
     from trikubelet.pods.preempting import Preempting
 
@@ -31,7 +33,10 @@ class NoDevices:
     def lacking(self, _: Pod) -> frozenset[str]:
         return frozenset()
 
-    async def allocate(self, _: Pod) -> None:
+    def offers(self) -> NothingToGive:
+        return NothingToGive()
+
+    async def allocate(self, _: Pod, _agreed: ResourceManager) -> None:
         raise AssertionError("no pod lacks any")
 
 

@@ -12,10 +12,12 @@ import trio
 from tests.pods.factories import make_pod
 from tests.pods.test_admitting import Desk, running
 from trikubelet.admission.types import Admitted, AllocationError, Preempt
+from trikubelet.allocation.topology.admit import NothingToGive
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from trikubelet.allocation.topology.admit import ResourceManager
     from trikubelet.api import Pod
     from trikubelet.pods.admitting import AdmittingEvent
 
@@ -37,7 +39,10 @@ class Devices:
         uid = pod.metadata.uid
         return frozenset() if uid in self.given else self.wants.get(uid, frozenset())
 
-    async def allocate(self, pod: Pod) -> None:
+    def offers(self) -> NothingToGive:
+        return NothingToGive()
+
+    async def allocate(self, pod: Pod, agreed: ResourceManager) -> None:
         uid = pod.metadata.uid
         taken: Counter[str] = Counter()
         try:

@@ -17,7 +17,7 @@ import attrs
 
 from trikubelet.admission import handlers
 from trikubelet.admission.declared_features import DECLARED
-from trikubelet.admission.handlers import wants_strict_groups
+from trikubelet.admission.handlers import StaticPolicies, wants_strict_groups
 from trikubelet.admission.predicates import NODE_AFFINITY, Misfit, Mismatch, misfits
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
 from trikubelet.admission.resources import Demand, Insufficient
@@ -63,6 +63,8 @@ class NodeAdmission:
     """Whether a container of a pod may use swap."""
     resizes_pod_level: bool = True
     """Whether resources of pods as a whole can be changed while they run."""
+    static: StaticPolicies = attrs.field(factory=StaticPolicies)
+    """Where resizes of Guaranteed pods are infeasible."""
     compares_tolerations: bool = False
     """Whether tolerations may compare numbers."""
     devices: Devices = attrs.field(factory=NoDevices)
@@ -105,7 +107,7 @@ class NodeAdmission:
         Never NeedsFreshNode. All refusals but InfeasibleResize may turn into their opposite when others end.
         """
         infeasible = handlers.resize_infeasible(
-            pod, allocated, pod_level=self.resizes_pod_level, may_swap=self.may_swap
+            pod, allocated, pod_level=self.resizes_pod_level, may_swap=self.may_swap, static=self.static
         )
         return (
             infeasible

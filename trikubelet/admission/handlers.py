@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from trikubelet.admission.declared_features import infer_for_scheduling, lack_of_features
 from trikubelet.admission.predicates import MEMORY_PRESSURE, OS, OS_LABEL, tolerates
 from trikubelet.admission.types import InfeasibleResize, Rejected
-from trikubelet.api import POD_PENDING, QOS_BEST_EFFORT, qos_class
+from trikubelet.api import POD_PENDING, QOS_BEST_EFFORT, QOS_GUARANTEED, qos_class
 from trikubelet.api.pod_kinds import is_critical_pod
 from trikubelet.api.security_context import APPARMOR_ANNOTATION, apparmor_profile
 
@@ -103,8 +105,21 @@ def shutting_down(*, now: bool) -> Rejected | None:
     return Rejected(NODE_SHUTDOWN, "Pod was rejected as the node is shutting down.") if now else None
 
 
+@attrs.frozen
+class StaticPolicies:
+    """Whether containers of Guaranteed pods have CPUs and memory for themselves, which cannot be resized."""
+
+    cpus: bool = False
+    memory: bool = False
+
+
 def resize_infeasible(
-    pod: Pod, allocated: Pod, *, pod_level: bool, may_swap: Callable[[Pod, Container], bool]
+    pod: Pod,
+    allocated: Pod,
+    *,
+    pod_level: bool,
+    may_swap: Callable[[Pod, Container], bool],
+    static: StaticPolicies = StaticPolicies(),
 ) -> InfeasibleResize | None:
     """Resizes that this node cannot do, whatever room there is (kubelet: `podResizesAdmitHandler`).
 
@@ -117,7 +132,24 @@ def resize_infeasible(
     if not pod_level and pod.spec.resources != allocated.spec.resources:
         message = "InPlacePodLevelResourcesVerticalScaling is disabled"
         return InfeasibleResize(INFEASIBLE, message, "plr_feature_gate_off")
+    if qos_class(pod) != QOS_GUARANTEED:
+        return None
+    if static.cpus and _changes(pod, allocated, "cpu"):
+        message = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
+        return InfeasibleResize(INFEASIBLE, message, "guaranteed_pod_cpu_manager_static_policy")
+    if static.memory and _changes(pod, allocated, "memory"):
+        message = 'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"'
+        return InfeasibleResize(INFEASIBLE, message, "guaranteed_pod_memory_manager_static_policy")
     return None
+
+
+def _changes(pod: Pod, allocated: Pod, resource: str) -> bool:
+    """Whether a container requests another amount than it has."""
+    before = {one.name: one for one in (*allocated.spec.containers, *allocated.spec.init_containers)}
+    return any(
+        one.name in before and one.resources.requests.get(resource) != before[one.name].resources.requests.get(resource)
+        for one in (*pod.spec.containers, *pod.spec.init_containers)
+    )
 
 
 def _changes_swap(pod: Pod, allocated: Pod, may_swap: Callable[[Pod, Container], bool]) -> bool:

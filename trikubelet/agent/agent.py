@@ -29,8 +29,9 @@ from trikubelet.agent.overrides import Overrides
 from trikubelet.agent.plugins import AgentPlugins, label_folders
 from trikubelet.agent.pods import admitting, housekeeping, pod_workers, sync_loop
 from trikubelet.agent.registry_access import RegistryAccess
+from trikubelet.agent.resource_managers import resource_managers, with_exclusive_cpus
 from trikubelet.agent.resources import ResourceParts
-from trikubelet.agent.runtime import disk_garbage_collectors, pleg_sources, runtime_manager
+from trikubelet.agent.runtime import cpuset_reconciler, disk_garbage_collectors, pleg_sources, runtime_manager
 from trikubelet.agent.shutdown import AgentNode, drain, node_shutdown
 from trikubelet.agent.sources import source_mux
 from trikubelet.backoff import Backoff
@@ -113,17 +114,24 @@ class Agent:
         self.desired = DesiredPods(self.pods, registry, self.statuses)
         # The machine, and the node's object made of it.
         settings = node_settings(options)
-        self.runtime_options = runtime_options(options)
         facts_changed: Broadcast[None] = Broadcast()
         self.runtime_state = RuntimeState(runtime_client, facts_changed)
         machine = read_machine(options, settings, overrides.machine)
+        self.managers = resource_managers(options, overrides, self.desired, machine=machine, settings=settings)
+        self.runtime_options = with_exclusive_cpus(runtime_options(options), options, self.managers)
         self._kernel_log = overrides.machine.kernel_log
         self.devices = node_devices(options, overrides, self.desired, self.plugins, facts_changed)
         on_machine = not overrides.diskless
         self.shutdown = node_shutdown(options, self.recorder, clock, logind=overrides.logind, on_machine=on_machine)
         self.eviction = AgentEviction(usage=overrides.usage, measures=on_machine)
         self.resources = ResourceParts(
-            options, settings, runtime_client.runtime_config, self.recorder, machine=machine, given=overrides.cgroups
+            options,
+            settings,
+            runtime_client.runtime_config,
+            self.recorder,
+            machine=machine,
+            has_exclusive_cpus=self.runtime_options.has_exclusive_cpus,
+            given=overrides.cgroups,
         )
         self.observer = self._make_observer(machine, settings, overrides.machine, facts_changed)
         self.cluster = None if api_client is None else self._make_cluster(api_client, settings, rng)
@@ -141,6 +149,7 @@ class Agent:
         self._garbage_collectors = () if access is None else disk_garbage_collectors(self, access)
         self.pleg = Pleg(self.runtime)
         runtime_client.on_removed = self.pleg.removed_by_agent
+        self._cpusets = cpuset_reconciler(self)
         self.pleg_sources = pleg_sources(self, overrides.make_pidfds)
         self.runtime_state.add_health_check("PLEG", self.pleg_sources.relist.unhealthy_reason)
         prober = Prober(overrides.asker or NetworkAndExec(runtime_client), self.recorder)
@@ -164,6 +173,8 @@ class Agent:
         up = trio.Event()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.devices.run, self.pleg.cache)
+            if self.managers is not None:
+                await nursery.start(self.managers.run)
             nursery.start_soon(self._run_cluster, up)
             nursery.start_soon(supervise, watch_memory, self.recorder, self.runtime_options.machine, self._kernel_log)
             await self._connect()
@@ -182,6 +193,8 @@ class Agent:
             await nursery.start(self.resources.run, self._active_as_allocated)
             await nursery.start(self._run_volumes)
             await nursery.start(self.pleg.run)
+            if self._cpusets is not None:
+                await nursery.start(self._cpusets.run)
             await nursery.start(self.workers.run)
             await nursery.start(self.housekeeping.run)
             send_config, config = trio.open_memory_channel[Any](0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trikubelet.admission.admit import NodeAdmission
+from trikubelet.admission.handlers import StaticPolicies
 from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.allocation.manager import AllocationContext, AllocationManager
 from trikubelet.allocation.model import ResizeGates
@@ -40,6 +41,12 @@ def node_admission(agent: Agent) -> NodeAdmission:
         abilities=lambda: state.abilities if state.answered else None,
         features=usable_features(configuration.feature_gates),
         resizes_pod_level=resize_gates(configuration).pod_level,
+        static=StaticPolicies(
+            cpus=configuration.cpu_manager_policy == "static"
+            and not configuration.enabled("InPlacePodVerticalScalingExclusiveCPUs"),
+            memory=configuration.memory_manager_policy == "Static"
+            and not configuration.enabled("InPlacePodVerticalScalingExclusiveMemory"),
+        ),
         compares_tolerations=configuration.enabled("TaintTolerationComparisonOperators"),
         devices=agent.devices,
         shutting_down=lambda: agent.shutdown is not None and agent.shutdown.shutting_down,

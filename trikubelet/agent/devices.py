@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.admission.types import AllocationError
+from trikubelet.allocation.topology.admit import NothingToGive
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.container.model import ContainerState
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions
     from trikubelet.agent.overrides import Overrides
     from trikubelet.agent.plugins import AgentPlugins
+    from trikubelet.allocation.topology.admit import ResourceManager
     from trikubelet.api import Container, Pod, Quantity
     from trikubelet.node.devices.manager import DeviceManager
     from trikubelet.pleg.cache import PodStatusCache
@@ -85,7 +87,10 @@ class NodeDevices:
     def lacking(self, pod: Pod) -> frozenset[str]:
         return frozenset() if self.manager is None else self.manager.lacking(pod)
 
-    async def allocate(self, pod: Pod) -> None:
+    def offers(self) -> ResourceManager:
+        return NothingToGive()
+
+    async def allocate(self, pod: Pod, agreed: ResourceManager) -> None:
         if self.manager is not None:
             await self.manager.allocate(pod)
 

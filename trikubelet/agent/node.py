@@ -19,6 +19,7 @@ from trikubelet.api import Taint
 from trikubelet.container.errors import SandboxConfigError
 from trikubelet.kube_client.node_view import LocalNodeView
 from trikubelet.linux.machine import Machine, processors_in
+from trikubelet.linux.machine_topology import MachineTopology
 from trikubelet.node.address_choice import AddressSettings, HostAddresses, IPAddress
 from trikubelet.node.addresses import read_host_addresses
 from trikubelet.node.capacity import Reservations, capacity, reservation_problem
@@ -57,6 +58,8 @@ class MachineView:
 
     machine: Machine | None = None
     """None: read it."""
+    topology: MachineTopology | None = None
+    """Its NUMA nodes and CPUs. None: read them where a policy needs them."""
     host: Callable[[], HostAddresses] = read_host_addresses
     lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up
     kernel_log: Path | None = KERNEL_LOG

@@ -66,7 +66,13 @@ def _sync_context(agent: Agent) -> SyncContext:
         resource_health=agent.devices.health,
         cgroups=agent.resources.cgroups,
         mirrors=(lambda pod, mirror: None) if agent.reporters is None else agent.reporters.mirrors.ensure,
-        durables=(agent.allocation, agent.volumes, agent.resources.cgroups, agent.runtime),
+        durables=(
+            agent.allocation,
+            agent.volumes,
+            agent.resources.cgroups,
+            agent.runtime,
+            *(() if agent.managers is None else (agent.managers,)),
+        ),
         spans=None if agent.tracing is None else agent.tracing.tracer,
     )
 
@@ -74,7 +80,12 @@ def _sync_context(agent: Agent) -> SyncContext:
 def admitting(agent: Agent, admission: Admission) -> Admitting:
     """Judges pods by `admission`."""
     return Admitting(
-        admission, agent.node, agent.preempting, allocated=agent.allocation.allocated, devices=agent.devices
+        admission,
+        agent.node,
+        agent.preempting,
+        allocated=agent.allocation.allocated,
+        devices=agent.devices,
+        managers=agent.managers,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, assert_never
 
+import attrs
 import trio
 
 from trikubelet.api import Quantity
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.agent.options import AgentOptions
-    from trikubelet.api import Pod
+    from trikubelet.api import Container, Pod
     from trikubelet.cgroups.driver_choice import DriverKind
     from trikubelet.cgroups.hierarchy import Hierarchies
     from trikubelet.cgroups.interface import CgroupDriver, PodCgroups
@@ -83,6 +84,7 @@ class ResourceParts:
         recorder: EventRecorder,
         *,
         machine: Machine | None,
+        has_exclusive_cpus: Callable[[Pod, Container | None], bool],
         given: PodCgroups | None = None,
     ) -> None:
         """`runtime_config` asks the runtime. `given` are used instead of the machine's cgroups.
@@ -101,7 +103,10 @@ class ResourceParts:
         self.cgroups = LatePodCgroups(NoPodCgroups() if given is None else given)
         self._hierarchies = None if given is not None else self._examined()
         self._daemons = _daemons(options.configuration, self._hierarchies)
-        self.options = cgroup_options(options.configuration, self._hierarchies)
+        self.options = attrs.evolve(
+            cgroup_options(options.configuration, self._hierarchies),
+            has_exclusive_cpus=lambda pod: has_exclusive_cpus(pod, None),
+        )
         """What pods' groups are set by."""
 
     async def run(

@@ -29,6 +29,7 @@ from trikubelet.agent.node_view import NodeView
 from trikubelet.agent.options import EMBEDDED, AgentOptions
 from trikubelet.agent.process import LockFileError, configure_log, limit_descriptors, lock_file, watch_lock
 from trikubelet.agent.registry_access import RegistryAccessError
+from trikubelet.agent.resource_managers import ResourceManagerError
 from trikubelet.agent.resources import CgroupStartError
 from trikubelet.agent.root_folder import (
     RootFolderInUseError,
@@ -234,6 +235,7 @@ async def _agent(
         RegistryAccessError,
         CheckpointError,
         CgroupStartError,
+        ResourceManagerError,
     ) as error:
         raise StartError(str(error)) from error
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trikubelet.agent.allocation import resize_gates
 from trikubelet.agent.options import image_gc_policy, log_rotation_policy
+from trikubelet.agent.resource_managers import given_to_containers
 from trikubelet.allocation.store import ACTUATED_FILE
 from trikubelet.kube_client.object_getter import NoObjects
 from trikubelet.pleg.sources import PlegSources
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from trikubelet.pleg.exits import ExitTracker
     from trikubelet.pleg.pidfd import PidfdWatchers
     from trikubelet.rpc.cri.client import RuntimeClient
+    from trikubelet.runtime.cpusets import CpusetReconciler
 
 
 def runtime_manager(
@@ -53,9 +55,18 @@ def runtime_manager(
             resizing=Resizing(actuated, cgroups, agent.resources.options, measured),
             cgroups=cgroups,
             spans=None if agent.tracing is None else agent.tracing.tracer,
-            extras=agent.devices.extras,
+            extras=given_to_containers(agent.devices, agent.managers),
         ),
     )
+
+
+def cpuset_reconciler(agent: Agent) -> CpusetReconciler | None:
+    if agent.managers is None:
+        return None
+    from trikubelet.runtime.cpusets import CpusetReconciler
+
+    period = agent.options.configuration.cpu_manager_reconcile_period.total_seconds()
+    return CpusetReconciler(agent.runtime_client, agent.managers, agent.pleg.cache, agent.pleg.observed, period=period)
 
 
 def pleg_sources(agent: Agent, make_pidfds: Callable[[RuntimeClient, ExitTracker], PidfdWatchers]) -> PlegSources:

@@ -3,7 +3,7 @@
     admission     `admit`: a pod gets all that its containers ask for, or nothing
     runtime       `affinity`: what a container is started with
     reconciler    `changed`, `cpus`: what containers that run may use from now on
-    clean-up      `release`: a pod has ended
+    clean-up      `forget`: a pod has ended, or does not begin
 
 All that can be given is in values (`topology/admit.py`), so a refusal leaves everything as it was. What was given is in
 the kubelet's files, `cpu_manager_state` and `memory_manager_state`, before a container starts with it. What a pod was
@@ -114,6 +114,8 @@ class ResourceManagers:
         self._files: list[StateFile] = []
         self._cpus = None if settings.cpus is None else CpuManager(settings.cpus, CpuState())
         self._memory = None if settings.memory is None else MemoryManager(settings.memory, MemoryState())
+        self._started_with: dict[str, dict[str, int]] = {}
+        """The CPUs of containers when they were started, by UID and name."""
         self.changed: Broadcast[None] = Broadcast()
         """The CPUs that containers share are others."""
         self._open_cpus(None if folder is None else folder / cpu_checkpoint.FILE)
@@ -144,9 +146,14 @@ class ResourceManagers:
         self._set(*(one for one in after if isinstance(one, CpuManager | MemoryManager)))
         return devices
 
-    async def release(self, uid: str) -> None:
-        """The pod has ended: what it has is free. No error if it has nothing."""
+    def forget(self, uid: str) -> None:
+        """The pod has ended, or does not begin: what it has is free. No error if it has nothing."""
+        self._started_with.pop(uid, None)
         self._keep(lambda one: one != uid)
+
+    async def release(self, uid: str) -> None:
+        """`forget`, as one of the things that outlive the process (`pods.syncer`)."""
+        self.forget(uid)
 
     def _forget_ended(self, pod: Pod) -> None:
         if self._sources_ready():
@@ -194,7 +201,13 @@ class ResourceManagers:
         nodes = 0
         for block in self.memory(pod.metadata.uid, container.name):
             nodes |= block.nodes
-        return Affinity(self.cpus(pod.metadata.uid, container.name), nodes)
+        cpus = self.cpus(pod.metadata.uid, container.name)
+        self._started_with.setdefault(pod.metadata.uid, {})[container.name] = cpus
+        return Affinity(cpus, nodes)
+
+    def started_with(self, uid: str, container: str) -> int | None:
+        """The CPUs that the container had when it was last started; None if an earlier agent did it."""
+        return self._started_with.get(uid, {}).get(container)
 
     def _free_memory_before(self, memory: MemoryManager, pod: Pod, container: Container) -> None:
         state = memory.state
@@ -220,20 +233,18 @@ class ResourceManagers:
         """What it has of NUMA nodes."""
         return () if self._memory is None else self._memory.state.get(uid, container) or ()
 
-    def has_exclusive_cpus(self, pod: Pod, container: Container) -> bool:
-        """Whether it has CPUs that nobody else uses, so that a quota of CPU time makes no sense for it (kubelet:
-        `ContainerHasExclusiveCPUs`)."""
-        if self._cpus is None or self._cpus.state.get(pod.metadata.uid, container.name) is None:
+    def has_exclusive_cpus(self, pod: Pod, container: Container | None = None) -> bool:
+        """Whether the container, or the pod as a whole, has CPUs that nobody else uses, so that a quota of CPU time
+        makes no sense for it (kubelet: `ContainerHasExclusiveCPUs`, `PodHasExclusiveCPUs`)."""
+        if self._cpus is None or pod.metadata.uid not in self._cpus.state.containers:
+            return False
+        if container is None:
+            of_containers = (self.has_exclusive_cpus(pod, one) for one in all_containers(pod))
+            return all(of_containers) if has_pod_level_resources(pod) else any(of_containers)
+        if self._cpus.state.get(pod.metadata.uid, container.name) is None:
             return False
         # Containers that share the CPUs of their pod have an entry, too.
         return not has_pod_level_resources(pod) or container_cpus(pod, container, pod_level=True) > 0
-
-    def pod_has_exclusive_cpus(self, pod: Pod) -> bool:
-        """Whether its group can go without a quota (kubelet: `PodHasExclusiveCPUs`)."""
-        if self._cpus is None or pod.metadata.uid not in self._cpus.state.containers:
-            return False
-        of_containers = (self.has_exclusive_cpus(pod, one) for one in all_containers(pod))
-        return all(of_containers) if has_pod_level_resources(pod) else any(of_containers)
 
     # What others ask.
 

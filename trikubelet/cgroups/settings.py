@@ -8,7 +8,7 @@ which they are to be written. The formulas are the kubelet's (`ResourceConfigFor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -17,6 +17,7 @@ from trikubelet.api import (
     QOS_BEST_EFFORT,
     QOS_BURSTABLE,
     QOS_GUARANTEED,
+    Pod,
     Quantity,
     QuantityError,
     is_huge_page_resource,
@@ -29,8 +30,6 @@ from trikubelet.linux.huge_pages import page_size_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from trikubelet.api import Pod
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -117,6 +116,8 @@ class CgroupOptions:
     """Percent of requested memory that lower classes may not touch (qosReserved, feature gate QOSReserved)."""
     hugepage_sizes: tuple[int, ...] = ()
     """Page sizes of the machine, bytes."""
+    has_exclusive_cpus: Callable[[Pod], bool] = lambda _pod: False
+    """Whether a pod has CPUs of its own: then its group has no quota."""
 
 
 def pod_settings(pod: Pod, options: CgroupOptions) -> CgroupSettings:
@@ -128,7 +129,7 @@ def pod_settings(pod: Pod, options: CgroupOptions) -> CgroupSettings:
         shares = cpu_shares(requests.get(CPU, _ZERO).milli_value())
         if quality == QOS_GUARANTEED or _limited(pod, CPU):
             quota = cpu_quota(limits.get(CPU, _ZERO).milli_value(), options.cpu_cfs_quota_period)
-            quota = quota if options.cpu_cfs_quota else NO_QUOTA
+            quota = quota if options.cpu_cfs_quota and not options.has_exclusive_cpus(pod) else NO_QUOTA
         if quality == QOS_GUARANTEED or _limited(pod, MEMORY):
             memory = memory_limit(limits.get(MEMORY, _ZERO))
     unified: dict[str, str] = {}

@@ -34,6 +34,8 @@ def _named(effect: Effect, names: dict[tuple[Stage, bool, bool], str]) -> Iterat
 
 _SWITCHED: Final = (
     _switch("AllowDNSOnlyNodeCSR", _DEPRECATED, False, "agent/server.py"),
+    _switch("CPUManagerPolicyAlphaOptions", _ALPHA, False, "allocation/cpus/options.py"),
+    _switch("CPUManagerPolicyBetaOptions", _BETA, True, "allocation/cpus/options.py"),
     _switch("ChangeContainerStatusOnKubeletRestart", _DEPRECATED, False, "agent/agent.py"),
     _switch("ClusterTrustBundleProjection", _BETA, False, "agent/cluster.py", on_here=True),
     _switch("ComponentFlagz", _BETA, True, "node_api/node_api.py"),
@@ -42,6 +44,7 @@ _SWITCHED: Final = (
     _switch("ContainerRestartRules", _BETA, True, "sources/gated_fields.py"),
     _switch("ContainerStopSignals", _ALPHA, False, "sources/gated_fields.py", on_here=True),
     _switch("CustomCPUCFSQuotaPeriod", _GA, True, "config/rules.py"),
+    _switch("DisableCPUQuotaWithExclusiveCPUs", _DEPRECATED, True, "agent/resource_managers.py"),
     _switch("EnvFiles", _BETA, True, "sources/gated_fields.py"),
     _switch("EventedPLEG", _ALPHA, False, "agent/options.py", on_here=True),
     _switch("ExtendWebSocketsToKubelet", _BETA, True, "agent/server.py"),
@@ -51,6 +54,8 @@ _SWITCHED: Final = (
     _switch("HostnameOverride", _BETA, True, "sources/gated_fields.py"),
     _switch("InPlacePodLevelResourcesVerticalScaling", _BETA, True, "agent/allocation.py"),
     _switch("InPlacePodVerticalScalingInitContainers", _BETA, True, "agent/allocation.py"),
+    _switch("InPlacePodVerticalScalingExclusiveCPUs", _ALPHA, False, "agent/allocation.py"),
+    _switch("InPlacePodVerticalScalingExclusiveMemory", _ALPHA, False, "agent/allocation.py"),
     _switch("KubeletCrashLoopBackOffMax", _BETA, True, "agent/options.py"),
     _switch("KubeletEnsureSecretPulledImages", _BETA, True, "agent/registry_access.py"),
     _switch("KubeletPodResourcesListUseActivePods", _DEPRECATED, True, "agent/server.py"),
@@ -63,6 +68,7 @@ _SWITCHED: Final = (
     _switch("PidfdPLEG", _OWN, True, "agent/options.py"),
     _switch("PodAndContainerStatsFromCRI", _ALPHA, False, "agent/stats.py"),
     _switch("PodCertificateRequest", _BETA, False, "agent/cluster.py", on_here=True),
+    _switch("PodLevelResourceManagers", _ALPHA, False, "agent/resource_managers.py"),
     _switch("PodLevelResources", _BETA, True, "sources/gated_fields.py"),
     _switch("PodLogsQuerySplitStreams", _ALPHA, False, "node_api/node_api.py", on_here=True),
     _switch("PodReadyToStartContainersCondition", _BETA, True, "agent/pods.py"),
@@ -81,17 +87,19 @@ _SWITCHED: Final = (
 
 _FIXED: Final = {
     (_GA, True, True): """
-        AuthorizeNodeWithSelectors CSIServiceAccountTokenSecrets ExecProbeTimeout ImageMaximumGCAge
+        AuthorizeNodeWithSelectors CPUManagerPolicyOptions CSIServiceAccountTokenSecrets ExecProbeTimeout ImageMaximumGCAge
         ImageVolume InOrderInformers InPlacePodVerticalScaling KubeletCgroupDriverFromCRI
         KubeletFineGrainedAuthz KubeletPSI KubeletPodResourcesGet KubeletTracing MutableCSINodeAllocatableCount
         NodeLogQuery NodeSwap PodLifecycleSleepAction PodLifecycleSleepActionAllowZero
         PodObservedGenerationTracking ProcMountType RecoverVolumeExpansionFailure RecursiveReadOnlyMounts
         RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation SELinuxChangePolicy
         SELinuxMountReadWriteOncePod ServiceAccountTokenNodeBinding SidecarContainers
-        SupplementalGroupsPolicy SystemdWatchdog UserNamespacesSupport
+        SupplementalGroupsPolicy SystemdWatchdog TopologyManagerPolicyOptions UserNamespacesSupport
     """,
-    (_BETA, True, False): "ContextualLogging KubeletSeparateDiskGC PLEGOnDemandRelist WatchListClient",
-    (_ALPHA, False, False): "KubeletInUserNamespace",
+    (_BETA, True, False): """
+        ContextualLogging KubeletSeparateDiskGC PLEGOnDemandRelist TopologyManagerPolicyBetaOptions WatchListClient
+    """,
+    (_ALPHA, False, False): "KubeletInUserNamespace TopologyManagerPolicyAlphaOptions",
     (_DEPRECATED, True, True): "DisableNodeKubeProxyVersion",
     (_DEPRECATED, False, True): "AllowOverwriteTerminationGracePeriodSeconds GitRepoVolumeDriver",
 }
@@ -99,24 +107,20 @@ _FIXED: Final = {
 
 _LACKING: Final = {
     (_GA, True, True): """
-        CPUManagerPolicyOptions DRAAdminAccess DynamicResourceAllocation KubeletPodResourcesDynamicResources
-        TopologyManagerPolicyOptions
+        DRAAdminAccess DynamicResourceAllocation KubeletPodResourcesDynamicResources
     """,
     (_GA, True, False): "DRAPrioritizedList",
     (_BETA, True, False): """
-        CPUManagerPolicyBetaOptions DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaints
+        DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaints
         DRAExtendedResource DRAPartitionableDevices ResourceHealthStatusMessage
-        TopologyManagerPolicyBetaOptions
     """,
     (_BETA, False, False): "LocalStorageCapacityIsolationFSQuotaMonitoring",
     (_ALPHA, False, False): """
-        CPUManagerPolicyAlphaOptions CRIListStreaming CSIVolumeHealth ClientsAllowCBOR ClientsPreferCBOR
+        CRIListStreaming CSIVolumeHealth ClientsAllowCBOR ClientsPreferCBOR
         DRANodeAllocatableResources DRAWorkloadResourceClaims ImageVolumeWithDigest
-        InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory NativeHistograms
-        PodLevelResourceManagers PodsAPI RuntimeClassInImageCriApi TopologyManagerPolicyAlphaOptions
+        NativeHistograms PodsAPI RuntimeClassInImageCriApi
         UserNamespacesHostNetworkSupport
     """,
-    (_DEPRECATED, True, False): "DisableCPUQuotaWithExclusiveCPUs",
 }
 """What the agent has not."""
 

@@ -1,6 +1,7 @@
 """Rules of what a configuration says of processors, memory and swap (kubelet: `ValidateKubeletConfiguration`).
 
-Pure. Policies that would otherwise be ignored without a sound (CPU, memory and topology manager) are refused.
+Pure. What depends on the machine (`cpuManagerPolicyOptions`, `topologyManagerPolicyOptions`, `reservedMemory`) is
+judged when the agent starts (`agent/resource_managers.py`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ _SWAP_BEHAVIORS: Final = ("", "NoSwap", "LimitedSwap")
 
 def check_resources(config: KubeletConfiguration) -> Iterator[FieldProblem]:
     """Every rule that is broken, in the order of the rules."""
-    # The one value that means "off", what else the kubelet knows.
     yield from _check_policy("cpuManagerPolicy", config.cpu_manager_policy, "none", "static")
+    if config.cpu_manager_policy == "none" and config.cpu_manager_policy_options:
+        problem = 'the policy "none" has no options: remove them, or set cpuManagerPolicy to "static"'
+        yield FieldProblem("cpuManagerPolicyOptions", problem)
     yield from _check_policy("memoryManagerPolicy", config.memory_manager_policy, "None", "Static")
-    levels = ("best-effort", "restricted", "single-numa-node")
-    yield from _check_policy("topologyManagerPolicy", config.topology_manager_policy, "none", *levels)
+    levels = ("none", "best-effort", "restricted", "single-numa-node")
+    yield from _check_policy("topologyManagerPolicy", config.topology_manager_policy, *levels)
     factor = config.memory_throttling_factor
     if not 0 < factor <= 1:
         yield FieldProblem("memoryThrottlingFactor", f"must be greater than 0 and at most 1.0, got {factor}")
@@ -42,17 +45,9 @@ def check_resources(config: KubeletConfiguration) -> Iterator[FieldProblem]:
         yield FieldProblem("memorySwap.swapBehavior", f'must be one of {expected}, got "{behavior}"')
 
 
-def _check_policy(path: str, value: str, off: str, *others: str) -> Iterator[FieldProblem]:
-    if value == off:
-        return
-    if value in others:
-        message = (
-            f'the policy "{value}" is not supported by this agent and would be ignored; set it to "{off}" or '
-            "run this node with an agent that has it"
-        )
-    else:
-        message = f'must be one of {_quoted((off, *others))}, got "{value}"'
-    yield FieldProblem(path, message)
+def _check_policy(path: str, value: str, *policies: str) -> Iterator[FieldProblem]:
+    if value not in policies:
+        yield FieldProblem(path, f'must be one of {_quoted(policies)}, got "{value}"')
 
 
 def _quoted(values: tuple[str, ...]) -> str:

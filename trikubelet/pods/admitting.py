@@ -5,7 +5,8 @@
     meanwhile      a task makes room, another fetches the node; or the runtime has to answer first
     again          the sync loop receives that this is done (`done`), and hands it in here: the pod is admitted, or
                    asked about anew
-    devices        a pod that is admitted and wants some is held until it has them
+    grants         a pod that is admitted gets CPUs, memory and NUMA nodes, or is rejected after all
+    devices        one that wants some is then held until it has them
 
 The sync loop alone calls in here, never waits, and carries out what is returned. So verdicts are reached in the loop,
 one after the other, each with all that was decided before.
@@ -27,6 +28,8 @@ import trio
 
 from trikubelet.admission.handlers import without_devices
 from trikubelet.admission.types import Admitted, AllocationError, NeedsFreshNode, Preempt, Rejected, Wait
+from trikubelet.allocation.topology import hints
+from trikubelet.allocation.topology.admit import ResourceManager
 from trikubelet.api import Pod
 from trikubelet.broadcast import Inbox
 from trikubelet.kube_client.errors import ApiError
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.admission.types import Admission
+    from trikubelet.allocation.managers import ResourceManagers
     from trikubelet.kube_client.node_view import NodeView
     from trikubelet.pods.preempting import Preempting
 
@@ -55,8 +59,15 @@ class PodDevices(Protocol):
         """Resources of which the pod has to be given something."""
         ...
 
-    async def allocate(self, pod: Pod) -> None:
-        """Give the pod what it asks for, all or nothing. Raises AllocationError. May be cancelled."""
+    def offers(self) -> ResourceManager:
+        """What could be given, where on the machine."""
+        ...
+
+    async def allocate(self, pod: Pod, agreed: ResourceManager) -> None:
+        """Give the pod what it asks for, all or nothing. `agreed`: the offers after the NUMA nodes were agreed on.
+
+        Raises AllocationError. May be cancelled.
+        """
         ...
 
 
@@ -65,6 +76,8 @@ class HeldPod:
     """A pod whose verdict is not final, in its newest version."""
 
     pod: Pod
+    agreed: ResourceManager | None = None
+    """Where its devices are to come from, once that has been agreed on."""
     for_runtime: bool = False
     """It waits for the runtime to answer."""
     allocating: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -106,12 +119,14 @@ class Admitting:
         *,
         allocated: Callable[[Pod], Pod],
         devices: PodDevices,
+        managers: ResourceManagers | None = None,
     ) -> None:
         self._allocated = allocated
         self._admission = admission
         self._node = node
         self._preempting = preempting
         self._devices = devices
+        self._managers = managers
         self._device_turns: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
         """By resource."""
         self._send, self.done = trio.open_memory_channel[AdmittingEvent](0)
@@ -140,6 +155,7 @@ class Admitting:
         it still end. For a pod that is not held, nothing happens."""
         if (held := self._held.pop(uid, None)) is not None:
             held.allocating.cancel()
+            self._take_back(uid)
 
     def again(self, event: AdmittingEvent, others: Sequence[Pod]) -> Admitted | Rejected | None:
         """Go on with a held pod, unless it has gone meanwhile."""
@@ -152,7 +168,10 @@ class Admitting:
         if isinstance(event, AdmitAgain):
             return self._admit(held)
         refusal = without_devices(event.problem)
-        return Admitted() if refusal is None else _rejected(held.pod, refusal)
+        if refusal is None:
+            return Admitted()
+        self._take_back(uid)
+        return _rejected(held.pod, refusal)
 
     def waiting_for_runtime(self) -> list[HeldPod]:
         """Those that wait for the runtime to answer, which it may have done."""
@@ -201,13 +220,26 @@ class Admitting:
                 assert_never(verdict)
         return None
 
-    def _admit(self, held: HeldPod) -> Admitted | None:
-        """Admit the pod, or hold it until it has its devices."""
+    def _admit(self, held: HeldPod) -> Admitted | Rejected | None:
+        """Give the pod what its containers have for themselves. Then it is admitted, or held until it has its devices.
+
+        What it was given is taken back when it does not get them.
+        """
+        held.agreed = self._devices.offers()
+        if self._managers is not None:
+            try:
+                held.agreed = self._managers.admit(self._allocated(held.pod), held.agreed)
+            except hints.AllocationError as error:
+                return _rejected(held.pod, Rejected(error.reason, error.message))
         if not self._devices.lacking(held.pod):
             return Admitted()
         self._held[held.pod.metadata.uid] = held
         self._want_devices.send_nowait(held)
         return None
+
+    def _take_back(self, uid: str) -> None:
+        if self._managers is not None:
+            self._managers.forget(uid)
 
     async def _make_room(self, held: HeldPod, verdict: Preempt) -> None:
         await self._preempting.make_room(held.pod, verdict.victims, verdict.resource)
@@ -248,7 +280,8 @@ class Admitting:
             async with AsyncExitStack() as turns:
                 for resource in sorted(self._devices.lacking(held.pod)):
                     await turns.enter_async_context(self._device_turns[resource])
-                await self._devices.allocate(held.pod)
+                assert held.agreed is not None
+                await self._devices.allocate(held.pod, held.agreed)
         except AllocationError as error:
             problem = str(error)
         await self._send.send(DevicesAnswered(held, problem))

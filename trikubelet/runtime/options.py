@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
 import attrs
 
-from trikubelet.api import Quantity
+from trikubelet.api import Container, Pod, Quantity
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.runtime.backoff import CONTAINER_INITIAL, CONTAINER_MAXIMUM
 
@@ -62,11 +62,11 @@ class RuntimeOptions:
     """Where log collectors look for containers' logs, /var/log/containers. None: make no links."""
     node_name: str = ""
     host_ips: tuple[str, ...] = ()
+    """The node's addresses, the primary one first; for a node without a cluster."""
     ipv6_first: bool = False
     """Whether `--node-ip` is of that family, so that pods' first address is."""
-    """The node's addresses, the primary one first; for a node without a cluster."""
     allocatable: Mapping[str, Quantity] = attrs.field(factory=dict)
-    """Likewise, the node's allocatable resources."""
+    """The node's allocatable resources; likewise."""
     cluster_domain: str = ""
     """(clusterDomain)"""
     cluster_dns: tuple[str, ...] = ()
@@ -77,6 +77,8 @@ class RuntimeOptions:
     """(cpuCFSQuota)"""
     cpu_cfs_quota_period: int = 100_000
     """Microseconds (cpuCFSQuotaPeriod)."""
+    has_exclusive_cpus: Callable[[Pod, Container | None], bool] = lambda _pod, _container: False
+    """Whether a container, or a pod where it is None, has CPUs of its own: then it has no quota."""
     single_process_oom_kill: bool = False
     """(singleProcessOOMKill)"""
     seccomp_default: bool = False

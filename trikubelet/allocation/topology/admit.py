@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
+import attrs
+
 from trikubelet.allocation.demands import all_containers, has_pod_level_resources
 from trikubelet.allocation.topology.hints import AllocationError
 from trikubelet.allocation.topology.policy import NONE
@@ -43,6 +45,26 @@ class ResourceManager(Protocol):
 
     def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Self:
         """After it was given to a pod with resources of its own. Raises AllocationError."""
+
+
+@attrs.frozen
+class NothingToGive:
+    """A resource manager of a node that has none of its resources."""
+
+    def is_settled(self, pod: Pod, container: Container) -> bool:
+        return True
+
+    def hints(self, pod: Pod, container: Container) -> Hints:
+        return {}
+
+    def pod_hints(self, pod: Pod) -> Hints:
+        return {}
+
+    def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> Self:
+        return self
+
+    def allocate_pod(self, pod: Pod, hint: TopologyHint) -> Self:
+        return self
 
 
 def admit(

@@ -347,7 +347,7 @@ class ContainerStarter:
 
 @attrs.frozen
 class ContainerExtras:
-    """Additions to a container for devices that it was given. The pod's spec wins over them."""
+    """Additions to a container for what it was given of the machine. The pod's spec wins over them."""
 
     devices: Sequence[v1.Device] = ()
     cdi_devices: Sequence[str] = ()
@@ -355,6 +355,9 @@ class ContainerExtras:
     mounts: Sequence[v1.Mount] = ()
     environment: Mapping[str, str] = attrs.field(factory=dict)
     annotations: Mapping[str, str] = attrs.field(factory=dict)
+    cpuset_cpus: str = ""
+    cpuset_mems: str = ""
+    """Lists of CPUs and of NUMA nodes, `0-3,8`; empty: all."""
 
 
 @attrs.frozen
@@ -387,6 +390,8 @@ def container_config(
     """
     verify_run_as_non_root(pod, container, inputs.image_user)
     environment, extras = inputs.environment, inputs.extras
+    resources = container_resources(pod, container, options)
+    resources.cpuset_cpus, resources.cpuset_mems = extras.cpuset_cpus, extras.cpuset_mems
     config = v1.ContainerConfig(
         metadata=v1.ContainerMetadata(name=container.name, attempt=inputs.restart_count),
         image=v1.ImageSpec(image=inputs.image_ref, user_specified_image=container.image),
@@ -404,7 +409,7 @@ def container_config(
         stdin_once=container.stdin_once,
         tty=container.tty,
         linux=v1.LinuxContainerConfig(
-            resources=container_resources(pod, container, options),
+            resources=resources,
             security_context=container_security_context(
                 pod,
                 container,

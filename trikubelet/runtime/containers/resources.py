@@ -29,7 +29,7 @@ from trikubelet.api import (
     qos_class,
 )
 from trikubelet.api.pod_kinds import is_critical_pod
-from trikubelet.cgroups.settings import CPU, HUGEPAGES_PREFIX, MEMORY, cpu_quota, cpu_shares, memory_limit
+from trikubelet.cgroups.settings import CPU, HUGEPAGES_PREFIX, MEMORY, NO_QUOTA, cpu_quota, cpu_shares, memory_limit
 from trikubelet.linux.huge_pages import page_size_name
 from trikubelet.rpc.cri import v1
 
@@ -53,6 +53,7 @@ def container_resources(pod: Pod, container: Container, options: RuntimeOptions)
         _limit(pod, container, MEMORY),
         options,
     )
+    _lift_quota(resources, pod, container, options)
     resources.oom_score_adj = oom_score_adjust(pod, container, options.machine.memory_capacity)
     resources.hugepage_limits = _hugepage_limits(pod, container, options.machine.hugepage_sizes)
     _set_swap_limit(resources, pod, container, options)
@@ -64,7 +65,9 @@ def sandbox_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerRes
     """The resources of all containers of the pod together, without its overhead."""
     requests = pod_requests(pod, overhead=False)
     limits = pod_limits(pod, overhead=False)
-    return linux_resources(requests.get(CPU), limits.get(CPU, _ZERO), limits.get(MEMORY, _ZERO), options)
+    resources = linux_resources(requests.get(CPU), limits.get(CPU, _ZERO), limits.get(MEMORY, _ZERO), options)
+    _lift_quota(resources, pod, None, options)
+    return resources
 
 
 def overhead_resources(pod: Pod, options: RuntimeOptions) -> v1.LinuxContainerResources:
@@ -90,6 +93,14 @@ def linux_resources(
     if options.machine.cgroup_v2 and not options.single_process_oom_kill:
         resources.unified = {"memory.oom.group": "1"}
     return resources
+
+
+def _lift_quota(
+    resources: v1.LinuxContainerResources, pod: Pod, container: Container | None, options: RuntimeOptions
+) -> None:
+    """Who has CPUs of its own is not kept from using them (gate DisableCPUQuotaWithExclusiveCPUs)."""
+    if options.cpu_cfs_quota and options.has_exclusive_cpus(pod, container):
+        resources.cpu_quota = NO_QUOTA
 
 
 def oom_score_adjust(pod: Pod, container: Container, memory_capacity: int) -> int:

@@ -1,0 +1,166 @@
+"""The part of an agent that gives CPUs, memory and NUMA nodes to containers (`trikubelet.allocation`).
+
+It is there when one of the policies is on, and when there is a file of an earlier agent which says that it was: a node
+whose policy has changed has to be drained first. It costs nothing otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from trikubelet.api import Quantity
+from trikubelet.container.errors import ContainerConfigError
+from trikubelet.formats.cpu_list import format_cpu_list, parse_cpu_list
+from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.linux.machine_topology import MachineTopology
+from trikubelet.node.capacity import CPU, capacity, reserved
+
+if TYPE_CHECKING:
+    from trikubelet.agent.devices import NodeDevices
+    from trikubelet.agent.options import AgentOptions
+    from trikubelet.agent.overrides import Overrides
+    from trikubelet.allocation.managers import ManagerSettings, ResourceManagers
+    from trikubelet.api import Container, Pod
+    from trikubelet.config.kubelet_configuration import KubeletConfiguration
+    from trikubelet.linux.machine import Machine
+    from trikubelet.node.facts import NodeSettings
+    from trikubelet.pods.manager import DesiredPods
+    from trikubelet.runtime.containers.container import ContainerExtras, Extras
+    from trikubelet.runtime.options import RuntimeOptions
+
+
+class ResourceManagerError(Exception):
+    """A policy cannot be had on this machine, or with this configuration. The text says why, and what to do."""
+
+
+def has_policies(configuration: KubeletConfiguration) -> bool:
+    policies = (configuration.cpu_manager_policy, configuration.memory_manager_policy)
+    return policies != ("none", "None") or configuration.topology_manager_policy != "none"
+
+
+def resource_managers(
+    options: AgentOptions,
+    overrides: Overrides,
+    pods: DesiredPods,
+    *,
+    machine: Machine | None,
+    settings: NodeSettings,
+) -> ResourceManagers | None:
+    """Raises ResourceManagerError."""
+    folder = None if overrides.diskless else options.root_dir
+    left = folder is not None and any(
+        (folder / name).exists() for name in ("cpu_manager_state", "memory_manager_state")
+    )
+    if not (left or has_policies(options.configuration)):
+        return None
+    from trikubelet.allocation.managers import ResourceManagers, ResourceStateError
+
+    try:
+        return ResourceManagers(
+            _settings(options.configuration, overrides.machine.topology, machine, settings),
+            folder,
+            active=pods.active,
+            sources_ready=pods.sources_ready,
+        )
+    except (ResourceStateError, ValueError) as error:
+        raise ResourceManagerError(str(error)) from error
+
+
+def _settings(
+    configuration: KubeletConfiguration,
+    topology: MachineTopology | None,
+    machine: Machine | None,
+    settings: NodeSettings,
+) -> ManagerSettings:
+    """Raises ValueError."""
+    from trikubelet.allocation.cpus.options import check_machine
+    from trikubelet.allocation.cpus.options import parse_options as parse_cpu_options
+    from trikubelet.allocation.cpus.static_policy import StaticPolicy as CpuPolicy
+    from trikubelet.allocation.cpus.static_policy import reserved_count
+    from trikubelet.allocation.cpus.topology import CpuTopology
+    from trikubelet.allocation.managers import ManagerSettings
+    from trikubelet.allocation.memory.reserved import require_reserved_memory, reserved_memory
+    from trikubelet.allocation.memory.static_policy import StaticPolicy as MemoryPolicy
+    from trikubelet.allocation.memory.static_policy import empty_machine
+    from trikubelet.allocation.topology.options import parse_options
+    from trikubelet.allocation.topology.policy import TopologyPolicy
+
+    if not has_policies(configuration):
+        return ManagerSettings()
+    if topology is None:
+        try:
+            topology = MachineTopology.read()
+        except OSError as error:
+            raise ValueError(f"cannot read which CPUs and memory this machine has: {error}") from error
+    kept = reserved(
+        capacity(
+            machine,
+            max_pods=settings.max_pods,
+            pods_per_core=settings.pods_per_core,
+            local_storage=settings.local_storage,
+        ),
+        settings.reservations,
+    )
+    pod_level = configuration.enabled("PodLevelResourceManagers")
+    policy = TopologyPolicy.of(
+        topology,
+        configuration.topology_manager_policy,
+        parse_options(configuration.topology_manager_policy_options),
+    )
+    cpus = memory = None
+    if configuration.cpu_manager_policy == "static":
+        cpu_topology = CpuTopology.of(topology)
+        cpu_options = parse_cpu_options(configuration.cpu_manager_policy_options, configuration.feature_gates)
+        check_machine(cpu_options, cpu_topology, configuration.topology_manager_policy)
+        cpus = CpuPolicy.reserving(
+            cpu_topology,
+            reserved_count(kept.get(CPU)),
+            parse_cpu_list(configuration.reserved_system_cpus),
+            cpu_options,
+            pod_level=pod_level,
+        )
+    if configuration.memory_manager_policy == "Static":
+        reservations = [
+            (one.numa_node, {name: Quantity(text) for name, text in one.limits.items()})
+            for one in configuration.reserved_memory
+        ]
+        memory_kept = reserved_memory(topology, reservations, kept)
+        require_reserved_memory(memory_kept)
+        memory = MemoryPolicy(empty_machine(topology, memory_kept), pod_level=pod_level)
+    return ManagerSettings(
+        topology=policy,
+        scope=configuration.topology_manager_scope,
+        cpus=cpus,
+        memory=memory,
+        pod_level=pod_level,
+    )
+
+
+def with_exclusive_cpus(
+    told: RuntimeOptions, options: AgentOptions, managers: ResourceManagers | None
+) -> RuntimeOptions:
+    """The runtime's options, in which who has CPUs of its own has no quota."""
+    if managers is None or not options.configuration.enabled("DisableCPUQuotaWithExclusiveCPUs"):
+        return told
+    return attrs.evolve(told, has_exclusive_cpus=managers.has_exclusive_cpus)
+
+
+def given_to_containers(devices: NodeDevices, managers: ResourceManagers | None) -> Extras:
+    """What containers are started with of all that they were given."""
+    if managers is None:
+        return devices.extras
+
+    async def extras(pod: Pod, container: Container) -> ContainerExtras:
+        """Raises ContainerConfigError: the container cannot be started now."""
+        of_devices = await devices.extras(pod, container)
+        try:
+            affinity = await managers.affinity(pod, container)
+        except CheckpointError as error:
+            raise ContainerConfigError(str(error)) from error
+        return attrs.evolve(
+            of_devices, cpuset_cpus=format_cpu_list(affinity.cpus), cpuset_mems=format_cpu_list(affinity.nodes)
+        )
+
+    return extras
