@@ -31,6 +31,8 @@ pytestmark = pytest.mark.root
 DEBIAN: Final = ("0.3.1", "0.4.0", "1.0.0")
 HERE: Final = NamespaceAt("/proc/self/ns/net")
 """As good as a pod's: nothing here changes it."""
+SANDBOX: Final = f"{os.getpid():x}a"
+"""Plugins of a sandbox are looked for on the whole machine, so two runs of these tests need two names."""
 
 
 @attrs.define
@@ -79,7 +81,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         umount(mount.point, MNT_DETACH)
 
 
-def pod(sandbox_id: str = "5a", **changes: Any) -> PodNetworkSpec:
+def pod(sandbox_id: str = SANDBOX, **changes: Any) -> PodNetworkSpec:
     return PodNetworkSpec(sandbox_id=sandbox_id, namespace="default", name=f"pod-{sandbox_id}", uid="u", **changes)
 
 
@@ -130,16 +132,16 @@ async def test_a_daemon_in_a_container_sees_the_namespace(machine: Machine) -> N
 async def test_the_cache_is_what_other_tools_read(machine: Machine) -> None:
     await attached(machine.agent(), pod())
     [name] = machine.cached
-    assert name == "net-5a-eth0"
+    assert name == f"net-{SANDBOX}-eth0"
     path = machine.root / "cache/results" / name
     assert path.stat().st_mode & 0o777 == 0o600
     cached = json.loads(path.read_text())
     assert base64.b64decode(cached.pop("config")) == network_list("bridge", "portmap")
     assert cached.pop("netns") == machine.plugins.environment("bridge", "ADD")["CNI_NETNS"]
-    assert ["K8S_POD_NAME", "pod-5a"] in cached.pop("cniArgs")
+    assert ["K8S_POD_NAME", f"pod-{SANDBOX}"] in cached.pop("cniArgs")
     assert cached == {
         "kind": "cniCacheV1",
-        "containerId": "5a",
+        "containerId": SANDBOX,
         "ifName": "eth0",
         "networkName": "net",
         "capabilityArgs": {},
@@ -161,7 +163,7 @@ async def test_detaching_is_as_attaching_was(machine: Machine) -> None:
 async def test_detaching_works_without_cache_and_namespace(machine: Machine) -> None:
     """After a reboot, or when somebody emptied the folder."""
     attachment = await attached(machine.agent(), pod())
-    (machine.root / "cache/results/net-5a-eth0").unlink()
+    (machine.root / f"cache/results/net-{SANDBOX}-eth0").unlink()
     umount(machine.root / "netns" / machine.named[0], MNT_DETACH)
     network = machine.agent()
     await network.detach(pod(), attachment, None)
@@ -252,7 +254,7 @@ async def test_several_networks_are_several_interfaces(machine: Machine) -> None
     machine.configure(network_list("second", name="more"), "20-more.conflist")
     network = machine.agent(most_networks=2)
     attachment = await attached(network, pod())
-    assert machine.cached == ["more-5a-eth1", "net-5a-eth0"]
+    assert machine.cached == [f"more-{SANDBOX}-eth1", f"net-{SANDBOX}-eth0"]
     assert attachment.ips == ("10.9.0.2",)
     await network.detach(pod(), attachment, None)
     assert machine.plugins.asked[3:] == ["second DEL", "portmap DEL", "bridge DEL"]
@@ -302,10 +304,10 @@ async def test_reconciling_takes_down_what_belongs_to_no_pod(machine: Machine) -
 async def test_garbage_is_nothing_that_a_pod_has(machine: Machine) -> None:
     """Also where somebody emptied the cache."""
     attachment = await attached(machine.agent(), pod())
-    (machine.root / "cache/results/net-5a-eth0").unlink()
-    await machine.agent().reconcile({"5a": (pod(), attachment)})
+    (machine.root / f"cache/results/net-{SANDBOX}-eth0").unlink()
+    await machine.agent().reconcile({SANDBOX: (pod(), attachment)})
     valid = machine.plugins.stdin("bridge", "GC")["cni.dev/valid-attachments"]
-    assert valid == [{"containerID": "5a", "ifname": "eth0"}]
+    assert valid == [{"containerID": SANDBOX, "ifname": "eth0"}]
     assert len(machine.named) == 1
 
 
@@ -327,7 +329,7 @@ async def test_an_agent_does_not_take_down_what_it_attached_itself(machine: Mach
             nursery.start_soon(network.reconcile, {})
             await trio.testing.wait_all_tasks_blocked()
             (machine.plugins.folder / "go").touch()
-    assert machine.cached == ["net-5a-eth0"]
+    assert machine.cached == [f"net-{SANDBOX}-eth0"]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -342,10 +344,10 @@ async def test_half_an_attachment_of_a_killed_agent_is_taken_down(machine: Machi
                 await trio.sleep(0.01)
             agent.kill()
         assert (len(machine.cached), len(machine.named)) == (1, 1)
-        await machine.agent().reconcile({"5a": (pod(), None)} if known else {})
+        await machine.agent().reconcile({SANDBOX: (pod(), None)} if known else {})
     assert machine.plugins.asked[2:] == ["portmap DEL", "bridge DEL", "bridge GC", "portmap GC"]
     assert machine.clean
-    wanted = b"CNI_CONTAINERID=5a\0"
+    wanted = f"CNI_CONTAINERID={SANDBOX}\0".encode()
     assert not any(wanted in environment and b"CNI_COMMAND=ADD" in environment for environment in _environments())
 
 
