@@ -150,7 +150,7 @@ def test_a_configuration_with_problems_names_them_all_and_starts_nothing(
     ("arguments", "message"),
     [
         (["--runtime-endpoint", "tcp://x"], "--runtime-endpoint: containerRuntimeEndpoint: must be"),
-        (["--cpu-manager-policy", "static"], 'the policy "static" is not supported by this agent'),
+        (["--cpu-manager-policy", "fast"], 'must be one of "none", "static", got "fast"'),
         (["--node-name", "not a name"], "as node name"),
         (["--log-format", "xml"], '--logging-format: logging.format: must be "text" or "json", got "xml"'),
         (["-v", "x"], "--v: logging.verbosity: expected a whole number"),

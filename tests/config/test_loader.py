@@ -127,9 +127,7 @@ def test_all_wrong_types_are_reported_at_once_with_their_lines(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("cpuManagerPolicy: static", 'cpuManagerPolicy: the policy "static" is not supported by this agent'),
-        ("memoryManagerPolicy: Static", 'memoryManagerPolicy: the policy "Static" is not supported by this agent'),
-        ("topologyManagerPolicy: restricted", "topologyManagerPolicy: the policy"),
+        ("memoryManagerPolicy: static", 'memoryManagerPolicy: must be one of "None", "Static", got "static"'),
         ("cpuManagerPolicy: fast", 'cpuManagerPolicy: must be one of "none", "static", got "fast"'),
         ("podLogsDir: /var/log/", 'podLogsDir: must be normalized ("/var/log")'),
         ("podLogsDir: /var/lög", "podLogsDir: must consist of ASCII characters"),

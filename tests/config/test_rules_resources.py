@@ -66,16 +66,20 @@ def test_what_the_kubelet_refuses_is_refused(fields: dict[str, Any], path: str, 
 
 
 @pytest.mark.parametrize(
-    ("field", "policy", "path"),
+    ("field", "policy"),
     [
-        ("cpu_manager_policy", "static", "cpuManagerPolicy"),
-        ("memory_manager_policy", "Static", "memoryManagerPolicy"),
-        ("topology_manager_policy", "best-effort", "topologyManagerPolicy"),
-        ("topology_manager_policy", "restricted", "topologyManagerPolicy"),
-        ("topology_manager_policy", "single-numa-node", "topologyManagerPolicy"),
+        ("cpu_manager_policy", "static"),
+        ("memory_manager_policy", "Static"),
+        ("topology_manager_policy", "best-effort"),
+        ("topology_manager_policy", "restricted"),
+        ("topology_manager_policy", "single-numa-node"),
     ],
 )
-def test_policies_that_would_be_ignored_are_refused(field: str, policy: str, path: str) -> None:
-    ((where, message),) = problems(**{field: policy})
-    assert where == path
-    assert message.startswith(f'the policy "{policy}" is not supported by this agent and would be ignored')
+def test_policies_of_the_resource_managers_may_be_set(field: str, policy: str) -> None:
+    assert problems(**{field: policy}) == []
+
+
+def test_no_policy_has_no_options() -> None:
+    ((path, message),) = problems(cpu_manager_policy_options={"full-pcpus-only": "true"})
+    assert path == "cpuManagerPolicyOptions"
+    assert 'set cpuManagerPolicy to "static"' in message

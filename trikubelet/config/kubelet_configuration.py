@@ -329,6 +329,14 @@ SUPPORTED: Final = frozenset(
         "cpuCFSQuota",
         "cpuCFSQuotaPeriod",
         "singleProcessOOMKill",
+        "cpuManagerPolicy",
+        "cpuManagerPolicyOptions",
+        "cpuManagerReconcilePeriod",
+        "memoryManagerPolicy",
+        "reservedMemory",
+        "topologyManagerPolicy",
+        "topologyManagerScope",
+        "topologyManagerPolicyOptions",
         "seccompDefault",
         "serializeImagePulls",
         "maxParallelImagePulls",
@@ -404,10 +412,6 @@ SUPPORTED: Final = frozenset(
         "shutdownGracePeriodByPodPriority",
         "makeIPTablesUtilChains",
         "tracing",
-        # Refused unless "none", so nothing is left to support.
-        "cpuManagerPolicy",
-        "memoryManagerPolicy",
-        "topologyManagerPolicy",
     }
 )
 """Fields (by their names in the file) that the agent acts on."""
