@@ -210,11 +210,11 @@ class Campaign:
 
     def _look(self) -> None:
         """Everything comes to what is wanted."""
-        self._given_up.read()
         self._until(lambda: self._running() == sorted(self._wanted), "these pods run and are ready")
         self._until(lambda: self._known() == sorted(self._wanted), "only these pods are known")
         markers = [self._node.marker(f"{name}-{container}") for name in self._wanted for container in CONTAINERS[1:]]
         self._until(lambda: runs_of(markers) == [1] * len(markers), "each container runs once")
+        self._given_up.read()
         for name in self._wanted:
             story = (self._node.shared / name).read_text().split()
             started = Counter(story)

@@ -88,7 +88,8 @@ _SWITCHED: Final = (
 _FIXED: Final = {
     (_GA, True, True): """
         AuthorizeNodeWithSelectors CPUManagerPolicyOptions CSIServiceAccountTokenSecrets
-        ExecProbeTimeout ImageMaximumGCAge ImageVolume InOrderInformers InPlacePodVerticalScaling KubeletCgroupDriverFromCRI
+        ExecProbeTimeout ImageMaximumGCAge ImageVolume InOrderInformers InPlacePodVerticalScaling
+        KubeletCgroupDriverFromCRI
         KubeletFineGrainedAuthz KubeletPSI KubeletPodResourcesGet KubeletTracing MutableCSINodeAllocatableCount
         NodeLogQuery NodeSwap PodLifecycleSleepAction PodLifecycleSleepActionAllowZero
         PodObservedGenerationTracking ProcMountType RecoverVolumeExpansionFailure RecursiveReadOnlyMounts
