@@ -19,6 +19,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -189,9 +190,12 @@ class Campaign:
 
     def _fill_disk(self) -> None:
         filler = self._joined.root / "filler"
-        with filler.open("wb") as file:
-            free = os.statvfs(self._joined.root)
-            os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
+        with (
+            filler.open("wb", buffering=0) as file,
+            suppress(OSError),
+        ):  # the agent writes too, and may be the one who fills it
+            while True:
+                file.write(bytes(2**16))
         self._come()
         time.sleep(self._rng.random() * 2)
         if self._rng.random() < 0.5:
