@@ -9,6 +9,7 @@ import pytest
 
 from tests.admission.situations import make_node, make_pod, requires, resources, term, wants
 from trikubelet.admission.admit import NodeAdmission
+from trikubelet.admission.handlers import StaticPolicies
 from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.admission.types import Admitted, InfeasibleResize, Preempt, Rejected, Verdict
 from trikubelet.api import Container, ContainerResizePolicy, Pod
@@ -102,6 +103,46 @@ def test_an_init_container_with_swap_is_not_resized() -> None:
         return make_pod({}, init=(Container(name="init", resources=resources({"memory": memory})),))
 
     assert judge(pod("2"), pod("1"), may_swap=swaps("init")) == SWAPS
+
+
+def guaranteed(cpu: str = "1m", memory: str = "1") -> Pod:
+    amounts = {"cpu": cpu, "memory": memory}
+    return make_pod(containers=(Container(name="c0", resources=resources(amounts, amounts)),))
+
+
+STATIC_CPUS = InfeasibleResize(
+    "Infeasible",
+    'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"',
+    "guaranteed_pod_cpu_manager_static_policy",
+)
+STATIC_MEMORY = InfeasibleResize(
+    "Infeasible",
+    'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"',
+    "guaranteed_pod_memory_manager_static_policy",
+)
+
+
+@pytest.mark.parametrize(
+    ("after", "static", "expected"),
+    [
+        (guaranteed(cpu="2m"), StaticPolicies(cpus=True), STATIC_CPUS),
+        (guaranteed(cpu="2m", memory="2"), StaticPolicies(cpus=True, memory=True), STATIC_CPUS),
+        (guaranteed(memory="2"), StaticPolicies(memory=True), STATIC_MEMORY),
+        (guaranteed(memory="2"), StaticPolicies(cpus=True), Admitted()),
+        (guaranteed(cpu="2m"), StaticPolicies(memory=True), Admitted()),
+        (guaranteed(cpu="2m", memory="2"), StaticPolicies(), Admitted()),
+        (guaranteed(), StaticPolicies(cpus=True, memory=True), Admitted()),
+    ],
+)
+def test_what_guaranteed_pods_may_have_for_themselves_is_not_resized(
+    after: Pod, static: StaticPolicies, expected: Verdict
+) -> None:
+    assert judge(after, guaranteed(), static=static) == expected
+
+
+def test_other_pods_are_resized_beside_static_policies() -> None:
+    both = StaticPolicies(cpus=True, memory=True)
+    assert judge(make_pod({"cpu": "2m"}), make_pod({"cpu": "1m"}), static=both) == Admitted()
 
 
 @pytest.mark.parametrize(("known", "expected"), [(True, Admitted()), (False, GATE_OFF)])

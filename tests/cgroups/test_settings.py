@@ -128,6 +128,11 @@ def test_a_pods_group_gets_what_its_containers_may_have(case: str) -> None:
     assert (found.cpu_shares, found.cpu_quota, found.cpu_period, found.memory) == expected
 
 
+def test_a_pod_with_cpus_of_its_own_has_no_quota() -> None:
+    found = pod_settings(pod(LIMITED), CgroupOptions(has_exclusive_cpus=lambda _: True))
+    assert (found.cpu_quota, found.cpu_period, found.cpu_shares) == (-1, DEFAULT, 102)
+
+
 def test_an_init_container_without_limit_leaves_the_pod_without() -> None:
     made = pod(LIMITED, init=(PLAIN,))
     found = pod_settings(made, CgroupOptions())

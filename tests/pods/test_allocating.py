@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
+import pytest
 import trio
 
 from tests.pods.factories import make_pod
 from tests.pods.test_admitting import Desk, running
-from trikubelet.admission.types import Admitted, AllocationError, Preempt
+from trikubelet.admission.types import Admitted, AllocationError, Preempt, Rejected
+from trikubelet.allocation.cpus.static_policy import StaticPolicy
+from trikubelet.allocation.cpus.topology import CpuTopology
+from trikubelet.allocation.managers import ManagerSettings, ResourceManagers
 from trikubelet.allocation.topology.admit import NothingToGive
+from trikubelet.api import Quantity, ResourceRequirements
+from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
+from trikubelet.pods.admitting import Admitting
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.allocation.topology.admit import ResourceManager
     from trikubelet.api import Pod
+    from trikubelet.kube_client.node_view import NodeView
     from trikubelet.pods.admitting import AdmittingEvent
+    from trikubelet.pods.preempting import Preempting
 
 A, B, C, OTHER = (make_pod(name) for name in ("a", "b", "c", "other"))
 
@@ -154,3 +163,72 @@ async def test_the_newest_version_is_admitted(autojump_clock: MockClock) -> None
         desk.admitting.update(newer)
         await trio.sleep(3)
         assert desk.admitted == [newer]
+
+
+def whole(name: str, cpus: str = "2") -> Pod:
+    """It gets CPUs of its own."""
+    amounts = {"cpu": Quantity(cpus), "memory": Quantity("1Mi")}
+    pod = make_pod(name)
+    (container,) = pod.spec.containers
+    resources = ResourceRequirements(requests=amounts, limits=amounts)
+    containers = (attrs.evolve(container, resources=resources),)
+    return attrs.evolve(pod, spec=attrs.evolve(pod.spec, containers=containers))
+
+
+@attrs.define
+class ManagedDesk(Desk):
+    """With CPUs to give: two, since one of three is reserved."""
+
+    def __attrs_post_init__(self) -> None:
+        machine = MachineTopology((NumaNode(0, tuple(Core(0, (cpu,)) for cpu in range(3))),))
+        policy = StaticPolicy(CpuTopology.of(machine), reserved=1)
+        self.managers = ResourceManagers(
+            ManagerSettings(cpus=policy), None, active=lambda: self.pods, sources_ready=lambda: True
+        )
+        self.admitting = Admitting(
+            self,
+            cast("NodeView", self),
+            cast("Preempting", self),
+            allocated=lambda pod: pod,
+            devices=self.devices,
+            managers=self.managers,
+        )
+
+    managers: ResourceManagers = attrs.field(init=False)
+
+    def cpus_of(self, pod: Pod) -> int:
+        return self.managers.exclusive_cpus(pod.metadata.uid, pod.spec.containers[0].name)
+
+
+async def test_a_pod_has_its_cpus_as_soon_as_nothing_speaks_against_it(autojump_clock: MockClock) -> None:
+    first, second = whole("first"), whole("second")
+    async with running(Admitted(), Rejected("NodeName", ""), Admitted(), make=ManagedDesk) as desk:
+        assert isinstance(desk, ManagedDesk)
+        desk.pods = [first, second]
+        desk.ask(first)
+        assert desk.cpus_of(first) == 0b110
+        desk.ask(second)
+        assert (desk.final[-1], desk.cpus_of(second)) == (("second", "NodeName"), 0)
+        desk.ask(second)
+        assert desk.final[-1] == ("second", "UnexpectedAdmissionError"), "there are none left"
+        assert not desk.admitting.held
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_what_a_pod_was_given_goes_back_when_it_does_not_get_its_devices(
+    autojump_clock: MockClock, refused: bool
+) -> None:
+    pod = whole("a")
+    devices = Devices({"a": BRICKS}, free=Counter(brick=1 if refused else 2), hanging=set() if refused else {"a"})
+    async with running(Admitted(), make=partial(ManagedDesk, devices=devices)) as desk:
+        assert isinstance(desk, ManagedDesk)
+        desk.pods = [pod]
+        desk.ask(pod)
+        assert desk.cpus_of(pod) == 0b110
+        await trio.sleep(3)
+        if refused:
+            assert desk.final == [("a", "UnexpectedAdmissionError")]
+        else:
+            assert desk.cpus_of(pod) == 0b110, "its plugin hangs"
+            desk.admitting.forget("a")
+        assert desk.cpus_of(pod) == 0

@@ -21,6 +21,8 @@ from trikubelet.api import (
     Pod,
     PodSecurityContext,
     PodSpec,
+    Quantity,
+    ResourceRequirements,
     SeccompProfile,
     SecurityContext,
     Sysctl,
@@ -29,6 +31,7 @@ from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.rpc.cri import v1
 from trikubelet.runtime.containers.container import ContainerExtras, ContainerInputs, container_config
+from trikubelet.runtime.containers.resources import container_resources, sandbox_resources
 from trikubelet.runtime.containers.security import ImageUser, container_security_context, verify_run_as_non_root
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.sandboxes.name_resolution import (
@@ -199,6 +202,30 @@ def test_what_devices_bring_comes_before_the_pods_own() -> None:
     assert [mount.container_path for mount in made.mounts] == ["/driver", "/data"]
     assert made.annotations["example.org/gpu"] == "0"
     assert made.annotations["io.kubernetes.container.restartCount"] == "0"
+
+
+def test_a_container_runs_where_it_was_given_cpus_and_memory() -> None:
+    extras = ContainerExtras(cpuset_cpus="2-3", cpuset_mems="0")
+    resources = config(Container(name="c"), extras=extras).linux.resources
+    assert (resources.cpuset_cpus, resources.cpuset_mems) == ("2-3", "0")
+
+
+def test_who_has_cpus_for_itself_has_no_quota() -> None:
+    amounts = {"cpu": Quantity("1"), "memory": Quantity("1Mi")}
+    own, part = (
+        Container(name=name, resources=ResourceRequirements(requests=amounts, limits=amounts))
+        for name in ("own", "part")
+    )
+    situation = pod(own, part)
+
+    def has_own(_: Pod, one: Container | None) -> bool:
+        return one is None or one is own
+
+    options = attrs.evolve(OPTIONS, has_exclusive_cpus=has_own)
+    quotas = [container_resources(situation, one, options).cpu_quota for one in (own, part)]
+    assert quotas == [-1, 100_000]
+    assert sandbox_resources(situation, options).cpu_quota == -1
+    assert container_resources(situation, own, attrs.evolve(options, cpu_cfs_quota=False)).cpu_quota == 0
 
 
 def test_a_pod_with_its_own_users_has_them_in_all_mounts() -> None:
