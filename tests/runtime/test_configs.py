@@ -212,10 +212,8 @@ def test_a_container_runs_where_it_was_given_cpus_and_memory() -> None:
 
 def test_who_has_cpus_for_itself_has_no_quota() -> None:
     amounts = {"cpu": Quantity("1"), "memory": Quantity("1Mi")}
-    own, part = (
-        Container(name=name, resources=ResourceRequirements(requests=amounts, limits=amounts))
-        for name in ("own", "part")
-    )
+    resources = ResourceRequirements(requests=amounts, limits=amounts)
+    own, part = (Container(name=name, resources=resources) for name in ("own", "part"))
     situation = pod(own, part)
 
     def has_own(_: Pod, one: Container | None) -> bool:
