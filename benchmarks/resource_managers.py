@@ -1,24 +1,32 @@
 """How long the decisions of the CPU, memory and topology managers take on a large machine.
 
-    python -m benchmarks.resource_managers [--json FILE] [--rounds N]
+    python -m benchmarks.resource_managers [--json FILE] [--rounds N] [--starts N]
 
 CPUs are assigned on a machine of 8 sockets with 768 CPUs, of which random parts are free, with each way to choose them.
 Hints of four resources are merged on 8 NUMA nodes: where all can agree, and where none is preferred, which takes
 longest. Times are CPU time of this process, of the slowest of all rounds.
+
+Then pods that ask for one CPU start on the embedded runtime, in turns under an agent with the static policy and under
+one without: from the manifest to the container's first line. That needs root, and two CPUs.
 """
 
 from __future__ import annotations
 
+import json
 import random
+import statistics
 import sys
 import time
+from contextlib import ExitStack
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
 
+from benchmarks.agent_process import PATIENCE, AgentProcess, running_agent
 from benchmarks.report import Result, print_table, report
 from trikubelet.allocation.cpus.assignment import take_packed
 from trikubelet.allocation.cpus.distribution import take_distributed
@@ -35,6 +43,7 @@ NODES = tuple(range(8))
 RESOURCES = 4
 ASSIGNMENT_AIM = 10.0
 MERGE_AIM = 50.0
+START_AIM = 1.0
 """Milliseconds."""
 
 
@@ -94,6 +103,66 @@ def merge_times(rounds: int) -> dict[str, list[float]]:
     }
 
 
+def start_times(starts: int) -> dict[bool, list[float]]:
+    """Milliseconds of each start, without the static policy and with it."""
+    times: dict[bool, list[float]] = {False: [], True: []}
+    with ExitStack() as running:
+        agents = {
+            policy: running.enter_context(
+                running_agent(
+                    Path(running.enter_context(TemporaryDirectory(prefix="tkb-"))),
+                    flags=("--host-image", "--pod-network=host"),
+                    **({"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"} if policy else {}),
+                )
+            )
+            for policy in times
+        }
+        for agent in agents.values():
+            agent.wait_until_it_listens()
+        for number in range(starts + 1):
+            for policy, agent in agents.items():
+                took = _start(agent, f"pod-{number}")
+                if number:  # the first one is the slowest
+                    times[policy].append(took)
+    return times
+
+
+def _start(agent: AgentProcess, name: str) -> float:
+    """Start a pod and end it. Milliseconds that the start took."""
+    sign, manifest = agent.folder / f"{name}.sign", agent.manifests / f"{name}.json"
+    amounts = {"cpu": "1", "memory": "32Mi"}
+    container = {
+        "name": "main",
+        "image": "localhost/host",
+        "command": ["sh", "-c", f"echo > /sign/{sign.name}; trap 'exit 0' TERM; while :; do sleep 0.1; done"],
+        "resources": {"requests": amounts, "limits": amounts},
+        "volumeMounts": [{"name": "sign", "mountPath": "/sign"}],
+    }
+    spec = {
+        "containers": [container],
+        "volumes": [{"name": "sign", "hostPath": {"path": str(agent.folder)}}],
+        "terminationGracePeriodSeconds": 1,
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    unfinished = agent.folder / "unfinished"
+    unfinished.write_text(json.dumps(pod))
+    began = time.monotonic()
+    unfinished.rename(manifest)
+    _until(sign.exists)
+    took = (time.monotonic() - began) * 1000
+    manifest.unlink()
+    _until(lambda: not any((agent.root / "pods").iterdir()))
+    return took
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the agent does not start or end a pod: look at its log")
+        time.sleep(0.0005)
+
+
 def _milliseconds(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
@@ -103,7 +172,8 @@ def _milliseconds(work: Callable[[], object]) -> float:
 @click.command(help=__doc__)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims there.")
 @click.option("--rounds", default=300, show_default=True, help="Assignments of each way; a tenth as many merges.")
-def main(json_file: Path | None, rounds: int) -> None:
+@click.option("--starts", default=30, show_default=True, help="Pods under each policy; 0 for none.")
+def main(json_file: Path | None, rounds: int, starts: int) -> None:
     assignments, merges = assignment_times(machine(), rounds), merge_times(max(rounds // 10, 1))
     rows = [
         [name, f"{sorted(times)[len(times) // 2]:.2f}", f"{max(times):.2f}"]
@@ -114,6 +184,12 @@ def main(json_file: Path | None, rounds: int) -> None:
         Result("assignment of CPUs, 8 sockets and 768 CPUs", "ms", max(map(max, assignments.values())), ASSIGNMENT_AIM),
         Result("merge of four resources' hints, 8 NUMA nodes", "ms", max(map(max, merges.values())), MERGE_AIM),
     ]
+    if starts:
+        times = start_times(starts)
+        without, static = (statistics.median(times[policy]) for policy in (False, True))
+        rows = [[name, f"{time_:.1f}"] for name, time_ in (("none", without), ("static", static))]
+        print_table("Start of a pod with a CPU of its own, ms", ["policy", "median"], rows)
+        results.append(Result("static policy, more for a pod's start", "ms", static - without, START_AIM))
     sys.exit(not report(results, json_file))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.resource_managers import assignment_times, machine, merge_times
+import pytest
+
+from benchmarks.resource_managers import assignment_times, machine, merge_times, start_times
 
 
 def test_the_machine_is_as_large_as_it_says() -> None:
@@ -14,3 +16,8 @@ def test_the_machine_is_as_large_as_it_says() -> None:
 def test_each_round_of_each_way_is_measured() -> None:
     assert [len(times) for times in assignment_times(machine(), 2).values()] == [2] * 5
     assert [len(times) for times in merge_times(1).values()] == [1] * 6
+
+
+@pytest.mark.root
+def test_pods_start_with_a_policy_and_without() -> None:
+    assert {policy: len(times) for policy, times in start_times(1).items()} == {False: 1, True: 1}
