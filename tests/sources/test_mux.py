@@ -100,3 +100,14 @@ async def test_the_first_set_of_a_source_is_the_first_once(autojump_clock: trio.
         assert (await receive.receive()).pods == ()
         assert [pod.metadata.name for pod in (await receive.receive()).pods] == ["a"]
         nursery.cancel_scope.cancel()
+
+
+async def test_no_source_is_no_end(autojump_clock: trio.abc.Clock) -> None:
+    mux = SourceMux([], clock=TrioClock())
+    send, receive = trio.open_memory_channel[PodUpdate](0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(mux.run, send)
+        with trio.move_on_after(60) as patience:
+            await receive.receive()
+        assert patience.cancelled_caught
+        nursery.cancel_scope.cancel()

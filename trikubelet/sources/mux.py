@@ -254,6 +254,7 @@ class SourceMux:
             for source in self._sources:
                 await nursery.start(supervise, source.run, partial(self._merge_and_send, source.name, send))
             task_status.started()
+            await trio.sleep_forever()  # also without any source: the agent ends what an earlier one has left
 
     async def _merge_and_send(
         self, source: str, send: trio.MemorySendChannel[PodUpdate], pods: tuple[Pod, ...]
