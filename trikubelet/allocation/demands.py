@@ -67,7 +67,7 @@ def pod_cpus(pod: Pod, *, pod_level: bool) -> int:
         assert pod.spec.resources is not None
         whole = pod_level and qos_class(pod) == QOS_GUARANTEED
         return _whole(pod.spec.resources.requests.get("cpu")) if whole else 0
-    return _at_once(pod, lambda one: {"cpu": container_cpus(pod, one, pod_level=pod_level)}).get("cpu", 0)
+    return at_once(pod, lambda one: {"cpu": container_cpus(pod, one, pod_level=pod_level)}).get("cpu", 0)
 
 
 def container_memory(pod: Pod, container: Container, *, pod_level: bool) -> Amounts:
@@ -90,10 +90,10 @@ def pod_memory(pod: Pod, *, pod_level: bool) -> Amounts:
 
     # What only init containers ask for is not counted, as in the kubelet.
     asked = {name for container in pod.spec.containers for name in needed(container)}
-    return {name: size for name, size in _at_once(pod, needed).items() if name in asked}
+    return {name: size for name, size in at_once(pod, needed).items() if name in asked}
 
 
-def _at_once(pod: Pod, needed: Callable[[Container], Amounts]) -> Amounts:
+def at_once(pod: Pod, needed: Callable[[Container], Amounts]) -> Amounts:
     """The most that is needed at one time: containers and sidecars together, or one init container beside the sidecars
     that were started before it (KEP-753)."""
     sidecars: Amounts = {}

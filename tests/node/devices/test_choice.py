@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.devices.situations import R1, R2, container, make_pod
 from trikubelet.admission.types import AllocationError
+from trikubelet.formats.cpu_list import set_of
 from trikubelet.node.devices.choice import Pick, Request, Stock, device_limits, open_pick, picked, reusable
+from trikubelet.node.devices.model import PluginDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 IDS = st.sets(st.sampled_from([f"dev{number}" for number in range(8)]))
 
@@ -132,3 +141,93 @@ def test_devices_of_init_containers_can_be_used_again(who: str, held: dict[str, 
     init = [container("first"), container("second"), container("side", sidecar=True)]
     pod = make_pod("p", container("main"), container("other"), init=init)
     assert reusable(pod, who, held) == gets
+
+
+def stock_on(*places: int | tuple[int, ...] | None, taken: Iterable[str] = (), reusable: Iterable[str] = ()) -> Stock:
+    """`Dev0`, `Dev1` and so on, each on its node; None where the plugin does not tell."""
+    devices = {
+        f"Dev{number}": PluginDevice(
+            f"Dev{number}", numa_nodes=() if place is None else (place,) if isinstance(place, int) else place
+        )
+        for number, place in enumerate(places)
+    }
+    return Stock(True, healthy=set(devices), taken=set(taken), reusable=set(reusable), devices=devices)
+
+
+MANY_ON_0: Final = stock_on(*[0] * 100, *[1] * 100)
+THREE_ON_0: Final = stock_on(*[0] * 3, *[1] * 97)
+
+
+@pytest.mark.parametrize(
+    ("amount", "stock", "nodes", "preferred", "must", "alignment"),
+    [
+        (1, stock_on(None, None), (0, 1), (), (), {}),
+        (1, stock_on(None, 1), (1,), (), (), {1: 1}),
+        (1, stock_on(0, 1), (0,), (), (), {0: 1}),
+        (1, stock_on(0, 1), (1,), (), (), {1: 1}),
+        (2, stock_on(0, 1, 0, 1), (0,), (), (), {0: 2}),
+        (2, stock_on(0, 1, 0, 1), (1,), (), (), {1: 2}),
+        (4, stock_on(0, 1, 0, 1, 0, 1), (0,), (), (), {0: 3, 1: 1}),
+        (4, stock_on(0, 1, 0, 1, 0, 1), (1,), (), (), {0: 1, 1: 3}),
+        (4, stock_on(0, 1, 2, 3, 0, 1, 2, 3), (1, 3), (), (), {1: 2, 3: 2}),
+        (5, MANY_ON_0, (0,), (0, 19, 83, 42, 77), (0, 19, 83, 42, 77), {0: 5}),
+        (5, MANY_ON_0, (0,), (0, 19, 83, 150, 186), (0, 19, 83), {0: 5}),
+        (5, stock_on(*[1] * 100), (1,), (0, 19, 83, 1000, 1001), (0, 19, 83), {1: 5}),
+        (5, THREE_ON_0, (0,), (0, 1, 2, 42, 83), (0, 1, 2, 42, 83), {0: 3, 1: 2}),
+        (5, THREE_ON_0, (0,), (0, 1, 2, 42, 1000), (0, 1, 2, 42), {0: 3, 1: 2}),
+        (3, stock_on(None, 1, 0), (0,), (), (), {0: 1, 1: 1}),
+        (2, stock_on(None, 1, 0), (0,), (0,), (0,), {0: 1}),
+        (2, stock_on(None, 1, 0), (0,), (), (), {0: 1, 1: 1}),
+        (1, stock_on(1, (7, 0), -1, 2**62), (0,), (0,), (1,), {7: 1}),
+        (2, stock_on(1, 0, 0, taken=["Dev0", "Dev1"], reusable=["Dev0", "Dev1"]), (0,), (), (0, 1), {0: 1, 1: 1}),
+        (1, stock_on(1, 0, 0, taken=["Dev0", "Dev1"], reusable=["Dev0", "Dev1"]), (0,), (), (1,), {0: 1}),
+    ],
+)
+def test_devices_are_of_the_nodes_that_were_agreed_on(
+    amount: int,
+    stock: Stock,
+    nodes: tuple[int, ...],
+    preferred: tuple[int, ...],
+    must: tuple[int, ...],
+    alignment: dict[int, int],
+) -> None:
+    """`TestTopologyAlignedAllocation`, and what its rows leave open."""
+    pick = open_pick(attrs.evolve(ask(amount), nodes=set_of(nodes)), stock)
+    assert pick is not None
+    got = picked(pick, [f"Dev{number}" for number in preferred])
+    assert len(got) == amount
+    assert {f"Dev{number}" for number in must} <= set(got)
+    assert Counter(stock.nodes_of(one)[0] for one in got if stock.nodes_of(one)) == alignment
+
+
+@pytest.mark.parametrize(
+    ("amount", "stock", "selectable", "included"),
+    [
+        (1, stock_on(0, 0, 0, 0), "0123", ""),
+        (4, stock_on(*[0] * 8, taken=["Dev0", "Dev5"], reusable=["Dev0", "Dev5"]), "01234567", "05"),
+        (4, stock_on(*[0] * 8, taken=["Dev0", "Dev5", "Dev4", "Dev1"], reusable=["Dev0", "Dev5"]), "023567", "05"),
+        (6, stock_on(0, 0, 0, 0, 1, 1, 1, 1, taken=["Dev1", "Dev6"], reusable=["Dev1", "Dev6"]), "01234567", "01236"),
+        (
+            6,
+            stock_on(0, 0, 0, 0, 1, 1, 1, 1, taken=["Dev0", "Dev1", "Dev6", "Dev7"], reusable=["Dev1", "Dev6"]),
+            "123456",
+            "1236",
+        ),
+    ],
+)
+def test_a_plugin_is_asked_about_the_aligned_devices_first(
+    amount: int, stock: Stock, selectable: str, included: str
+) -> None:
+    """`TestGetPreferredAllocationParameters`"""
+    pick = open_pick(attrs.evolve(ask(amount), nodes=0b1), stock)
+    assert pick is not None
+    assert pick.missing
+    assert pick.selectable == tuple(f"Dev{number}" for number in selectable)
+    assert sorted(pick.certain) == [f"Dev{number}" for number in included]
+
+
+def test_a_plugin_has_no_say_where_the_nodes_have_just_enough() -> None:
+    pick = open_pick(attrs.evolve(ask(2), nodes=0b1), stock_on(0, 1, 0))
+    assert pick is not None
+    assert not pick.missing
+    assert picked(pick, ["Dev1"]) == ("Dev0", "Dev2")

@@ -29,14 +29,14 @@ STOP_GRACE: Final = 300.0
 """Seconds that a resource stays after its plugin has ended (`endpointStopGracePeriod`)."""
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class _Resource:
     """A resource that a plugin has, had, or is about to have."""
 
     listed: bool = False
-    devices: dict[str, PluginDevice] = attrs.field(factory=dict)
+    devices: Mapping[str, PluginDevice] = attrs.field(factory=dict)
     """As the plugin reported last. They stay when it ends: containers still have them."""
-    healthy: set[str] = attrs.field(factory=set)
+    healthy: frozenset[str] = frozenset()
     """Their ids; none without a plugin."""
     counted: bool = False
     """The node has it, be it with 0 devices."""
@@ -45,6 +45,9 @@ class _Resource:
     stopped_at: float | None = None
     """When the plugin ended, in seconds; None while there is one."""
     gone: bool = False
+
+
+_UNKNOWN: Final = _Resource()
 
 
 @attrs.frozen(eq=False)
@@ -58,7 +61,7 @@ class DeviceBook:
 
     def __init__(self) -> None:
         self._resources: dict[str, _Resource] = {}
-        self._grants: dict[str, dict[str, dict[str, Grant]]] = {}
+        self._grants: dict[str, Grants] = {}
         self._reservations: set[_Reservation] = set()
 
     # Plugins.
@@ -67,30 +70,32 @@ class DeviceBook:
         """What was known before the agent started: each resource has 0 devices until its plugin is there."""
         for name in resources:
             self._resources[name] = _Resource(listed=True, counted=True, stopped_at=now)
-        for uid, containers in grants.items():
-            self._grants[uid] = {name: dict(granted) for name, granted in containers.items()}
+        self._grants.update(grants)
 
     def connected(self, resource: str) -> None:
         """A plugin is there, the first or another one. What its predecessor reported holds until it sends a list."""
-        known = self._resources.setdefault(resource, _Resource())
-        known.stopped_at = None
+        self._resources[resource] = attrs.evolve(self._known(resource), stopped_at=None)
 
     def receive(self, resource: str, devices: Iterable[PluginDevice]) -> frozenset[str]:
         """All devices of a resource, by its plugin. Returns the UIDs of pods that have a device whose health is another
         one now. Of two devices with the same id the later one counts."""
-        known = self._resources.setdefault(resource, _Resource())
         before = {device: self.is_healthy(resource, device) for device in self._granted(resource)}
-        known.devices = {device.id: device for device in devices}
-        known.healthy = {device.id for device in known.devices.values() if device.healthy}
-        known.listed, known.counted, known.reported, known.gone = True, True, True, False
+        by_id = {device.id: device for device in devices}
+        self._resources[resource] = _Resource(
+            listed=True,
+            devices=by_id,
+            healthy=frozenset(device.id for device in by_id.values() if device.healthy),
+            counted=True,
+            reported=True,
+            stopped_at=self._known(resource).stopped_at,
+        )
         changed = {device for device, healthy in before.items() if self.is_healthy(resource, device) != healthy}
         return self._owners(resource, changed)
 
     def stopped(self, resource: str, now: float) -> None:
         """Its plugin has ended: nothing of it can be given out any more (`markResourceUnhealthy`)."""
         known = self._resources[resource]
-        known.healthy.clear()
-        known.counted, known.gone, known.stopped_at = True, False, now
+        self._resources[resource] = attrs.evolve(known, healthy=frozenset(), counted=True, gone=False, stopped_at=now)
 
     def next_end(self) -> float | None:
         """When the next resource will be gone, if no plugin comes for it."""
@@ -106,15 +111,15 @@ class DeviceBook:
         ]
         for name in ended:
             known = self._resources[name]
-            known.listed, known.counted, known.stopped_at, known.gone = False, False, None, True
+            self._resources[name] = attrs.evolve(known, listed=False, counted=False, stopped_at=None, gone=True)
         return ended
 
     # Containers.
 
-    def pick(self, pod: Pod, container: Container, resource: str, amount: int) -> Pick | None:
-        """What a container can get of a resource. See `open_pick`."""
-        request = Request(pod.metadata.uid, container.name, resource, amount)
-        return open_pick(request, self._stock(pod, container, resource))
+    def pick(self, pod: Pod, container: Container, resource: str, amount: int, nodes: int | None = None) -> Pick | None:
+        """What a container can get of a resource, best on these NUMA nodes. See `open_pick`."""
+        request = Request(pod.metadata.uid, container.name, resource, amount, nodes)
+        return open_pick(request, self.stock(pod, container, resource))
 
     def wanted(self, pod: Pod, container: Container) -> dict[str, int]:
         """How much a container asks for of the resources that are plugins'."""
@@ -137,18 +142,22 @@ class DeviceBook:
 
     def give(self, uid: str, container: str, resource: str, devices: Iterable[str], needs: Needs) -> None:
         """A container has these devices from now on."""
-        listed = self._resources[resource].devices if resource in self._resources else {}
+        listed = self._known(resource).devices
         nodes = {device: listed[device].numa_nodes if device in listed else () for device in devices}
-        self._grants.setdefault(uid, {}).setdefault(container, {})[resource] = Grant(nodes, needs)
+        containers = self._grants.get(uid, {})
+        granted = {**containers.get(container, {}), resource: Grant(nodes, needs)}
+        self._grants[uid] = {**containers, container: granted}
 
     def take_back(self, uid: str, container: str, resource: str) -> None:
         """What `give` gave, if it is still there."""
-        containers = self._grants.get(uid, {})
-        containers.get(container, {}).pop(resource, None)
-        if container in containers and not containers[container]:
-            del containers[container]
-        if uid in self._grants and not containers:
-            del self._grants[uid]
+        containers = dict(self._grants.get(uid, {}))
+        granted = {name: grant for name, grant in containers.pop(container, {}).items() if name != resource}
+        if granted:
+            containers[container] = granted
+        if containers:
+            self._grants[uid] = containers
+        else:
+            self._grants.pop(uid, None)
 
     def keep_only(self, uids: Collection[str]) -> None:
         """All other pods have ended."""
@@ -158,20 +167,27 @@ class DeviceBook:
     def forget(self, uid: str) -> None:
         self._grants.pop(uid, None)
 
+    def copy(self) -> DeviceBook:
+        """One that changes on its own."""
+        copy = DeviceBook()
+        copy._resources, copy._grants = dict(self._resources), dict(self._grants)
+        copy._reservations = set(self._reservations)
+        return copy
+
+    def rehearse(self, pod: Pod, container: Container, nodes: int | None = None) -> None:
+        """Give a container what it might get if plugins prefer nothing. Raises AllocationError."""
+        for resource, amount in self.wanted(pod, container).items():
+            pick = self.pick(pod, container, resource, amount, nodes)
+            if pick is not None:
+                self.give(pod.metadata.uid, container.name, resource, picked(pick), Needs())
+
     def rehearsed(self, pod: Pod, *, runs_already: Collection[str]) -> DeviceBook:
         """The book as it might be after the pod was given what it asks for, if plugins prefer nothing. Raises
         AllocationError. `runs_already`: containers of the pod that need nothing."""
-        uid = pod.metadata.uid
-        copy = DeviceBook()
-        copy._resources, copy._reservations, copy._grants = self._resources, self._reservations, dict(self._grants)
-        copy._grants[uid] = {name: dict(granted) for name, granted in self._grants.get(uid, {}).items()}
+        copy = self.copy()
         for container in containers_in_order(pod):
-            if container.name in runs_already:
-                continue
-            for resource, amount in self.wanted(pod, container).items():
-                pick = copy.pick(pod, container, resource, amount)
-                if pick is not None:
-                    copy.give(uid, container.name, resource, picked(pick), Needs())
+            if container.name not in runs_already:
+                copy.rehearse(pod, container)
         return copy
 
     # What is asked.
@@ -184,6 +200,14 @@ class DeviceBook:
     def is_gone(self, resource: str) -> bool:
         known = self._resources.get(resource)
         return known is None or known.gone
+
+    def devices(self, resource: str) -> Mapping[str, PluginDevice]:
+        """By id, as the plugin reported them last."""
+        return self._known(resource).devices
+
+    def free(self, resource: str) -> frozenset[str]:
+        """Ids of those that can be given out."""
+        return self._known(resource).healthy.difference(self._taken(resource))
 
     def listed(self) -> list[str]:
         return sorted(name for name, known in self._resources.items() if known.listed)
@@ -202,7 +226,7 @@ class DeviceBook:
         return self._grants
 
     def granted_to(self, uid: str) -> Grants:
-        """What the pod has. A view: it changes."""
+        """What the pod has now."""
         return self._grants.get(uid, {})
 
     def taken(self) -> dict[str, int]:
@@ -226,9 +250,9 @@ class DeviceBook:
                 for device in sorted(known.healthy):
                     yield name, known.devices[device]
 
-    def _stock(self, pod: Pod, container: Container, resource: str) -> Stock:
-        known = self._resources.get(resource, _Resource())
-        pods = self._grants.get(pod.metadata.uid, {})
+    def stock(self, pod: Pod, container: Container, resource: str) -> Stock:
+        """What there is of a resource for a container."""
+        known, pods = self._known(resource), self._grants.get(pod.metadata.uid, {})
         held = {name: granted[resource].devices.keys() for name, granted in pods.items() if resource in granted}
         return Stock(
             registered=known.listed,
@@ -236,9 +260,13 @@ class DeviceBook:
             taken=self._taken(resource),
             reusable=reusable_by(pod, container.name, held),
             had=held.get(container.name),
+            devices=known.devices,
         )
 
-    def _all(self) -> Iterator[dict[str, Grant]]:
+    def _known(self, resource: str) -> _Resource:
+        return self._resources.get(resource, _UNKNOWN)
+
+    def _all(self) -> Iterator[Mapping[str, Grant]]:
         for containers in self._grants.values():
             yield from containers.values()
 

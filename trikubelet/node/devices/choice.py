@@ -1,21 +1,27 @@
 """Which devices a container gets, or why it gets none (kubelet: `devicesToAllocate`). Pure.
 
 A container that was given devices keeps them. What it lacks it takes first from devices that init containers of its pod
-have used up, then from those that the plugin prefers among the free ones, then from the other free ones, in the order
-of their ids: the kubelet takes any, here the same question has the same answer.
+have used up. Then come the free ones: those on the NUMA nodes that were agreed on before those on others, and these
+before those of which nobody knows where they are. Of those that are as good as each other the ones that the plugin
+prefers are taken first, then the others in the order of their ids: the kubelet takes any, here the same question has
+the same answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from trikubelet.admission.types import AllocationError
 from trikubelet.api import is_sidecar
+from trikubelet.node.devices.model import PluginDevice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trikubelet.api import Container, Pod
 
 
@@ -28,6 +34,8 @@ class Request:
     container: str
     resource: str
     amount: int
+    nodes: int | None = None
+    """The NUMA nodes that were agreed on, a set; None if it does not matter."""
 
 
 @attrs.frozen
@@ -43,23 +51,29 @@ class Stock:
     """Devices of this pod that its init containers have used up."""
     had: Collection[str] | None = None
     """What the container has already; None when it was never given any."""
+    devices: Mapping[str, PluginDevice] = attrs.field(factory=dict)
+    """All, as the plugin lists them."""
+
+    def nodes_of(self, device: str) -> tuple[int, ...]:
+        """Empty where nobody knows. What a plugin says need not be a number of this machine's, or be one at all."""
+        return self.devices[device].numa_nodes if device in self.devices else ()
 
 
 @attrs.frozen
 class Pick:
     """What a container can get."""
 
-    reused: tuple[str, ...]
+    certain: tuple[str, ...]
     """These it gets in any case."""
     free: tuple[str, ...]
-    """And of these the rest."""
+    """And of these the rest, if the plugin prefers none the first ones."""
     missing: int
-    """How many more than the reused ones."""
+    """How many more than the certain ones."""
 
     @property
     def selectable(self) -> tuple[str, ...]:
         """What the plugin may choose from."""
-        return tuple(sorted({*self.free, *self.reused}))
+        return tuple(sorted({*self.free, *self.certain}))
 
 
 def containers_in_order(pod: Pod) -> Iterator[Container]:
@@ -116,18 +130,40 @@ def open_pick(request: Request, stock: Stock) -> Pick | None:
                 f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
             )
         return None
-    reused = sorted(healthy.intersection(stock.reusable))[: request.amount]
+    far = partial(_distance, stock, request.nodes)
+    reused = sorted(healthy.intersection(stock.reusable), key=far)[: request.amount]
     missing = request.amount - len(reused)
-    free = sorted(healthy.difference(stock.taken))
+    free = sorted(healthy.difference(stock.taken), key=far)
     if len(free) < missing:
         raise AllocationError(
             f"requested number of devices unavailable for {resource}. Requested: {missing}, Available: {len(free)}"
         )
-    return Pick(tuple(reused), tuple(free), missing)
+    aligned = sum(1 for device in free if far(device)[0] == _ON_THE_NODES)
+    if missing < aligned:
+        return Pick(tuple(reused), tuple(free[:aligned]), missing)
+    return Pick((*reused, *free[:aligned]), tuple(free[aligned:]), missing - aligned)
 
 
 def picked(pick: Pick, preferred: Collection[str] = ()) -> tuple[str, ...]:
     """The devices that a container gets. The plugin may prefer too few, too many, or what is not to be had."""
     wanted = set(preferred)
     in_order = sorted(pick.free, key=lambda device: device not in wanted)
-    return tuple(sorted((*pick.reused, *in_order[: pick.missing])))
+    return tuple(sorted((*pick.certain, *in_order[: pick.missing])))
+
+
+def is_on(nodes: int, numa_nodes: Iterable[int]) -> bool:
+    """Whether any of these numbers, as a plugin has them, is in the set of nodes."""
+    return any(number >= 0 and nodes >> number & 1 for number in numa_nodes)
+
+
+_ON_THE_NODES: Final = 0
+_ELSEWHERE: Final = 1
+_ANYWHERE: Final = 2
+
+
+def _distance(stock: Stock, nodes: int | None, device: str) -> tuple[int, str]:
+    """The less, the better for a container that is to have devices of these nodes (kubelet: `filterByAffinity`)."""
+    own = stock.nodes_of(device)
+    if nodes is None or not own:
+        return _ANYWHERE, device
+    return _ON_THE_NODES if is_on(nodes, own) else _ELSEWHERE, device

@@ -7,7 +7,7 @@ looked at in the light of what is free by then, and what it is asked to give is 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -19,7 +19,7 @@ from trikubelet.node.devices.endpoint import PluginError
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from trikubelet.api import Container, Pod
     from trikubelet.node.devices.book import DeviceBook
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from trikubelet.node.devices.metrics import DeviceMetrics
 
 log = get_logger("devices")
+
+_ANYWHERE: Final[Mapping[str, int]] = {}
 
 
 class DeviceGiver:
@@ -47,12 +49,15 @@ class DeviceGiver:
         self._checkpoint = checkpoint
         self._metrics = metrics
 
-    async def give(self, pod: Pod, containers: Sequence[Container]) -> None:
-        """Give containers of a pod what they lack, in this order: all or nothing. On the disk when it returns."""
+    async def give(self, pod: Pod, containers: Sequence[Container], nodes: Mapping[str, int] = _ANYWHERE) -> None:
+        """Give containers of a pod what they lack, in this order: all or nothing. On the disk when it returns.
+
+        `nodes`: the NUMA nodes that were agreed on, sets by the container's name.
+        """
         with self._all_or_nothing(pod.metadata.uid) as given:
             for container in containers:
                 for resource, amount in self._book.wanted(pod, container).items():
-                    if await self._give(pod, container, resource, amount):
+                    if await self._give(pod, container, resource, amount, nodes.get(container.name)):
                         given.append((container.name, resource))
             if given:
                 await self._write_down()
@@ -87,13 +92,13 @@ class DeviceGiver:
                 self._book.take_back(uid, container, resource)
             raise
 
-    async def _give(self, pod: Pod, container: Container, resource: str, amount: int) -> bool:
+    async def _give(self, pod: Pod, container: Container, resource: str, amount: int, nodes: int | None) -> bool:
         """Whether the container has got something (kubelet: `allocateContainerResources`)."""
         preferred: Collection[str] = ()
-        pick = self._book.pick(pod, container, resource, amount)
+        pick = self._book.pick(pod, container, resource, amount, nodes)
         if pick is not None and pick.missing and self._endpoint(resource).options.preferred_allocation:
             preferred = await self._preferred(self._endpoint(resource), pick, amount)
-            pick = self._book.pick(pod, container, resource, amount)
+            pick = self._book.pick(pod, container, resource, amount, nodes)
         if pick is None:
             return False
         await self._ask_for(self._endpoint(resource), pod.metadata.uid, container.name, picked(pick, preferred))
@@ -101,7 +106,7 @@ class DeviceGiver:
 
     async def _preferred(self, endpoint: Endpoint, pick: Pick, amount: int) -> Collection[str]:
         try:
-            return await endpoint.preferred(pick.selectable, pick.reused, amount)
+            return await endpoint.preferred(pick.selectable, pick.certain, amount)
         except PluginError as error:
             raise AllocationError(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
 

@@ -3,7 +3,8 @@
 The callers, in the order of a pod's life:
 
     admission       `problem`: would the pod get its devices? `allocatable_for`: as many as are taken are always enough
-    admitting       `lacking`, then `allocate`: plugins are asked, and it is written down; the pod is held
+    admitting       `offers`: on which NUMA nodes they could be
+                    `lacking`, then `allocate`: plugins are asked, and it is written down; the pod is held
     runtime         `extras`: what a container is started with, each time that it is
     status          `health`
     node            `resources`, `reset_extended`
@@ -34,6 +35,7 @@ from trikubelet.node.devices.giving import DeviceGiver
 from trikubelet.node.devices.metrics import DeviceMetrics
 from trikubelet.node.devices.model import HEALTHY, UNHEALTHY
 from trikubelet.node.devices.server import DevicePluginHandler, RegistrationServer
+from trikubelet.node.devices.topology import NO_AFFINITIES, DeviceOffers
 from trikubelet.node.podresources.providers import Device
 from trikubelet.rpc.grpc import open_unix_channel
 from trikubelet.supervision import supervise
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
     from trikubelet.api import Container, Pod
     from trikubelet.node.devices.model import DeviceResources, PluginDevice
+    from trikubelet.node.devices.topology import Affinities
     from trikubelet.rpc.grpc import Channel
     from trikubelet.runtime.containers.container import ContainerExtras
 
@@ -89,13 +92,15 @@ class DeviceManager:
         sources_ready: Callable[[], bool],
         connect: Callable[[Path], AbstractAsyncContextManager[Channel]] = open_unix_channel,
         changed: Broadcast[None] | None = None,
+        numa_nodes: Sequence[int] = (),
     ) -> None:
         """`folder`: for device plugins. `active`: UIDs of all pods that are wanted here and have not ended, those that
         are held until their verdict among them. `sources_ready`: whether that is all of them. `changed` is sent
-        when `resources` are others."""
+        when `resources` are others. `numa_nodes`: the machine's, for `offers`."""
         self.metrics = DeviceMetrics()
         self._active = active
         self._sources_ready = sources_ready
+        self._numa_nodes = tuple(numa_nodes)
         self._runs: Callable[[str, str], bool] = _runs_never
         self._book = DeviceBook()
         self._checkpoint = DeviceCheckpoint(folder / FILE, self._text)
@@ -167,6 +172,11 @@ class DeviceManager:
         zero = Quantity(0)
         return {**allocatable, **{name: max(number, allocatable.get(name, zero)) for name, number in least.items()}}
 
+    def offers(self, pod: Pod) -> DeviceOffers:
+        """Where the devices are that the pod could have as things are now, for the topology manager to agree with."""
+        self._forget_ended(pod.metadata.uid)
+        return DeviceOffers(self._book.copy(), self._numa_nodes, frozenset(self._running(pod)))
+
     def lacking(self, pod: Pod) -> frozenset[str]:
         """Resources of which `allocate` has to give the pod something."""
         granted, running = self._book.granted_to(pod.metadata.uid), self._running(pod)
@@ -178,8 +188,11 @@ class DeviceManager:
             if amount and resource not in granted.get(container.name, {})
         )
 
-    async def allocate(self, pod: Pod) -> None:
+    async def allocate(self, pod: Pod, affinities: Affinities = NO_AFFINITIES) -> None:
         """Give a pod the devices that it asks for: all or none. On the disk when it returns.
+
+        `affinities`: those of the `offers` that were agreed on. Devices of these NUMA nodes come first, also before
+        those that the plugin prefers; where they do not suffice, others are given.
 
         Raises AllocationError, also when the pod is forgotten meanwhile. Takes at most a minute for each question to a
         plugin. Cancelling it leaves the pod without what it did not have before.
@@ -192,7 +205,8 @@ class DeviceManager:
         try:
             with scope:
                 running = self._running(pod)
-                await self._giver.give(pod, [one for one in containers_in_order(pod) if one.name not in running])
+                lacking = [one for one in containers_in_order(pod) if one.name not in running]
+                await self._giver.give(pod, lacking, affinities.get(uid, {}))
         finally:
             scopes.remove(scope)
             if not scopes:
