@@ -29,6 +29,8 @@ class Stage:
     root: Path
     active: set[str] = attrs.field(factory=set)
     sources_ready: bool = True
+    numa_nodes: tuple[int, ...] = (0, 1)
+    """The machine's."""
     running: set[tuple[str, str]] = attrs.field(factory=set)
     changes: int = 0
     """How often the node heard of others resources."""
@@ -51,6 +53,7 @@ class Stage:
             active=lambda: self.active,
             sources_ready=lambda: self.sources_ready,
             connect=self.sockets.connect,
+            numa_nodes=self.numa_nodes,
         )
 
     async def register(self, plugin: ToyPlugin, socket: str = "toy.sock", *, version: str = "v1beta1") -> None:
