@@ -101,13 +101,17 @@ def read_checkpoint(path: Path) -> str | None:
     return data
 
 
+def to_bytes(data: str, summed: Callable[[str], int] = checksum) -> bytes:
+    """What is written of the data. `summed`: see `write_checkpoint`."""
+    return json.dumps({"data": data, "checksum": summed(data)}, separators=(",", ":")).encode()
+
+
 def write_checkpoint(path: Path, data: str, summed: Callable[[str], int] = checksum) -> None:
     """Replace a checkpoint. Raises CheckpointError; then the old one is still there. See `write_atomically`.
 
     `summed`: computes the checksum; a `GrowingChecksum` where there are many versions.
     """
-    content = json.dumps({"data": data, "checksum": summed(data)}, separators=(",", ":"))
     try:
-        write_atomically(path, content.encode())
+        write_atomically(path, to_bytes(data, summed))
     except OSError as error:
         raise CheckpointError(path, f"cannot be written: {error.strerror}") from error

@@ -31,10 +31,10 @@ class StateFile:
     """`run` has to run. One for each path."""
 
     def __init__(self, path: Path, snapshot: Snapshot, *, written: bytes | None = None) -> None:
-        """`written`: what the file says now."""
         self.path = path
+        self.written = written
+        """What the file says, as far as that is known; None where there is none."""
         self._snapshot = snapshot
-        self._written = written
         self._changes = 0
         self._tried = 0
         """With so many changes the file was written, or could not be."""
@@ -79,11 +79,11 @@ class StateFile:
         """Blocks on the disk."""
         self._error = None
         written = content()
-        if written == self._written:
+        if written == self.written:
             return
         try:
             write_atomically(self.path, written)
         except OSError as error:
             self._error = CheckpointError(self.path, f"cannot be written: {error.strerror}")
         else:
-            self._written = written
+            self.written = written

@@ -93,7 +93,7 @@ class Stage:
 
     async def written(self) -> None:
         """Until the disk has all that is known."""
-        await self.manager._checkpoint.durable()
+        await self.manager._checkpoint.file.durable()
 
     async def _run(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         with trio.CancelScope() as scope:

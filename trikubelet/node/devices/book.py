@@ -222,7 +222,7 @@ class DeviceBook:
         )
 
     def grants(self) -> Mapping[str, Grants]:
-        """By the pods' UIDs. A view: it changes."""
+        """By the pods' UIDs. A view: it changes, but what a pod has in it does not."""
         return self._grants
 
     def granted_to(self, uid: str) -> Grants:

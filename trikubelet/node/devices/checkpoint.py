@@ -3,10 +3,10 @@
     {"resources": ["vendor.com/kind"],
      "pods": {"<uid>": {"<container>": {"vendor.com/kind": {"devices": {"<id>": [0]}, "environment": {…}, …}}}}}
 
-within a checkpoint (`trikubelet.linux.checkpoint`). It has a name and a form of its own: the checksum of the kubelet's
-file is of Go's way to print a structure, which nothing else can compute reliably. So a kubelet that takes over the
-node, or the agent from one, knows nothing of the devices of running containers until plugins are there and containers
-restart.
+within a checkpoint (`trikubelet.linux.checkpoint`), kept as a `StateFile`. It has a name and a form of its own: the
+checksum of the kubelet's file is of Go's way to print a structure, which nothing else can compute reliably. So a
+kubelet that takes over the node, or the agent from one, knows nothing of the devices of running containers until
+plugins are there and containers restart.
 
 That there is a file at all says something too: without one the node is new, and what its object says of devices is of
 another machine.
@@ -16,26 +16,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import trio
 
-from trikubelet.broadcast import Broadcast
-from trikubelet.linux.checkpoint import BrokenCheckpointError, CheckpointError, read_checkpoint, write_checkpoint
+from trikubelet.linux.checkpoint import BrokenCheckpointError, CheckpointError, read_checkpoint, to_bytes
+from trikubelet.linux.state_file import StateFile
 from trikubelet.node.devices.model import DeviceFile, DeviceMount, Grant, Grants, Needs
-from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
-
-    from trio_typing import TaskStatus
 
 FILE: Final = "device_grants_state"
 """In the folder of device plugins."""
-
-log = get_logger("devices")
 
 
 @attrs.frozen
@@ -46,15 +41,15 @@ class Remembered:
     grants: Mapping[str, Grants] = attrs.field(factory=dict)
 
 
-def to_text(resources: Iterable[str], grants: Mapping[str, Grants]) -> str:
+def to_text(known: Remembered) -> str:
     pods = {
         uid: {
             container: {resource: _to_wire(grant) for resource, grant in granted.items()}
             for container, granted in containers.items()
         }
-        for uid, containers in grants.items()
+        for uid, containers in known.grants.items()
     }
-    return json.dumps({"resources": sorted(resources), "pods": pods}, separators=(",", ":"), sort_keys=True)
+    return json.dumps({"resources": sorted(known.resources), "pods": pods}, separators=(",", ":"), sort_keys=True)
 
 
 def from_text(text: str) -> Remembered:
@@ -71,76 +66,42 @@ def from_text(text: str) -> Remembered:
 
 
 class DeviceCheckpoint:
-    """Keeps the file as `text` says. `run` writes; changes that come while it does share the next write."""
+    """The file. What `snapshot` gives must not change afterwards: it is written by a thread."""
 
-    def __init__(self, path: Path, text: Callable[[], str]) -> None:
-        self._path = path
-        self._text = text
-        self._changes = 0
-        self._tried = 0
-        """With so many changes the file was written, or could not be."""
-        self._error: CheckpointError | None = None
-        """Why it could not, the last time."""
-        self._written: str | None = None
-        self._changed: Broadcast[None] = Broadcast()
-        self._wanted = self._changed.subscribe()
-        self._progress: Broadcast[None] = Broadcast()
-        self._one_at_a_time = trio.CapacityLimiter(1)
-        self.exists = False
+    def __init__(self, path: Path, snapshot: Callable[[], Remembered]) -> None:
+        self._read_something = False
+
+        def content() -> Callable[[], bytes]:
+            return partial(_to_bytes, snapshot())
+
+        self.file = StateFile(path, content)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file, be it a broken one. To be asked when it has been read."""
+        return self._read_something or self.file.written is not None
 
     def read(self) -> Remembered:
         """What the file says; nothing when there is none. Blocks on the disk. Raises CheckpointError."""
+        path = self.file.path
         try:
-            text = read_checkpoint(self._path)
+            text = read_checkpoint(path)
         except CheckpointError:
-            self.exists = True
+            self._read_something = True
             raise
-        self.exists = text is not None
         if text is None:
             return Remembered()
+        self._read_something = True
         try:
             remembered = from_text(text)
         except (ValueError, RecursionError) as error:
-            raise BrokenCheckpointError(self._path, str(error)) from error
-        self._written = text
+            raise BrokenCheckpointError(path, str(error)) from error
+        self.file.written = to_bytes(text)
         return remembered
 
-    def changed(self) -> None:
-        """The file is to be written. Never waits."""
-        self._changes += 1
-        self._changed.send(None)
 
-    async def durable(self) -> None:
-        """Return when all changes so far are on the disk. Raises CheckpointError when they cannot be written.
-
-        Cancelling it loses nothing, and works while the disk hangs.
-        """
-        wanted = self._changes
-        while self._tried < wanted:
-            await self._progress.wait()
-        if self._error is not None:
-            raise CheckpointError(self._path, self._error.problem)
-
-    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write, until cancelled; a write that has begun is finished. What cannot be written is written with the next
-        change."""
-        task_status.started()
-        while True:
-            if self._tried == self._changes:
-                await self._wanted.receive()
-            changes, text = self._changes, self._text()
-            self._error = None if text == self._written else await self._write(text)
-            self._tried = changes
-            self._progress.send(None)
-
-    async def _write(self, text: str) -> CheckpointError | None:
-        try:
-            await trio.to_thread.run_sync(write_checkpoint, self._path, text, limiter=self._one_at_a_time)
-        except CheckpointError as error:
-            log.error("devices of containers cannot be written down", error=str(error))
-            return error
-        self._written, self.exists = text, True
-        return None
+def _to_bytes(known: Remembered) -> bytes:
+    return to_bytes(to_text(known))
 
 
 def _to_wire(grant: Grant) -> dict[str, Any]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from trikubelet.api import Container, Pod
+    from trikubelet.linux.state_file import StateFile
     from trikubelet.node.devices.book import DeviceBook
-    from trikubelet.node.devices.checkpoint import DeviceCheckpoint
     from trikubelet.node.devices.choice import Pick
     from trikubelet.node.devices.connections import PluginConnections
     from trikubelet.node.devices.endpoint import Endpoint
@@ -41,12 +41,12 @@ class DeviceGiver:
         self,
         book: DeviceBook,
         connections: PluginConnections,
-        checkpoint: DeviceCheckpoint,
+        file: StateFile,
         metrics: DeviceMetrics,
     ) -> None:
         self._book = book
         self._connections = connections
-        self._checkpoint = checkpoint
+        self._file = file
         self._metrics = metrics
 
     async def give(self, pod: Pod, containers: Sequence[Container], nodes: Mapping[str, int] = _ANYWHERE) -> None:
@@ -129,8 +129,8 @@ class DeviceGiver:
         return endpoint
 
     async def _write_down(self) -> None:
-        self._checkpoint.changed()
+        self._file.changed()
         try:
-            await self._checkpoint.durable()
+            await self._file.durable()
         except CheckpointError as error:
             raise AllocationError(f'failed to write checkpoint file "{FILE}": {error}') from error

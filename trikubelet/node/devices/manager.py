@@ -27,7 +27,7 @@ from trikubelet.api import Quantity, ResourceHealth, ResourceStatus
 from trikubelet.broadcast import Broadcast
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.node.devices.book import DeviceBook
-from trikubelet.node.devices.checkpoint import FILE, DeviceCheckpoint, to_text
+from trikubelet.node.devices.checkpoint import FILE, DeviceCheckpoint, Remembered
 from trikubelet.node.devices.choice import containers_in_order
 from trikubelet.node.devices.connections import PluginConnections
 from trikubelet.node.devices.extras import NO_EXTRAS, container_extras
@@ -103,9 +103,9 @@ class DeviceManager:
         self._numa_nodes = tuple(numa_nodes)
         self._runs: Callable[[str, str], bool] = _runs_never
         self._book = DeviceBook()
-        self._checkpoint = DeviceCheckpoint(folder / FILE, self._text)
+        self._checkpoint = DeviceCheckpoint(folder / FILE, self._known)
         self._connections = PluginConnections(self, connect)
-        self._giver = DeviceGiver(self._book, self._connections, self._checkpoint, self.metrics)
+        self._giver = DeviceGiver(self._book, self._connections, self._checkpoint.file, self.metrics)
         self._server = RegistrationServer(folder, self._connections, self.metrics)
         self._allocating: dict[str, set[trio.CancelScope]] = {}
         """Calls of `allocate` under way, by the pod's UID."""
@@ -137,7 +137,7 @@ class DeviceManager:
         self._remember()
         self._notify_if_changed()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(supervise, self._checkpoint.run)
+            nursery.start_soon(supervise, self._checkpoint.file.run)
             nursery.start_soon(supervise, self._end_stopped)
             await nursery.start(self._connections.run)
             await nursery.start(self._server.run)
@@ -337,15 +337,15 @@ class DeviceManager:
             return
         self._book.restore(remembered.resources, remembered.grants, trio.current_time())
 
-    def _text(self) -> str:
-        return to_text(self._book.listed(), self._book.grants())
+    def _known(self) -> Remembered:
+        return Remembered(tuple(self._book.listed()), dict(self._book.grants()))
 
     def _notify_if_changed(self) -> None:
         resources = self._book.resources()
         if resources == self._resources:
             return
         if resources.capacity.keys() != self._resources.capacity.keys():
-            self._checkpoint.changed()
+            self._checkpoint.file.changed()
         self._resources = resources
         self.changed.send(None)
 
