@@ -9,13 +9,14 @@ import attrs
 import betterproto
 import trio
 
+from trikubelet.allocation.memory.state import Block
 from trikubelet.api import Pod, pod_from_dict
 from trikubelet.api.pod_kinds import is_terminal
+from trikubelet.formats.cpu_list import set_of
 from trikubelet.node.podresources.providers import (
     Claim,
     ClaimDevice,
     Device,
-    MemoryBlock,
     Providers,
 )
 from trikubelet.node.podresources.server import PodResourcesServer
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 GIB = 2**30
 
 DEVICES = (Device("example.com/gpu", "gpu-0", (1,)), Device("example.com/key", "key-7"))
-CPUS = (12, 23, 30)
-MEMORY = (MemoryBlock("memory", GIB, (1,)), MemoryBlock("hugepages-1Gi", GIB, (0, 1)))
+CPUS = set_of((12, 23, 30))
+MEMORY = (Block(0b10, "memory", GIB), Block(0b11, "hugepages-1Gi", GIB))
 CLAIM = Claim(
     "claim",
     "team",
@@ -84,17 +85,19 @@ class Managers:
     def allocatable_devices(self) -> Sequence[Device]:
         return (*DEVICES, Device("example.com/gpu", "gpu-9", (0, 1)))
 
-    def cpus(self, uid: str, container: str) -> Sequence[int]:
-        return CPUS if (uid, container) in self.holders else ()
+    def exclusive_cpus(self, uid: str, container: str) -> int:
+        return CPUS if (uid, container) in self.holders else 0
 
-    def allocatable_cpus(self) -> Sequence[int]:
-        return (*CPUS, 31)
+    @property
+    def allocatable_cpus(self) -> int:
+        return CPUS | 1 << 31
 
-    def memory(self, uid: str, container: str) -> Sequence[MemoryBlock]:
+    def memory(self, uid: str, container: str) -> Sequence[Block]:
         return MEMORY if (uid, container) in self.holders else ()
 
-    def allocatable_memory(self) -> Sequence[MemoryBlock]:
-        return (*MEMORY, MemoryBlock("memory", 64 * GIB, (0,)))
+    @property
+    def allocatable_memory(self) -> Sequence[Block]:
+        return (*MEMORY, Block(0b1, "memory", 64 * GIB))
 
     def claims(self, pod: Pod, container: Container) -> Sequence[Claim]:
         return (CLAIM,) if (pod.metadata.uid, container.name) in self.holders else ()

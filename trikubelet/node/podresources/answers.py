@@ -12,13 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trikubelet.api.pod_resources import is_sidecar
+from trikubelet.formats.cpu_list import members
 from trikubelet.rpc.pod_resources import v1, v1alpha1
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from trikubelet.allocation.memory.state import Block
     from trikubelet.api import Container, Pod
-    from trikubelet.node.podresources.providers import Claim, Device, MemoryBlock, Providers
+    from trikubelet.node.podresources.providers import Claim, Device, Providers
 
 
 def list_v1(pods: Iterable[Pod], providers: Providers) -> v1.ListPodResourcesResponse:
@@ -40,8 +42,8 @@ def allocatable(providers: Providers) -> v1.AllocatableResourcesResponse:
     """All that containers may have here, of whatever is given to one at a time."""
     return v1.AllocatableResourcesResponse(
         devices=[*_devices(providers.devices.allocatable_devices())],
-        cpu_ids=[*providers.cpus.allocatable_cpus()],
-        memory=[*map(_memory, providers.memory.allocatable_memory())],
+        cpu_ids=[*members(providers.cpus.allocatable_cpus)],
+        memory=[*map(_memory, providers.memory.allocatable_memory)],
     )
 
 
@@ -64,7 +66,7 @@ def _container(pod: Pod, container: Container, providers: Providers) -> v1.Conta
     return v1.ContainerResources(
         name=name,
         devices=[*_devices(providers.devices.devices(uid, name))],
-        cpu_ids=[*providers.cpus.cpus(uid, name)],
+        cpu_ids=[*members(providers.cpus.exclusive_cpus(uid, name))],
         memory=[*map(_memory, providers.memory.memory(uid, name))],
         dynamic_resources=[*map(_claim, providers.claims.claims(pod, container))],
     )
@@ -91,8 +93,8 @@ def _devices(devices: Iterable[Device]) -> Iterator[v1.ContainerDevices]:
             )
 
 
-def _memory(block: MemoryBlock) -> v1.ContainerMemory:
-    return v1.ContainerMemory(memory_type=block.kind, size=block.size, topology=_topology(block.numa_nodes))
+def _memory(block: Block) -> v1.ContainerMemory:
+    return v1.ContainerMemory(memory_type=block.type, size=block.size, topology=_topology(members(block.nodes)))
 
 
 def _topology(nodes: Iterable[int]) -> v1.TopologyInfo:

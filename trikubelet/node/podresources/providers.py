@@ -12,6 +12,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from trikubelet.allocation.memory.state import Block
     from trikubelet.api import Container, Pod
 
 
@@ -25,17 +26,6 @@ class Device:
     """As the plugin calls it."""
     numa_nodes: tuple[int, ...] = ()
     """Empty when the plugin does not tell."""
-
-
-@attrs.frozen
-class MemoryBlock:
-    """Memory of certain NUMA nodes."""
-
-    kind: str
-    """`memory`, or `hugepages-SIZE`."""
-    size: int
-    """Bytes."""
-    numa_nodes: tuple[int, ...]
 
 
 @attrs.frozen
@@ -77,23 +67,27 @@ class Devices(Protocol):
 
 
 class Cpus(Protocol):
-    """The CPU manager."""
+    """The CPU manager (`allocation.managers`). Sets, as in `formats.cpu_list`."""
 
-    def cpus(self, uid: str, container: str) -> Iterable[int]:
+    def exclusive_cpus(self, uid: str, container: str) -> int:
         """Those that the container has for itself."""
         ...
 
-    def allocatable_cpus(self) -> Iterable[int]:
+    @property
+    def allocatable_cpus(self) -> int:
         """All that containers may have for themselves, whether one has them or not."""
         ...
 
 
 class Memory(Protocol):
-    """The memory manager."""
+    """The memory manager (`allocation.managers`)."""
 
-    def memory(self, uid: str, container: str) -> Iterable[MemoryBlock]: ...
+    def memory(self, uid: str, container: str) -> Iterable[Block]:
+        """What the container has of NUMA nodes."""
+        ...
 
-    def allocatable_memory(self) -> Iterable[MemoryBlock]:
+    @property
+    def allocatable_memory(self) -> Iterable[Block]:
         """All that containers may have, whether one has it or not."""
         ...
 
@@ -116,16 +110,18 @@ class NoProvider:
     def allocatable_devices(self) -> Iterable[Device]:
         return ()
 
-    def cpus(self, uid: str, container: str) -> Iterable[int]:
+    def exclusive_cpus(self, uid: str, container: str) -> int:
+        return 0
+
+    @property
+    def allocatable_cpus(self) -> int:
+        return 0
+
+    def memory(self, uid: str, container: str) -> Iterable[Block]:
         return ()
 
-    def allocatable_cpus(self) -> Iterable[int]:
-        return ()
-
-    def memory(self, uid: str, container: str) -> Iterable[MemoryBlock]:
-        return ()
-
-    def allocatable_memory(self) -> Iterable[MemoryBlock]:
+    @property
+    def allocatable_memory(self) -> Iterable[Block]:
         return ()
 
     def claims(self, pod: Pod, container: Container) -> Iterable[Claim]:
