@@ -25,6 +25,7 @@ BOUNDS: Final[dict[str, tuple[float, ...]]] = {
     "storage": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600),
     "rest": (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60),
     "size": (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216),
+    "admission": tuple(0.05 * 2**power for power in range(15)),
     "rotation": (60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000),
 }
 """Upper bounds of buckets, by the word for them below; `other` are those of metrics that only the kubelet has."""
@@ -156,7 +157,7 @@ kubelet_started_pods_total counter -
 kubelet_started_user_namespaced_pods_errors_total counter -
 kubelet_started_user_namespaced_pods_total counter -
 kubelet_terminated_containers_total counter container_type,exit_code,reason
-kubelet_topology_manager_admission_duration_ms histogram - other
+kubelet_topology_manager_admission_duration_ms histogram - admission
 kubelet_topology_manager_admission_errors_total counter -
 kubelet_topology_manager_admission_requests_total counter -
 kubelet_volume_metric_collection_duration_seconds histogram metric_source default

@@ -14,15 +14,19 @@ import pytest
 from prometheus_client.metrics_core import Metric
 
 from tests.agent.sim_node import clock_without_threads
+from tests.allocation.managed import container, make_pod, managers
 from tests.metrics.kubelet_facts import BOUNDS, FACTS
 from tests.metrics.lives import bounds_of, labels_of, live_in_cluster, live_without_cluster, read
 from trikubelet.allocation.metrics import ResizeCounts, ResizeStatistics
+from trikubelet.allocation.topology.admit import NothingToGive
+from trikubelet.allocation.topology.policy import SINGLE_NUMA_NODE
 from trikubelet.metrics.cluster import collect_pod_certificates
 from trikubelet.metrics.devices import collect_devices
 from trikubelet.metrics.eviction import collect_eviction
 from trikubelet.metrics.node import collect_gates, collect_shutdown
 from trikubelet.metrics.plugins import collect_credential_plugins, collect_plugins
 from trikubelet.metrics.resizes import collect_resizes
+from trikubelet.metrics.resource_managers import collect_resource_managers
 from trikubelet.metrics.servers import collect_spans
 from trikubelet.metrics.volumes import collect_csi, collect_volumes
 from trikubelet.node.devices.metrics import DeviceMetrics
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from trikubelet.allocation.manager import AllocationManager
+    from trikubelet.allocation.managers import ResourceManagers
     from trikubelet.kube_client.pod_certificates import PodCertificates
     from trikubelet.volumes.manager import VolumeManager
 
@@ -119,6 +124,8 @@ async def exposed(folder: Path) -> dict[str, Metric]:
     durations = Histograms(BOUNDS["resize"])
     durations.observe(("true",), 1)
     others += collect_resizes(cast("AllocationManager", Resizes()), durations)
+    given = managed_node()
+    others += collect_resource_managers(given.counts, given.cpu_usage())
     volumes = collect_volumes(cast("VolumeManager", Volumes()))
     others += [one for one in volumes if "stats" in one.name or "selinux" in one.name]
     return {**await live_without_cluster(folder), **await live_in_cluster(), **read(b"".join(write_text(others)))}
@@ -188,6 +195,14 @@ def credential_plugins() -> Plugins:
     plugins.metrics.errors["ecr",] += 1
     plugins.metrics.durations.observe(("ecr",), 1)
     return plugins
+
+
+def managed_node() -> ResourceManagers:
+    """Of a node with all policies, where something was given and something refused."""
+    given = managers(topology=SINGLE_NUMA_NODE, pod_level=True)
+    given.admit(make_pod(container("main", "2", "1Gi")), NothingToGive())
+    given.counts.allocation_errors["cpu", "node"] += 1
+    return given
 
 
 def device_measures() -> DeviceMetrics:

@@ -22,4 +22,6 @@ Besides, which CPUs, which memory of NUMA nodes and which other resources contai
     cpus/          the static CPU policy
     memory/        the static memory policy
     topology/      NUMA nodes that all resources can agree on; admits a pod as a whole or not at all
+
+managers.py holds these values for a node and keeps their files, manager_metrics.py counts.
 """

@@ -25,6 +25,7 @@ from trikubelet.allocation.cpus.state import CpuState
 from trikubelet.allocation.cpus.static_policy import CpuStateError
 from trikubelet.allocation.cpus.static_policy import StaticPolicy as CpuPolicy
 from trikubelet.allocation.demands import all_containers, container_cpus, ends_before_others, has_pod_level_resources
+from trikubelet.allocation.manager_metrics import ManagerCounts, cpu_usage
 from trikubelet.allocation.memory import checkpoint as memory_checkpoint
 from trikubelet.allocation.memory.manager import MemoryManager
 from trikubelet.allocation.memory.state import MemoryState
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from trio_typing import TaskStatus
 
+    from trikubelet.allocation.manager_metrics import CpuUsage
     from trikubelet.allocation.memory.state import Block
     from trikubelet.allocation.topology.admit import ResourceManager
     from trikubelet.api import Container, Pod
@@ -109,6 +111,7 @@ class ResourceManagers:
         Reads the files. Raises ResourceStateError.
         """
         self._settings = settings
+        self.counts = ManagerCounts(settings)
         self._active = active
         self._sources_ready = sources_ready
         self._files: list[StateFile] = []
@@ -139,11 +142,13 @@ class ResourceManagers:
         Raises AllocationError (`topology.hints`); then nothing has been given.
         """
         self._forget_ended(pod)
-        settings = self._settings
-        managers: list[ResourceManager] = [one for one in (devices, self._cpus, self._memory) if one is not None]
-        after = iter(admit(settings.topology, settings.scope, managers, pod, pod_level=settings.pod_level))
+        settings, before = self._settings, (self._cpus, self._memory)
+        managers: list[ResourceManager] = [one for one in (devices, *before) if one is not None]
+        with self.counts.admission(pod):
+            after = iter(admit(settings.topology, settings.scope, managers, pod, pod_level=settings.pod_level))
         devices = next(after)
         self._set(*(one for one in after if isinstance(one, CpuManager | MemoryManager)))
+        self.counts.given(pod, before, (self._cpus, self._memory))
         return devices
 
     def forget(self, uid: str) -> None:
@@ -258,6 +263,10 @@ class ResourceManagers:
         """The memory of NUMA nodes that containers can have for themselves."""
         if self._memory is not None:
             yield from self._memory.policy.allocatable()
+
+    def cpu_usage(self) -> CpuUsage | None:
+        """None without a policy for CPUs."""
+        return None if self._cpus is None else cpu_usage(self._cpus)
 
     # Files.
 

@@ -2,58 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import pytest
 
-from tests.node.podresources.stage import GIB, as_dict
-from trikubelet.allocation.cpus.static_policy import StaticPolicy as CpuPolicy
-from trikubelet.allocation.cpus.topology import CpuTopology
+from tests.allocation.managed import GIB, container, make_pod, managers, resources
+from tests.node.podresources.stage import as_dict
 from trikubelet.allocation.managers import ManagerSettings, ResourceManagers
-from trikubelet.allocation.memory.static_policy import StaticPolicy as MemoryPolicy
-from trikubelet.allocation.memory.static_policy import empty_machine
 from trikubelet.allocation.topology.admit import POD_SCOPE, NothingToGive
-from trikubelet.allocation.topology.policy import BEST_EFFORT, NONE, TopologyPolicy
-from trikubelet.api import pod_from_dict
-from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
+from trikubelet.allocation.topology.policy import BEST_EFFORT
 from trikubelet.node.podresources.answers import allocatable, list_v1, pod_resources
 from trikubelet.node.podresources.providers import Providers
-
-if TYPE_CHECKING:
-    from trikubelet.api import Pod
-
-MACHINE: Final = MachineTopology(
-    tuple(
-        NumaNode(node, (Core(node, (4 * node, 4 * node + 1)), Core(node, (4 * node + 2, 4 * node + 3))), 4 * GIB)
-        for node in range(2)
-    )
-)
-"""Two NUMA nodes with the CPUs 0-3 and 4-7."""
-
-
-def managers(*, pod_level: bool = False, topology: str = NONE) -> ResourceManagers:
-    settings = ManagerSettings(
-        topology=TopologyPolicy.of(MACHINE, topology),
-        scope=POD_SCOPE,
-        cpus=CpuPolicy(CpuTopology.of(MACHINE), reserved=0b1, pod_level=pod_level),
-        memory=MemoryPolicy(empty_machine(MACHINE, {0: {"memory": GIB}}), pod_level=pod_level),
-        pod_level=pod_level,
-    )
-    return ResourceManagers(settings, None, active=lambda: (), sources_ready=lambda: False)
-
-
-def container(name: str, cpu: str, memory: str, **others: Any) -> dict[str, Any]:
-    amounts = {"cpu": cpu, "memory": memory}
-    return {"name": name, "resources": {"requests": amounts, "limits": amounts}, **others}
-
-
-def make_pod(*containers: dict[str, Any], init: list[dict[str, Any]] | None = None, **spec: Any) -> Pod:
-    return pod_from_dict(
-        {
-            "metadata": {"name": "web", "namespace": "default", "uid": "1"},
-            "spec": {"containers": list(containers), "initContainers": init or [], **spec},
-        }
-    )
 
 
 def on(*nodes: int) -> dict[str, Any]:
@@ -65,7 +24,7 @@ def test_containers_have_their_cpus_and_memory() -> None:
     pod = make_pod(
         container("own", "2", "2Gi"),
         container("shares", "500m", "4Gi"),
-        init=[container("init", "1", "1Gi"), container("side", "1", "1Gi", restartPolicy="Always")],
+        init=(container("init", "1", "1Gi"), container("side", "1", "1Gi", restartPolicy="Always")),
     )
     given.admit(pod, NothingToGive())
     answer = as_dict(list_v1([pod], Providers(cpus=given, memory=given)))
@@ -122,10 +81,8 @@ def test_containers_that_share_the_cpus_of_their_pod_have_them_all_alike(
     pod_level: bool, expected: list[list[str] | None]
 ) -> None:
     """With the gate `PodLevelResourceManagers`, as from the kubelet."""
-    given = managers(pod_level=pod_level, topology=BEST_EFFORT)
-    amounts = {"cpu": "4", "memory": "4Gi"}
-    whole = {"requests": amounts, "limits": amounts}
-    pod = make_pod(container("own", "2", "1Gi"), {"name": "shares"}, resources=whole)
+    given = managers(topology=BEST_EFFORT, scope=POD_SCOPE, pod_level=pod_level)
+    pod = make_pod(container("own", "2", "1Gi"), {"name": "shares"}, resources=resources("4", "4Gi"))
     given.admit(pod, NothingToGive())
     found = as_dict(pod_resources(pod, Providers(cpus=given, memory=given)))["containers"]
     assert [one.get("cpu_ids") for one in found] == expected

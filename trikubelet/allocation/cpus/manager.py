@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from trikubelet.allocation.cpus.state import CpuState
 from trikubelet.allocation.cpus.static_policy import StaticPolicy
+from trikubelet.allocation.topology.hints import giving
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from trikubelet.allocation.topology.hints import Hints, TopologyHint
     from trikubelet.api import Container, Pod
+
+CPU: Final = "cpu"
 
 
 @attrs.frozen
@@ -28,17 +31,19 @@ class CpuManager:
 
     def hints(self, pod: Pod, container: Container) -> Hints:
         found = self.policy.hints(self.state, pod, container)
-        return {} if found is None else {"cpu": found}
+        return {} if found is None else {CPU: found}
 
     def pod_hints(self, pod: Pod) -> Hints:
         found = self.policy.pod_hints(self.state, pod)
-        return {} if found is None else {"cpu": found}
+        return {} if found is None else {CPU: found}
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> CpuManager:
-        return attrs.evolve(self, state=self.policy.allocate(self.state, pod, container, hint.nodes))
+        with giving(CPU):
+            return attrs.evolve(self, state=self.policy.allocate(self.state, pod, container, hint.nodes))
 
     def allocate_pod(self, pod: Pod, hint: TopologyHint) -> CpuManager:
-        return attrs.evolve(self, state=self.policy.allocate_pod(self.state, pod, hint.nodes))
+        with giving(CPU):
+            return attrs.evolve(self, state=self.policy.allocate_pod(self.state, pod, hint.nodes))
 
     def keep_only(self, pods: Mapping[str, Collection[str]]) -> CpuManager:
         """Without what containers have that are none of these: names by the pod's UID."""

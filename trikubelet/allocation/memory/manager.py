@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.allocation.memory.state import MemoryState
-from trikubelet.allocation.memory.static_policy import StaticPolicy
+from trikubelet.allocation.memory.static_policy import MEMORY, StaticPolicy
+from trikubelet.allocation.topology.hints import giving
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,10 +34,12 @@ class MemoryManager:
         return self.policy.pod_hints(self.state, pod)
 
     def allocate(self, pod: Pod, container: Container, hint: TopologyHint) -> MemoryManager:
-        return attrs.evolve(self, state=self.policy.allocate(self.state, pod, container, hint))
+        with giving(MEMORY):
+            return attrs.evolve(self, state=self.policy.allocate(self.state, pod, container, hint))
 
     def allocate_pod(self, pod: Pod, hint: TopologyHint) -> MemoryManager:
-        return attrs.evolve(self, state=self.policy.allocate_pod(self.state, pod, hint))
+        with giving(MEMORY):
+            return attrs.evolve(self, state=self.policy.allocate_pod(self.state, pod, hint))
 
     def keep_only(self, pods: Mapping[str, Collection[str]]) -> MemoryManager:
         """Without what containers have that are none of these: names by the pod's UID."""

@@ -7,6 +7,7 @@ nodes, then that with the smaller number: with lower nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
@@ -36,9 +37,20 @@ class AllocationError(Exception):
 
     message: str
     reason: str = UNEXPECTED
+    resource: str = ""
+    """What there is none of: `cpu`, `memory`; empty where it is something else, or no single one."""
 
     def __str__(self) -> str:
         return self.message
+
+
+@contextmanager
+def giving(resource: str) -> Iterator[None]:
+    """What is raised in the block is raised for this resource."""
+    try:
+        yield
+    except AllocationError as error:
+        raise attrs.evolve(error, resource=resource) from error
 
 
 def narrowness(nodes: int) -> tuple[int, int]:
