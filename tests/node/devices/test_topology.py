@@ -35,7 +35,7 @@ def on(*places: int | tuple[int, ...] | None) -> list[PluginDevice]:
     """Devices `dev1`, `dev2` and so on, each on its nodes; None where the plugin does not tell."""
     return [
         PluginDevice(
-            f"dev{number}", numa_nodes=() if place is None else (place,) if type(place) is int else tuple(place)
+            f"dev{number}", numa_nodes=() if place is None else (place,) if isinstance(place, int) else place
         )
         for number, place in enumerate(places, start=1)
     ]
