@@ -12,6 +12,7 @@ from tests.node.devices.situations import R1, R2, container, make_pod
 from tests.node.devices.stage import Stage, device_stage
 from trikubelet.admission.types import AllocationError
 from trikubelet.allocation.topology.admit import admit
+from trikubelet.allocation.topology.hints import TopologyHint
 from trikubelet.allocation.topology.policy import SINGLE_NUMA_NODE, TopologyPolicy
 from trikubelet.node.devices.topology import DeviceOffers
 
@@ -123,3 +124,73 @@ async def test_a_pod_that_was_agreed_on_gets_all_or_nothing(tmp_path: Path, auto
             await stage.manager.allocate(pod, affinities)
         assert stage.has("p") == []
         assert agree(stage, pod) == affinities
+
+
+async def test_what_was_agreed_on_is_no_other_pods_to_have(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Both are agreed on before the first one's plugin is asked."""
+    async with device_stage(tmp_path) as stage:
+        # Left alone, the plugin would take from the second pod what it was promised.
+        await stage.register(ToyPlugin(R1, on(0, 1, 1), preferring=lambda available, included, size: ["a"]))
+        first, second, third = (make_pod(uid, container(r1=1)) for uid in ("p", "q", "r"))
+        agreed = {}
+        for pod, node in ((first, 0b01), (second, 0b10), (third, 0b10)):
+            stage.active.add(pod.metadata.uid)
+            offers = stage.manager.offers(pod).allocate(pod, pod.spec.containers[0], TopologyHint(node, preferred=True))
+            stage.manager.promise(pod, offers)
+            agreed[pod.metadata.uid] = offers.affinities
+        for pod in (third, second, first):
+            await stage.manager.allocate(pod, agreed[pod.metadata.uid])
+        assert [stage.has(uid) for uid in ("p", "q", "r")] == [["a"], ["b"], ["c"]]
+
+
+async def test_nor_is_it_another_containers(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with device_stage(tmp_path) as stage:
+        devices = [Brick("a", numa_nodes=(0,)), Brick("b", numa_nodes=(0, 1)), Brick("c", numa_nodes=(1,))]
+        plugin = ToyPlugin(R1, devices, preferring=lambda available, included, size: ["b", "c"])
+        await stage.register(plugin)
+        pod = make_pod("p", container("one", r1=1), container("two", r1=2), init=[container("init", r1=1)])
+        stage.active.add("p")
+        offers = stage.manager.offers(pod)
+        for one, node in zip((*pod.spec.init_containers, *pod.spec.containers), (0b01, 0b01, 0b10), strict=True):
+            offers = offers.allocate(pod, one, TopologyHint(node, preferred=True))
+        stage.manager.promise(pod, offers)
+        await stage.manager.allocate(pod, offers.affinities)
+        assert [stage.has("p", name) for name in ("init", "one", "two")] == [["a"], ["a"], ["b", "c"]]
+        other = make_pod("q", container(r1=1))
+        assert "Available: 0" in str(stage.manager.problem(other))
+
+
+async def test_a_pod_is_refused_for_what_is_promised(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with device_stage(tmp_path) as stage:
+        plugin = ToyPlugin(R1, on(0, 1))
+        await stage.register(plugin)
+        first, second = make_pod("p", container(r1=1)), make_pod("q", container(r1=2))
+        stage.active.add("p")
+        offers = stage.manager.offers(first)
+        agreed = offers.allocate(first, first.spec.containers[0], TopologyHint(0b01, preferred=True))
+        stage.manager.promise(first, agreed)
+        assert not stage.manager.offers(second).hints(second, second.spec.containers[0])[R1]
+        assert stage.manager.problem(second) is not None
+        assert stage.manager.problem(first) is None, "it is its own"
+        assert stage.manager.offers(first).hints(first, first.spec.containers[0])[R1]
+        assert [one.taken for one in stage.manager.statistics()] == [0], "nobody has it yet"
+        plugin.failing["Allocate"] = GRPCError(Status.INTERNAL)
+        with pytest.raises(AllocationError):
+            await stage.manager.allocate(first, agreed.affinities)
+        assert stage.manager.problem(second) is None
+
+
+@pytest.mark.parametrize("ends", ["forgotten", "not active"])
+async def test_the_end_of_a_pod_ends_its_promise(ends: str, tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with device_stage(tmp_path) as stage:
+        await stage.register(ToyPlugin(R1, on(0)))
+        first, second = make_pod("p", container(r1=1)), make_pod("q", container(r1=1))
+        stage.active.add("p")
+        agreed = stage.manager.offers(first).allocate(first, first.spec.containers[0], TopologyHint(0b01))
+        stage.manager.promise(first, agreed)
+        assert stage.manager.problem(second) is not None
+        if ends == "forgotten":
+            stage.manager.forget("p")
+        else:
+            stage.active.clear()
+        assert stage.manager.problem(second) is None

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.devices.situations import R1, R2, book_of, container, make_pod
+from trikubelet.allocation.demands import all_containers
 from trikubelet.allocation.topology.admit import CONTAINER_SCOPE, POD_SCOPE, TOPOLOGY_AFFINITY, admit
 from trikubelet.allocation.topology.hints import UNEXPECTED, AllocationError, TopologyHint
 from trikubelet.allocation.topology.policy import BEST_EFFORT, NONE, RESTRICTED, SINGLE_NUMA_NODE, TopologyPolicy
 from trikubelet.formats.cpu_list import set_of
+from trikubelet.node.devices.choice import is_on, picked
 from trikubelet.node.devices.model import Needs, PluginDevice
 from trikubelet.node.devices.topology import DeviceOffers, possible
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
     from trikubelet.allocation.topology.hints import Hints
     from trikubelet.api import Container, Pod
+    from trikubelet.node.devices.book import DeviceBook
+    from trikubelet.node.devices.model import Grant
 
     Granted = Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]
     """Ids by the pod's UID, the container's name and the resource."""
@@ -34,9 +38,7 @@ EITHER: Final = [((0,), True), ((1,), True), ((0, 1), False)]
 def on(*places: int | tuple[int, ...] | None) -> list[PluginDevice]:
     """Devices `dev1`, `dev2` and so on, each on its nodes; None where the plugin does not tell."""
     return [
-        PluginDevice(
-            f"dev{number}", numa_nodes=() if place is None else (place,) if isinstance(place, int) else place
-        )
+        PluginDevice(f"dev{number}", numa_nodes=() if place is None else (place,) if isinstance(place, int) else place)
         for number, place in enumerate(places, start=1)
     ]
 
@@ -347,24 +349,64 @@ def test_a_device_that_its_plugin_lists_no_more_is_nowhere() -> None:
 
 
 PLACES = st.lists(st.sampled_from([None, 0, 1, (0, 1)]), min_size=1, max_size=6)
+PODS = st.lists(
+    st.builds(
+        lambda init, amounts: ([*init], [*amounts]),
+        st.lists(st.integers(1, 2), max_size=2),
+        st.lists(st.integers(1, 2), min_size=1, max_size=2),
+    ),
+    min_size=1,
+    max_size=3,
+)
+"""How much init containers and containers want."""
 
 
-@given(PLACES, st.lists(st.integers(1, 2), min_size=1, max_size=3), st.sampled_from([CONTAINER_SCOPE, POD_SCOPE]))
-def test_on_a_single_node_there_is_enough_for_all(
-    places: list[int | tuple[int, ...] | None], amounts: list[int], scope: str
+@given(PLACES, PODS, st.sampled_from([CONTAINER_SCOPE, POD_SCOPE]), st.data())
+def test_whoever_agreed_on_a_node_gets_devices_of_it_whatever_plugins_prefer(
+    places: list[int | tuple[int, ...] | None],
+    pods: list[tuple[list[int], list[int]]],
+    scope: str,
+    data: st.DataObject,
 ) -> None:
-    """Whoever agrees on nodes finds devices there, and no device is anybody's twice."""
-    pod = make_pod("p", *(container(f"c{number}", r1=amount) for number, amount in enumerate(amounts)))
-    devices = {R1: on(*places)}
-    try:
-        nodes = agreed(offers(devices), pod, scope=scope)
-    except AllocationError:
-        return
-    book = book_of(devices)
-    for one in pod.spec.containers:
-        book.rehearse(pod, one, nodes.get(one.name))
-    taken = [id_ for granted in book.granted_to("p").values() for id_ in granted[R1].devices]
-    assert len(taken) == len(set(taken)) == sum(amounts)
-    for name, granted in book.granted_to("p").items():
-        if name in nodes and any(place not in (None, ()) for place in places):
-            assert all(any(nodes[name] >> number & 1 for number in its) for its in granted[R1].devices.values())
+    """Pods are agreed on one after the other, and plugins are asked when all have been."""
+    book = book_of({R1: on(*places)})
+    agreed_on: list[tuple[Pod, DeviceOffers]] = []
+    for number, (init, amounts) in enumerate(pods):
+        pod = make_pod(
+            f"p{number}",
+            *(container(f"c{index}", r1=amount) for index, amount in enumerate(amounts)),
+            init=[container(f"i{index}", r1=amount) for index, amount in enumerate(init)],
+        )
+        try:
+            (after,) = admit(
+                TopologyPolicy(SINGLE_NUMA_NODE, MACHINE), scope, [DeviceOffers(book.copy(), MACHINE)], pod
+            )
+        except AllocationError:
+            continue
+        assert isinstance(after, DeviceOffers)
+        book.promise(pod.metadata.uid, after.picked(pod.metadata.uid))
+        agreed_on.append((pod, after))
+    for pod, after in data.draw(st.permutations(agreed_on)):
+        uid = pod.metadata.uid
+        nodes = after.affinities.get(uid, {})
+        for one in all_containers(pod):
+            (amount,) = book.wanted(pod, one).values()
+            pick = book.pick(pod, one, R1, amount, nodes.get(one.name))
+            assert pick is not None
+            preferred = data.draw(st.sets(st.sampled_from([f"dev{number}" for number in range(1, 7)])))
+            book.give(uid, one.name, R1, picked(pick, preferred), Needs())
+        book.end_promise(uid)
+    lasting = [granted[R1].devices for pod, _ in agreed_on for granted in lasting_grants(book, pod)]
+    taken = [id_ for devices in lasting for id_ in devices]
+    assert len(taken) == len(set(taken)), "no device is anybody's twice"
+    for pod, after in agreed_on:
+        for name, granted in book.granted_to(pod.metadata.uid).items():
+            node = after.affinities.get(pod.metadata.uid, {}).get(name)
+            if node is not None:
+                assert all(is_on(node, its) for its in granted[R1].devices.values())
+
+
+def lasting_grants(book: DeviceBook, pod: Pod) -> list[Mapping[str, Grant]]:
+    """What others than init containers have."""
+    granted = book.granted_to(pod.metadata.uid)
+    return [granted[one.name] for one in pod.spec.containers]

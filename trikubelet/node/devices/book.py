@@ -4,7 +4,8 @@ clock.
 A resource is *listed* once its plugin has listed its devices, or when it was so before the agent started. From then on
 it is the node's, until its plugin has been away for five minutes. A plugin that ends before it has listed anything
 leaves the node with 0 of its resource for as long. A device is taken while a container has it, and while a plugin is
-asked to give it to one (a reservation).
+asked to give it to one (a reservation). For others it is also taken while it is promised to a container: NUMA nodes
+have been agreed on that have it, and its plugin will be asked.
 
 The caller that changes the book notifies others.
 """
@@ -63,6 +64,8 @@ class DeviceBook:
         self._resources: dict[str, _Resource] = {}
         self._grants: dict[str, Grants] = {}
         self._reservations: set[_Reservation] = set()
+        self._promises: dict[str, Grants] = {}
+        """What pods are to have. In the end they may get others instead."""
 
     # Plugins.
 
@@ -140,6 +143,14 @@ class DeviceBook:
         finally:
             self._reservations.remove(reservation)
 
+    def promise(self, uid: str, grants: Grants) -> None:
+        """Let nobody else have these devices."""
+        self._promises[uid] = grants
+
+    def end_promise(self, uid: str) -> None:
+        """The pod has devices, or will never get any."""
+        self._promises.pop(uid, None)
+
     def give(self, uid: str, container: str, resource: str, devices: Iterable[str], needs: Needs) -> None:
         """A container has these devices from now on."""
         listed = self._known(resource).devices
@@ -147,31 +158,31 @@ class DeviceBook:
         containers = self._grants.get(uid, {})
         granted = {**containers.get(container, {}), resource: Grant(nodes, needs)}
         self._grants[uid] = {**containers, container: granted}
+        if uid in self._promises:
+            self._promises[uid] = _without(self._promises[uid], container, resource)
 
     def take_back(self, uid: str, container: str, resource: str) -> None:
         """What `give` gave, if it is still there."""
-        containers = dict(self._grants.get(uid, {}))
-        granted = {name: grant for name, grant in containers.pop(container, {}).items() if name != resource}
-        if granted:
-            containers[container] = granted
-        if containers:
-            self._grants[uid] = containers
+        left = _without(self._grants.get(uid, {}), container, resource)
+        if left:
+            self._grants[uid] = left
         else:
             self._grants.pop(uid, None)
 
     def keep_only(self, uids: Collection[str]) -> None:
         """All other pods have ended."""
-        for uid in self._grants.keys() - set(uids):
-            del self._grants[uid]
+        for uid in (self._grants.keys() | self._promises.keys()) - set(uids):
+            self.forget(uid)
 
     def forget(self, uid: str) -> None:
         self._grants.pop(uid, None)
+        self._promises.pop(uid, None)
 
     def copy(self) -> DeviceBook:
         """One that changes on its own."""
         copy = DeviceBook()
         copy._resources, copy._grants = dict(self._resources), dict(self._grants)
-        copy._reservations = set(self._reservations)
+        copy._reservations, copy._promises = set(self._reservations), dict(self._promises)
         return copy
 
     def rehearse(self, pod: Pod, container: Container, nodes: int | None = None) -> None:
@@ -185,6 +196,7 @@ class DeviceBook:
         """The book as it might be after the pod was given what it asks for, if plugins prefer nothing. Raises
         AllocationError. `runs_already`: containers of the pod that need nothing."""
         copy = self.copy()
+        copy.end_promise(pod.metadata.uid)
         for container in containers_in_order(pod):
             if container.name not in runs_already:
                 copy.rehearse(pod, container)
@@ -206,8 +218,8 @@ class DeviceBook:
         return self._known(resource).devices
 
     def free(self, resource: str) -> frozenset[str]:
-        """Ids of those that can be given out."""
-        return self._known(resource).healthy.difference(self._taken(resource))
+        """Ids of those that can be given to a pod that was promised none."""
+        return self._known(resource).healthy.difference(self._taken(resource), self._promised(resource))
 
     def listed(self) -> list[str]:
         return sorted(name for name, known in self._resources.items() if known.listed)
@@ -220,6 +232,10 @@ class DeviceBook:
             {name: len(known.healthy) for name, known in counted.items()},
             frozenset(name for name, known in self._resources.items() if known.gone),
         )
+
+    def has_owners(self) -> bool:
+        """Whether any pod has devices, or was promised some."""
+        return bool(self._grants or self._promises)
 
     def grants(self) -> Mapping[str, Grants]:
         """By the pods' UIDs. A view: it changes, but what a pod has in it does not."""
@@ -257,7 +273,7 @@ class DeviceBook:
         return Stock(
             registered=known.listed,
             healthy=known.healthy,
-            taken=self._taken(resource),
+            taken=self._taken(resource) | self._promised(resource, pod.metadata.uid, container.name),
             reusable=reusable_by(pod, container.name, held),
             had=held.get(container.name),
             devices=known.devices,
@@ -280,6 +296,17 @@ class DeviceBook:
         reserved = (one.devices for one in self._reservations if one.resource == resource)
         return self._granted(resource).union(*reserved)
 
+    def _promised(self, resource: str, uid: str = "", container: str = "") -> set[str]:
+        """To others than this container of this pod. It may share its own with init containers."""
+        own = self._promises.get(uid, {}).get(container, {})
+        everybodys = (
+            granted[resource].devices
+            for containers in self._promises.values()
+            for granted in containers.values()
+            if resource in granted
+        )
+        return set[str]().union(*everybodys).difference(own[resource].devices if resource in own else ())
+
     def _owners(self, resource: str, devices: set[str]) -> frozenset[str]:
         return frozenset(
             uid
@@ -290,3 +317,10 @@ class DeviceBook:
                 if resource in granted
             )
         )
+
+
+def _without(grants: Grants, container: str, resource: str) -> Grants:
+    """Without what the container has of the resource; no container is left with nothing."""
+    left = {name: grant for name, grant in grants.get(container, {}).items() if name != resource}
+    others = {name: granted for name, granted in grants.items() if name != container}
+    return {**others, container: left} if left else others

@@ -3,7 +3,7 @@
 The callers, in the order of a pod's life:
 
     admission       `problem`: would the pod get its devices? `allocatable_for`: as many as are taken are always enough
-    admitting       `offers`: on which NUMA nodes they could be
+    admitting       `offers`: on which NUMA nodes they could be; `promise`: no other pod gets what was agreed on
                     `lacking`, then `allocate`: plugins are asked, and it is written down; the pod is held
     runtime         `extras`: what a container is started with, each time that it is
     status          `health`
@@ -175,7 +175,16 @@ class DeviceManager:
     def offers(self, pod: Pod) -> DeviceOffers:
         """Where the devices are that the pod could have as things are now, for the topology manager to agree with."""
         self._forget_ended(pod.metadata.uid)
-        return DeviceOffers(self._book.copy(), self._numa_nodes, frozenset(self._running(pod)))
+        book = self._book.copy()
+        book.end_promise(pod.metadata.uid)
+        return DeviceOffers(book, self._numa_nodes, frozenset(self._running(pod)))
+
+    def promise(self, pod: Pod, agreed: DeviceOffers) -> None:
+        """Keep what was agreed on for the pod, until `allocate` is done with it or it has ended.
+
+        `agreed`: the pod's `offers` after that. To be called before anybody else's offers are made.
+        """
+        self._book.promise(pod.metadata.uid, agreed.picked(pod.metadata.uid))
 
     def lacking(self, pod: Pod) -> frozenset[str]:
         """Resources of which `allocate` has to give the pod something."""
@@ -211,6 +220,7 @@ class DeviceManager:
             scopes.remove(scope)
             if not scopes:
                 self._allocating.pop(uid, None)
+                self._book.end_promise(uid)
         if scope.cancelled_caught:
             raise AllocationError(f'pod "{uid}" is not wanted any more')
 
@@ -361,7 +371,7 @@ class DeviceManager:
 
     def _forget_ended(self, but: str = "") -> None:
         """`but`: the UID of a pod that may not be active yet."""
-        if self._book.grants() and self._sources_ready():
+        if self._book.has_owners() and self._sources_ready():
             self._book.keep_only({*self._active(), but})
 
     def _rehearse(self, pod: Pod) -> DeviceBook | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from trikubelet.allocation.topology.hints import Hints
     from trikubelet.api import Container, Pod
-    from trikubelet.node.devices.model import PluginDevice
+    from trikubelet.node.devices.model import Grants, PluginDevice
 
 Affinities = Mapping[str, Mapping[str, int]]
 """The NUMA nodes that were agreed on, a set, by the pod's UID and the container's name."""
@@ -89,6 +89,10 @@ class DeviceOffers:
         for container in all_containers(pod):
             after = after.allocate(pod, container, hint)
         return after
+
+    def picked(self, uid: str) -> Grants:
+        """What the pod would have if plugins preferred nothing."""
+        return self._book.granted_to(uid)
 
     def _wanted(self, pod: Pod, container: Container) -> dict[str, int]:
         return {resource: amount for resource, amount in self._book.wanted(pod, container).items() if amount}
