@@ -33,8 +33,11 @@ class NoDevices:
     def lacking(self, _: Pod) -> frozenset[str]:
         return frozenset()
 
-    def offers(self) -> NothingToGive:
+    def offers(self, pod: Pod) -> NothingToGive:
         return NothingToGive()
+
+    def promise(self, pod: Pod, agreed: ResourceManager) -> None:
+        """There is enough for all."""
 
     async def allocate(self, _: Pod, _agreed: ResourceManager) -> None:
         raise AssertionError("no pod lacks any")

@@ -48,8 +48,11 @@ class Devices:
         uid = pod.metadata.uid
         return frozenset() if uid in self.given else self.wants.get(uid, frozenset())
 
-    def offers(self) -> NothingToGive:
+    def offers(self, pod: Pod) -> NothingToGive:
         return NothingToGive()
+
+    def promise(self, pod: Pod, agreed: ResourceManager) -> None:
+        """There is enough for all."""
 
     async def allocate(self, pod: Pod, agreed: ResourceManager) -> None:
         uid = pod.metadata.uid

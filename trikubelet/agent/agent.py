@@ -120,7 +120,8 @@ class Agent:
         self.managers = resource_managers(options, overrides, self.desired, machine=machine, settings=settings)
         self.runtime_options = with_exclusive_cpus(runtime_options(options), options, self.managers)
         self._kernel_log = overrides.machine.kernel_log
-        self.devices = node_devices(options, overrides, self.desired, self.plugins, facts_changed)
+        numa_nodes = () if self.managers is None else self.managers.counts.settings.topology.nodes
+        self.devices = node_devices(options, overrides, self.desired, self.plugins, facts_changed, numa_nodes)
         on_machine = not overrides.diskless
         self.shutdown = node_shutdown(options, self.recorder, clock, logind=overrides.logind, on_machine=on_machine)
         self.eviction = AgentEviction(usage=overrides.usage, measures=on_machine)

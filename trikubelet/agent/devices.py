@@ -17,12 +17,13 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.container.model import ContainerState
 from trikubelet.node.devices.model import DeviceResources
+from trikubelet.node.devices.topology import NO_AFFINITIES, DeviceOffers
 from trikubelet.rpc.grpc import SocketInUseError
 from trikubelet.runtime.containers.container import no_extras
 from trikubelet.status.container_statuses import no_resource_health
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trio_typing import TaskStatus
 
@@ -87,12 +88,17 @@ class NodeDevices:
     def lacking(self, pod: Pod) -> frozenset[str]:
         return frozenset() if self.manager is None else self.manager.lacking(pod)
 
-    def offers(self) -> ResourceManager:
-        return NothingToGive()
+    def offers(self, pod: Pod) -> ResourceManager:
+        return NothingToGive() if self.manager is None else self.manager.offers(pod)
+
+    def promise(self, pod: Pod, agreed: ResourceManager) -> None:
+        if self.manager is not None and isinstance(agreed, DeviceOffers):
+            self.manager.promise(pod, agreed)
 
     async def allocate(self, pod: Pod, agreed: ResourceManager) -> None:
         if self.manager is not None:
-            await self.manager.allocate(pod)
+            affinities = agreed.affinities if isinstance(agreed, DeviceOffers) else NO_AFFINITIES
+            await self.manager.allocate(pod, affinities)
 
     async def extras(self, pod: Pod, container: Container) -> ContainerExtras:
         """Raises ContainerConfigError: the container cannot be started now."""
@@ -121,7 +127,12 @@ class NodeDevices:
 
 
 def node_devices(
-    options: AgentOptions, overrides: Overrides, pods: DesiredPods, plugins: AgentPlugins, changed: Broadcast[None]
+    options: AgentOptions,
+    overrides: Overrides,
+    pods: DesiredPods,
+    plugins: AgentPlugins,
+    changed: Broadcast[None],
+    numa_nodes: Sequence[int] = (),
 ) -> NodeDevices:
     """The devices of an agent's node. `changed` is sent to when they change."""
     if overrides.diskless and overrides.connect_plugins is None:
@@ -137,6 +148,7 @@ def node_devices(
         sources_ready=pods.sources_ready,
         connect=overrides.connect_plugins or partial(open_unix_channel, max_message_size=MOST_FROM_PLUGIN),
         changed=changed,
+        numa_nodes=numa_nodes,
     )
     if not overrides.diskless:
         plugins.add_handler(PLUGIN_TYPE, manager.plugin_handler)

@@ -19,6 +19,7 @@ from trikubelet.metrics import (
     pods,
     probes,
     resizes,
+    resource_managers,
     runtime,
     servers,
     volumes,
@@ -67,6 +68,7 @@ def agent_metrics(
         lambda: _node(agent),
         partial(node.collect_gates, agent.options.configuration.feature_gates),
         *_devices(agent),
+        *_resource_managers(agent),
         lambda: plugins.collect_plugins(agent.plugins.statistics()),
         *_credential_plugins(agent),
         lambda: _eviction(agent),
@@ -102,6 +104,13 @@ def _node(agent: Agent) -> Iterable[AnyFamily]:
 def _devices(agent: Agent) -> list[Collect]:
     manager = agent.devices.manager
     return [] if manager is None else [partial(devices.collect_devices, manager.metrics)]
+
+
+def _resource_managers(agent: Agent) -> list[Collect]:
+    managers = agent.managers
+    if managers is None:
+        return []
+    return [lambda: resource_managers.collect_resource_managers(managers.counts, managers.cpu_usage())]
 
 
 def _credential_plugins(agent: Agent) -> list[Collect]:

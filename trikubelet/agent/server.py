@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from trikubelet.http.counted import counted
@@ -90,6 +91,8 @@ class AgentServer:
         self._local = HttpServer(local_api(view, clock, everything))
         self._listeners = NodeListeners(self._ports())
         providers = NO_PROVIDERS if agent.devices.manager is None else Providers(devices=agent.devices.manager)
+        if agent.managers is not None:
+            providers = attrs.evolve(providers, cpus=agent.managers, memory=agent.managers)
         self._pod_resources = PodResourcesServer(agent.pods, listed_pods(agent), providers)
 
     @property

@@ -59,8 +59,12 @@ class PodDevices(Protocol):
         """Resources of which the pod has to be given something."""
         ...
 
-    def offers(self) -> ResourceManager:
-        """What could be given, where on the machine."""
+    def offers(self, pod: Pod) -> ResourceManager:
+        """What could be given to the pod, where on the machine."""
+        ...
+
+    def promise(self, pod: Pod, agreed: ResourceManager) -> None:
+        """Keep what was agreed on for the pod until `allocate` is done with it."""
         ...
 
     async def allocate(self, pod: Pod, agreed: ResourceManager) -> None:
@@ -225,7 +229,7 @@ class Admitting:
 
         What it was given is taken back when it does not get them.
         """
-        held.agreed = self._devices.offers()
+        held.agreed = self._devices.offers(held.pod)
         if self._managers is not None:
             try:
                 held.agreed = self._managers.admit(self._allocated(held.pod), held.agreed)
@@ -233,6 +237,8 @@ class Admitting:
                 return _rejected(held.pod, Rejected(error.reason, error.message))
         if not self._devices.lacking(held.pod):
             return Admitted()
+        if self._managers is not None:
+            self._devices.promise(held.pod, held.agreed)
         self._held[held.pod.metadata.uid] = held
         self._want_devices.send_nowait(held)
         return None
