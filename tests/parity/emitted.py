@@ -46,11 +46,17 @@ class Maker:
     """The argument that is the type, or the type."""
     about: str | None = None
     """What only these are about; None: all."""
+    default: str | None = None
+    """The reason where the argument is left out."""
 
 
 _DNS: Final = "runtime/sandboxes/name_resolution.py"
 MAKERS: Final = {
-    "pods/sync_handler.py": (Maker("admission", "Rejected"), Maker("admission", "Mismatch")),
+    "pods/sync_handler.py": (
+        Maker("admission", "Rejected"),
+        Maker("admission", "Mismatch"),
+        Maker("allocation", "AllocationError", 1, default="UnexpectedAdmissionError"),
+    ),
     "pods/reporting.py": (Maker("pods/reporting.py", "Eviction"),),
     "kube_client/pod_certificates.py": (Maker("kube_client/pod_certificate_state.py", "Warned"),),
     "node/reporting.py": (
@@ -178,6 +184,9 @@ def _of_maker(place: Module, maker: Maker, arguments: list[ast.expr]) -> Iterato
     is_pair = len(arguments) == 1 and isinstance(arguments[0], ast.Tuple)
     if is_pair and isinstance(arguments[0], ast.Tuple):
         arguments = arguments[0].elts
+    if len(arguments) <= maker.argument and maker.default is not None:
+        yield maker.default, None
+        return
     reason = arguments[maker.argument]
     types: list[str | None] = [maker.type] if isinstance(maker.type, str) else [None]
     if isinstance(maker.type, int):

@@ -39,7 +39,7 @@ class NoDevices:
     def promise(self, pod: Pod, agreed: ResourceManager) -> None:
         """There is enough for all."""
 
-    async def allocate(self, _: Pod, _agreed: ResourceManager) -> None:
+    async def allocate(self, _: Pod, _agreed: ResourceManager | None) -> None:
         raise AssertionError("no pod lacks any")
 
 

@@ -54,7 +54,7 @@ class Devices:
     def promise(self, pod: Pod, agreed: ResourceManager) -> None:
         """There is enough for all."""
 
-    async def allocate(self, pod: Pod, agreed: ResourceManager) -> None:
+    async def allocate(self, pod: Pod, agreed: ResourceManager | None) -> None:
         uid = pod.metadata.uid
         taken: Counter[str] = Counter()
         try:

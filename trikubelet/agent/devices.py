@@ -95,7 +95,7 @@ class NodeDevices:
         if self.manager is not None and isinstance(agreed, DeviceOffers):
             self.manager.promise(pod, agreed)
 
-    async def allocate(self, pod: Pod, agreed: ResourceManager) -> None:
+    async def allocate(self, pod: Pod, agreed: ResourceManager | None) -> None:
         if self.manager is not None:
             affinities = agreed.affinities if isinstance(agreed, DeviceOffers) else NO_AFFINITIES
             await self.manager.allocate(pod, affinities)

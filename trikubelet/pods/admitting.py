@@ -67,8 +67,9 @@ class PodDevices(Protocol):
         """Keep what was agreed on for the pod until `allocate` is done with it."""
         ...
 
-    async def allocate(self, pod: Pod, agreed: ResourceManager) -> None:
-        """Give the pod what it asks for, all or nothing. `agreed`: the offers after the NUMA nodes were agreed on.
+    async def allocate(self, pod: Pod, agreed: ResourceManager | None) -> None:
+        """Give the pod what it asks for, all or nothing. `agreed`: the offers after the NUMA nodes were agreed on, if
+        anything has to be.
 
         Raises AllocationError. May be cancelled.
         """
@@ -229,15 +230,14 @@ class Admitting:
 
         What it was given is taken back when it does not get them.
         """
-        held.agreed = self._devices.offers(held.pod)
         if self._managers is not None:
             try:
-                held.agreed = self._managers.admit(self._allocated(held.pod), held.agreed)
+                held.agreed = self._managers.admit(self._allocated(held.pod), self._devices.offers(held.pod))
             except hints.AllocationError as error:
                 return _rejected(held.pod, Rejected(error.reason, error.message))
         if not self._devices.lacking(held.pod):
             return Admitted()
-        if self._managers is not None:
+        if held.agreed is not None:
             self._devices.promise(held.pod, held.agreed)
         self._held[held.pod.metadata.uid] = held
         self._want_devices.send_nowait(held)
@@ -286,7 +286,6 @@ class Admitting:
             async with AsyncExitStack() as turns:
                 for resource in sorted(self._devices.lacking(held.pod)):
                     await turns.enter_async_context(self._device_turns[resource])
-                assert held.agreed is not None
                 await self._devices.allocate(held.pod, held.agreed)
         except AllocationError as error:
             problem = str(error)
