@@ -6,6 +6,7 @@ whose policy has changed has to be drained first. It costs nothing otherwise.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,6 +19,8 @@ from trikubelet.linux.machine_topology import MachineTopology
 from trikubelet.node.capacity import CPU, capacity, reserved
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trikubelet.agent.devices import NodeDevices
     from trikubelet.agent.options import AgentOptions
     from trikubelet.agent.overrides import Overrides
@@ -104,16 +107,15 @@ def _settings(
         settings.reservations,
     )
     pod_level = configuration.enabled("PodLevelResourceManagers")
-    policy = TopologyPolicy.of(
-        topology,
-        configuration.topology_manager_policy,
-        parse_options(configuration.topology_manager_policy_options),
-    )
+    with _about("topologyManagerPolicyOptions"):
+        topology_options = parse_options(configuration.topology_manager_policy_options)
+    policy = TopologyPolicy.of(topology, configuration.topology_manager_policy, topology_options)
     cpus = memory = None
     if configuration.cpu_manager_policy == "static":
         cpu_topology = CpuTopology.of(topology)
-        cpu_options = parse_cpu_options(configuration.cpu_manager_policy_options, configuration.feature_gates)
-        check_machine(cpu_options, cpu_topology, configuration.topology_manager_policy)
+        with _about("cpuManagerPolicyOptions"):
+            cpu_options = parse_cpu_options(configuration.cpu_manager_policy_options, configuration.feature_gates)
+            check_machine(cpu_options, cpu_topology, configuration.topology_manager_policy)
         cpus = CpuPolicy.reserving(
             cpu_topology,
             reserved_count(kept.get(CPU)),
@@ -136,6 +138,15 @@ def _settings(
         memory=memory,
         pod_level=pod_level,
     )
+
+
+@contextmanager
+def _about(field: str) -> Iterator[None]:
+    """Name the field of the configuration in what the block complains about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from error
 
 
 def with_exclusive_cpus(
