@@ -35,7 +35,7 @@ UNUSED_SERVICES: Final = ("containerd", "docker-registry")
 """Tests start their own."""
 IMAGE_BYTES: Final = 12 << 30
 MEMORY_MIB: Final = 4096
-BOOT_SECONDS: Final = 300.0
+BOOT_SECONDS: Final = 120.0
 EMULATION: Final = 10
 """How much slower an emulated processor is."""
 NETWORK: Final = "[Match]\nName=e*\n[Network]\nDHCP=yes\n"
@@ -131,7 +131,7 @@ def booted(folder: Path, disk: Path) -> Iterator[list[str]]:
     ssh = ["ssh", "-i", str(folder / "key"), "-p", str(port)]
     ssh += [word for option in options for word in ("-o", option)] + ["root@127.0.0.1"]
     try:
-        give_up = time.monotonic() + BOOT_SECONDS
+        give_up = time.monotonic() + BOOT_SECONDS * (1 if kvm() else EMULATION)
         while subprocess.run([*ssh, "true"], capture_output=True, check=False).returncode:
             if qemu.poll() is not None or time.monotonic() > give_up:
                 raise SystemExit(f"the guest does not answer; what it said: {folder / 'console.log'}")
