@@ -249,6 +249,7 @@ from trikubelet.api.resource_claims import (
     ResourceClaimObject,
     ResourceClaimStatus,
     ResourceSlice,
+    ResourceSliceSpec,
 )
 from trikubelet.api.resources import (
     ContainerResizePolicy,
@@ -564,6 +565,7 @@ __all__ = [
     "ResourceHealth",
     "ResourceRequirements",
     "ResourceSlice",
+    "ResourceSliceSpec",
     "ResourceStatus",
     "RuntimeClass",
     "SELinuxOptions",

@@ -1,4 +1,4 @@
-"""Objects of dynamic resource allocation (`resource.k8s.io/v1`): who may use which devices, and which devices a node has.
+"""Objects of dynamic resource allocation (`resource.k8s.io/v1`): who may use which devices, and what a node has.
 
 Only fields that the agent reads have names here; the others travel in `unknown_fields`.
 """
@@ -65,9 +65,18 @@ class ResourceClaimObject(KubernetesObject):
 
 
 @attrs.frozen(repr=False)
+class ResourceSliceSpec(APIObject):
+    """Whose devices, and the node that they are on; empty where several can reach them."""
+
+    driver: str = field(default="", metadata=REQUIRED)
+    node_name: str = ""
+
+
+@attrs.frozen(repr=False)
 class ResourceSlice(KubernetesObject):
     """Devices of a driver, mostly of one node. Drivers write them; the agent only removes them."""
 
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceSlice"
     metadata: ObjectMeta = field(default=ObjectMeta())
+    spec: ResourceSliceSpec = field(default=ResourceSliceSpec())
