@@ -86,8 +86,8 @@ class ClaimManager:
         gates: ClaimGates = ClaimGates(),  # noqa: B008 - frozen
         write: Write = replace_file,
     ) -> None:
-        """`root`: the folder of the files; `connect` opens a plugin's socket. Blocks on the disk. Raises CheckpointError
-        for what cannot be read there."""
+        """`root`: the folder of the files; `connect` opens a plugin's socket. Blocks on the disk. Raises
+        CheckpointError for what cannot be read there."""
         self.metrics = ClaimMetrics()
         self.changed: Broadcast[str] = Broadcast()
         """UIDs of pods that should be looked at: their devices do otherwise, or what they wait for is there."""
@@ -106,8 +106,8 @@ class ClaimManager:
             self.metrics,
         )
         self._wiper = SliceWiper(client, node_name, rng)
-        self._unprepared: set[str] = set()
-        """Pods for which preparing failed last."""
+        self._waiting: set[str] = set()
+        """Pods for which it failed last, either way."""
         self._look: Broadcast[None] = Broadcast()
 
     @property
@@ -130,11 +130,11 @@ class ClaimManager:
     async def prepare(self, pod: Pod) -> None:
         """Have everything prepared that the pod claims. Raises ResourceClaimError; `changed` tells when to try anew."""
         uid = pod.metadata.uid
-        self._unprepared.discard(uid)
+        self._waiting.discard(uid)
         try:
             await self._preparation.prepare(pod)
         except ResourceClaimError as error:
-            self._unprepared.add(uid)
+            self._waiting.add(uid)
             raise ResourceClaimError(f"prepare dynamic resources: {error}") from error
 
     def cdi_devices(self, pod: Pod, container: Container) -> list[str]:
@@ -152,10 +152,11 @@ class ClaimManager:
 
     async def unprepare(self, uid: str) -> None:
         """Nothing of the pod runs any more. Raises ResourceClaimError: then it still holds claims."""
-        self._unprepared.discard(uid)
+        self._waiting.discard(uid)
         try:
             await self._preparation.unprepare(uid)
         except ResourceClaimError as error:
+            self._waiting.add(uid)
             raise ResourceClaimError(f"unprepare dynamic resources: {error}") from error
 
     def holds(self, uid: str) -> bool:
@@ -216,7 +217,7 @@ class ClaimManager:
             return
         self._wiper.usable(driver)
         self._look.send(None)
-        for uid in self._unprepared:
+        for uid in self._waiting:
             self.changed.send(uid)
 
     def _health_changed(self, driver: str, devices: Collection[DeviceName]) -> None:
@@ -236,7 +237,7 @@ class ClaimManager:
 
     async def _reconcile(self) -> None:
         """Take pods off the book that nobody needs. One whose driver hangs does not keep the others."""
-        self._unprepared = {uid for uid in self._unprepared if self._pods.needed(uid)}
+        self._waiting = {uid for uid in self._waiting if self._pods.needed(uid)}
         async with trio.open_nursery() as nursery:
             for uid in self._book.pods():
                 if not self._pods.needed(uid):
