@@ -7,10 +7,11 @@ In a test's own process, on any stream or socket:
 
 As a program, for an agent that runs as one:
 
-    python -m tests.dra_driver --socket … --registry ROOT/plugins_registry --state … --cdi … --log calls.jsonl --faults f.json
+    python -m tests.dra_driver --socket … --registry ROOT/plugins_registry --state … --cdi … --log … --faults …
 
-`state` has a file for each claim that is prepared, by its UID, and `cdi` a specification of its device: a container that
-has it finds TOY_CLAIM in its environment. `faults` make calls fail, hang or lose their reply (`tests.csi_driver.faults`).
+`state` has a file for each claim that is prepared, by its UID, and `cdi` a specification of its device: a container
+that has it finds TOY_CLAIM in its environment. `faults` make calls fail, hang or lose their reply
+(`tests.csi_driver.faults`).
 """
 
 from tests.dra_driver.driver import ToyDriver, a_device

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
-import betterproto
 import trio
 from grpclib import GRPCError, Status
 

@@ -11,6 +11,7 @@ import attrs
 import trio
 import trio.testing
 
+from tests.dra_driver import ToyDriver
 from tests.kube_client.scripted_client import ScriptedClient
 from tests.node.dra.situations import make_claim
 from trikubelet.clock import TrioClock
@@ -22,7 +23,6 @@ from trikubelet.rpc.grpc import Channel, Server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.dra_driver import ToyDriver
 
 NODE = "node-a"
 
@@ -33,7 +33,7 @@ class Stage:
 
     nursery: trio.Nursery
     root: Path
-    gates: ClaimGates = ClaimGates()
+    gates: ClaimGates = attrs.field(factory=ClaimGates)
     needed: set[str] = attrs.field(factory=lambda: {"p", "q"})
     """Pods that are wanted, or run."""
     sources_ready: bool = True

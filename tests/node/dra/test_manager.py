@@ -141,7 +141,7 @@ async def test_an_api_server_that_is_away_is_a_failure(tmp_path: Path, autojump_
         await stage.register(ToyDriver())
         stage.claims("c")
         stage.client.fail("get", RESOURCE_CLAIMS, lost())
-        with pytest.raises(ResourceClaimError, match="fetch ResourceClaim c: .*connection reset"):
+        with pytest.raises(ResourceClaimError, match=r"fetch ResourceClaim c: .*connection reset"):
             await stage.manager.prepare(POD)
         await stage.manager.prepare(POD)
 
@@ -229,7 +229,7 @@ async def test_a_driver_that_dies_while_it_prepares_is_asked_when_it_is_back(
 
 async def test_an_answer_about_a_stranger_is_refused(tmp_path: Path, autojump_clock: MockClock) -> None:
     class Confused(ToyDriver):
-        def prepare(self, claims):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def prepare(self, claims):  # type: ignore[no-untyped-def]
             reply = super().prepare(claims)
             reply.claims["stranger"] = reply.claims.pop(claims[0].uid)
             return reply
@@ -384,7 +384,7 @@ async def test_a_full_disk_keeps_pods_from_starting_and_from_nothing_else(
         await stage.register(driver)
         stage.claims("c")
         stage.disk_is_full = True
-        with pytest.raises(ResourceClaimError, match="checkpoint ResourceClaim cache: .*No space left"):
+        with pytest.raises(ResourceClaimError, match=r"checkpoint ResourceClaim cache: .*No space left"):
             await stage.manager.prepare(POD)
         assert driver.calls == []
         stage.disk_is_full = False
