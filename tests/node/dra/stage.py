@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -42,6 +43,9 @@ class Stage:
     writes: list[bytes] = attrs.field(factory=list)
     """All that was written into files."""
     disk_is_full: bool = False
+    before_write: Callable[[], object] = lambda: None
+    after_write: Callable[[], object] = lambda: None
+    """May cancel whoever writes."""
     told: list[str] = attrs.field(factory=list)
     """Pods that were said to need a look."""
     manager: ClaimManager = attrs.field(init=False)
@@ -123,8 +127,12 @@ class Stage:
         await trio.lowlevel.checkpoint()
         if self.disk_is_full:
             raise OSError(28, "No space left on device")
+        self.before_write()
+        await trio.lowlevel.checkpoint()
         self.writes.append(content)
         path.write_bytes(content)
+        self.after_write()
+        await trio.lowlevel.checkpoint()
 
     def _connect(self, path: Path) -> Channel:
         async def stream() -> trio.abc.Stream:
