@@ -55,6 +55,8 @@ class ToyDriver:
     skips: set[str] = attrs.field(factory=set)
     """Names of claims that it does not speak of in its answers."""
     faults: FaultSource = attrs.field(factory=Faults)
+    takes: float = 0.0
+    """Seconds for each call."""
     tells_health: bool = False
     state: Path | None = None
     cdi: Path | None = None
@@ -114,7 +116,7 @@ class ToyDriver:
         self._tell()
         outcome, fault = "cancelled", self.faults.take(method)
         try:
-            await trio.lowlevel.checkpoint()
+            await trio.sleep(self.takes)
             if fault is not None and fault.kind == "error":
                 outcome = fault.error.status.name
                 raise fault.error

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import attrs
+import pytest
 import trio
 import trio.testing
 from hypothesis import given, settings
@@ -34,10 +35,12 @@ class WatchedDriver(ToyDriver):
     """Looks at the disk whenever it is asked."""
 
     root: Path
+    unknown: set[str]
+    """What it was to prepare that was not on the disk."""
 
     def prepare(self, claims: list[v1.Claim]) -> v1.NodePrepareResourcesResponse:
         known = {claim.uid for claim in read_claims(self.root / FILE) if claim.pods}
-        assert known >= {claim.uid for claim in claims}, "it is prepared before it is written down"
+        self.unknown |= {claim.uid for claim in claims} - known
         return super().prepare(claims)
 
 
@@ -78,6 +81,7 @@ class Life:
         needed = {f"{claim}-uid" for uid in self.running for claim in CLAIMS[uid]}
         assert self.driver.prepared >= needed
         assert self.driver.most_at_once <= 1
+        assert self.driver.unknown == set(), "prepared before it was written down"
 
     async def restart(self) -> None:
         self.work.cancel()
@@ -97,33 +101,44 @@ class Life:
             self.work.cancel()
 
 
-actions = st.tuples(
-    st.sampled_from(["start", "end", "lose", "restart", "kill", "die", "wait"]), st.sampled_from(sorted(CLAIMS))
+@attrs.frozen
+class Step:
+    """What happens at the same time, and what goes wrong meanwhile."""
+
+    actions: dict[str, str]
+    """By pod."""
+    fault: tuple[str, str] | None = None
+    """Of all calls of a method: its kind."""
+    kill_at: int = 0
+    """See `Life`."""
+
+
+ACTIONS = [*["start"] * 3, *["end"] * 3, "lose", "kill", "die", "wait"]
+steps = st.builds(
+    Step,
+    st.dictionaries(st.sampled_from(sorted(CLAIMS)), st.sampled_from(ACTIONS), min_size=1, max_size=4),
+    st.none() | st.tuples(st.sampled_from([PREPARE, UNPREPARE]), st.sampled_from(["error", "lost", "late", "hang"])),
+    st.sampled_from([0, 0, 0, 1, 2, 3, 4]),
 )
-faults = st.lists(st.tuples(st.sampled_from([PREPARE, UNPREPARE]), st.sampled_from(["error", "lost", "late", "hang"])))
 
 
-async def live(script: list[list[tuple[str, str]]], wrong: list[tuple[str, str]], kills: list[int], root: Path) -> None:
+async def live(script: list[Step], root: Path) -> None:
     async with claim_stage(root) as stage:
         stage.needed = set()
-        driver = WatchedDriver()
-        driver.root = root
+        driver = WatchedDriver(takes=0.1)
+        driver.root, driver.unknown = root, set()
         pods = {uid: make_pod(uid, *claims) for uid, claims in CLAIMS.items()}
         for claim in "abc":
             stage.client.put(make_claim(claim, *(uid for uid, its in CLAIMS.items() if claim in its)))
         life = Life(stage, driver, pods)
         stage.before_write, stage.after_write = life.before_write, life.after_write
-        await stage.restart()
         await stage.register(driver)
-        todo, kills = list(wrong), list(kills)
-        for together in script:
-            if todo:
-                method, kind = todo.pop()
-                driver.faults = Faults({method: Fault(kind, times=1)})  # type: ignore[arg-type]
-            life.written, life.kill_at = 0, kills.pop() if kills else 0
+        for step in script:
+            driver.faults = Faults({} if step.fault is None else {step.fault[0]: Fault(step.fault[1])})  # type: ignore[arg-type]
+            life.written, life.kill_at = 0, step.kill_at
             with trio.CancelScope() as life.work:
                 async with trio.open_nursery() as nursery:
-                    for uid, action in {uid: action for action, uid in together}.items():
+                    for uid, action in step.actions.items():
                         nursery.start_soon(act, life, uid, action)
             if life.work.cancel_called:
                 life.kill_at = 0
@@ -137,10 +152,10 @@ async def live(script: list[list[tuple[str, str]]], wrong: list[tuple[str, str]]
         await trio.sleep(200)
         assert driver.prepared == set(), "nobody needs it"
         assert read_claims(root / FILE) == []
-        assert driver.most_at_once <= 1
+        life.check()
 
 
-async def act(life: Life, action: str, uid: str) -> None:
+async def act(life: Life, uid: str, action: str) -> None:
     match action:
         case "start":
             await life.start(uid)
@@ -148,7 +163,7 @@ async def act(life: Life, action: str, uid: str) -> None:
             await life.end(uid)
         case "lose":
             life.lose(uid)
-        case "restart" | "kill":
+        case "kill":
             life.work.cancel()
         case "die":
             life.stage.kill(life.driver)
@@ -158,24 +173,26 @@ async def act(life: Life, action: str, uid: str) -> None:
             await trio.sleep(70)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.lists(actions, min_size=1, max_size=4), min_size=1, max_size=8),
-    faults,
-    st.lists(st.integers(0, 6), max_size=8),
-)
-def test_nothing_is_left_prepared_and_nothing_is_taken_away(
-    script: list[list[tuple[str, str]]], wrong: list[tuple[str, str]], kills: list[int]
-) -> None:
+@settings(max_examples=40, deadline=None)
+@given(st.lists(steps, min_size=1, max_size=8))
+def test_nothing_is_left_prepared_and_nothing_is_taken_away(script: list[Step]) -> None:
+    run(script)
+
+
+@pytest.mark.parametrize("write", range(1, 9))
+@pytest.mark.parametrize("during", range(3))
+def test_the_agent_is_killed_at_each_of_its_writes(write: int, during: int) -> None:
+    """Of a life with two pods that share a claim."""
+    script = [Step({"p": "start", "q": "start"}), Step({"p": "end"}), Step({"q": "end"})]
+    script[during] = attrs.evolve(script[during], kill_at=write)
+    run(script)
+
+
+def test_a_driver_undoes_and_does_not_say_so() -> None:
+    ends = Step({"r": "end"}, (UNPREPARE, "lost"))
+    run([Step({"r": "start"}), ends, Step({"q": "start"}), Step({"r": "end"})])
+
+
+def run(script: list[Step]) -> None:
     with TemporaryDirectory() as folder:
-        trio.run(live, script, wrong, kills, Path(folder), clock=trio.testing.MockClock(autojump_threshold=0))
-
-
-def test_the_agent_is_killed_at_each_of_its_writes() -> None:
-    """Of a life with two pods that share a claim, once before the write is there and once after."""
-    for write in range(1, 9):
-        script = [[("start", "p"), ("start", "q")], [("end", "p")], [("end", "q")]]
-        for kills in ([0, 0, write], [0, write, 0], [write, 0, 0]):
-            with TemporaryDirectory() as folder:
-                clock = trio.testing.MockClock(autojump_threshold=0)
-                trio.run(live, script, [], kills, Path(folder), clock=clock)
+        trio.run(live, script, Path(folder), clock=trio.testing.MockClock(autojump_threshold=0))
