@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.apiserver.documents import Document
+    from tests.apiserver.server import ApiServer
 
 pytestmark = pytest.mark.root
 
@@ -87,7 +88,7 @@ class ClaimNode:
     def claim(self, name: str, *pods: str) -> str:
         """A claim that the scheduler has allocated and reserved; its UID."""
 
-        def make(server: Any) -> str:
+        def make(server: ApiServer) -> str:
             made = server.admin.create(
                 {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
             )
@@ -118,8 +119,11 @@ class ClaimNode:
         self.cluster.do(lambda server: server.admin.create(document))
 
     def bind(self, *pods: str) -> None:
-        for pod in pods:
-            self.cluster.do(lambda server, pod=pod: server.admin.bind(pod, NODE_NAME))
+        def bind(server: ApiServer) -> None:
+            for pod in pods:
+                server.admin.bind(pod, NODE_NAME)
+
+        self.cluster.do(bind)
 
     def pod(self, name: str) -> Document | None:
         return self.cluster.find("pods", name)
@@ -139,8 +143,7 @@ class ClaimNode:
     def end(self, *pods: str) -> None:
         for pod in pods:
             self.cluster.delete("pods", pod)
-        for pod in pods:
-            self.node.until(lambda pod=pod: self.pod(pod) is None, f"{pod} is gone; {self.calls()}")
+        self.node.until(lambda: not any(map(self.pod, pods)), f"{pods} are gone; {self.calls()}")
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ with claims does not start there.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.container.abilities import is_older
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.runtime.sandboxes.sandbox import NoResourceClaims, ResourceClaimError
 from trikubelet.status.container_statuses import no_resource_health
@@ -27,9 +28,14 @@ if TYPE_CHECKING:
     from trikubelet.api import Container, Pod, ResourceStatus
     from trikubelet.node.dra.manager import ClaimManager
     from trikubelet.pods.registry import PodStates
+    from trikubelet.rpc.cri.v1 import VersionResponse
     from trikubelet.runtime.containers.container import ContainerExtras, Extras
     from trikubelet.runtime.sandboxes.sandbox import ResourceClaims
     from trikubelet.status.container_statuses import ResourceHealthOf
+
+
+FIRST_WITH_CDI: Final = {"containerd": (1, 7)}
+"""Older ones do not know the field, and would start the container without its devices."""
 
 
 class NodeClaims:
@@ -66,6 +72,8 @@ class NodeClaims:
                 claimed = manager.cdi_devices(pod, container)
             except ResourceClaimError as error:
                 raise ContainerConfigError(str(error)) from None
+            if claimed and (problem := cdi_problem(self._agent.runtime_version)):
+                raise ContainerConfigError(problem)
             return attrs.evolve(given, cdi_devices=[*claimed, *given.cdi_devices]) if claimed else given
 
         return extras
@@ -90,6 +98,14 @@ class NodeClaims:
             return (*of_plugins(name), *of_claims(name))
 
         return of_container
+
+
+def cdi_problem(runtime: VersionResponse | None) -> str:
+    """Why this runtime cannot give containers CDI devices; empty when it can, as far as is known."""
+    if runtime is None or not is_older(runtime.runtime_name, runtime.runtime_version, FIRST_WITH_CDI):
+        return ""
+    running = f"{runtime.runtime_name} {runtime.runtime_version}"
+    return f"the CDI devices of resource claims need containerd 1.7; this node runs {running}"
 
 
 def node_claims(agent: Agent, states: PodStates, overrides: Overrides, rng: Random) -> NodeClaims:

@@ -27,8 +27,8 @@ def collect_claims(manager: ClaimManager) -> Iterator[AnyFamily]:
     labels = ("operation_name", "is_error")
     yield histogram("dra_operations_duration_seconds", text, manager.metrics.operations, labels)
     text = "How long plugins of dynamic resource allocation took to answer."
-    labels = ("driver_name", "method_name", "grpc_status_code")
-    yield histogram("dra_grpc_operations_duration_seconds", text, manager.metrics.calls, labels)
+    of_calls = ("driver_name", "method_name", "grpc_status_code")
+    yield histogram("dra_grpc_operations_duration_seconds", text, manager.metrics.calls, of_calls)
     text = "ResourceClaims that are prepared, by driver; `<any>`: all of them."
     in_use = {(driver,): number for driver, number in manager.claims_in_use().items()}
     yield gauge("dra_resource_claims_in_use", text, in_use, ("driver_name",))

@@ -32,7 +32,7 @@ def test_the_last_pod_has_it_undone() -> None:
     assert [claim.name for claim in book.leave("p", [C.key, D.key])] == ["d"]
     assert book.leave("p", [C.key]) == [], "it does not use it any more, and another does"
     (last,) = book.leave("q", [C.key])
-    assert (last.name, last.prepared, last.pods) == ("c", False, {"q"})
+    assert (last.name, last.prepared, last.pods) == ("c", False, frozenset({"q"}))
     assert book.used_by("q") == [last], "it is not undone yet"
     book.forget([C.key, D.key, ("ns", "unknown")])
     assert list(book) == []
