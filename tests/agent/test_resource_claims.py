@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,11 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pytest
+import trio
 
 from tests.agent.real_node import NODE_NAME, NODES_NETWORK, REPOSITORY, RealNode
 from tests.patience import PATIENCE
 from tests.volumes.real.served_cluster import ServedCluster, served_cluster
 from trikubelet.cli.failures import CommandError
+from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.rpc.pod_resources import v1
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,12 +89,18 @@ class ClaimNode:
 
     # The cluster.
 
-    def claim(self, name: str, *pods: str) -> str:
-        """A claim that the scheduler has allocated and reserved; its UID."""
+    def claim(self, name: str, *pods: str, made_for: str = "") -> str:
+        """A claim that the scheduler has allocated and reserved; its UID. `made_for`: the pod that it was made for."""
 
         def make(server: ApiServer) -> str:
+            metadata: dict[str, Any] = {"name": name}
+            if made_for:
+                owner = {"apiVersion": "v1", "kind": "Pod", "name": made_for, "controller": True}
+                metadata["ownerReferences"] = [{**owner, "uid": server.admin.get("pods", made_for)["metadata"]["uid"]}]
+                told = {"resourceClaimStatuses": [{"name": "device", "resourceClaimName": name}]}
+                server.admin.patch("pods", made_for, body={"status": told}, subresource="status")
             made = server.admin.create(
-                {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
+                {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
             )
             result = {"request": "r", "driver": self.driver_name, "pool": NODE_NAME, "device": "one"}
             reserved = [
@@ -103,7 +113,8 @@ class ClaimNode:
 
         return self.cluster.do(make)
 
-    def create_pod(self, name: str, claim: str) -> None:
+    def create_pod(self, name: str, claim: str = "") -> None:
+        """Of a claim's template without one."""
         container = self.node.container(UNTIL_TERM, name, resources={"claims": [{"name": "device"}]})
         container["volumeMounts"] = []
         document = {
@@ -113,7 +124,12 @@ class ClaimNode:
                 "terminationGracePeriodSeconds": 5,
                 "dnsPolicy": "Default",
                 "containers": [container],
-                "resourceClaims": [{"name": "device", "resourceClaimName": claim}],
+                "resourceClaims": [
+                    {
+                        "name": "device",
+                        **({"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": "t"}),
+                    }
+                ],
             },
         }
         self.cluster.do(lambda server: server.admin.create(document))
@@ -127,6 +143,21 @@ class ClaimNode:
 
     def pod(self, name: str) -> Document | None:
         return self.cluster.find("pods", name)
+
+    def pod_resources(self, pod: str) -> list[v1.DynamicResource]:
+        """What monitoring agents are told of the pod's only container."""
+
+        async def ask() -> v1.ListPodResourcesResponse:
+            async with open_unix_channel(self.node.root / "pod-resources" / "kubelet.sock") as channel:
+                return await v1.PodResourcesListerStub(channel).list(v1.ListPodResourcesRequest())
+
+        found = next(one for one in trio.run(ask).pod_resources if one.name == pod)
+        return list(found.containers[0].dynamic_resources)
+
+    def metric(self, name: str) -> dict[str, float]:
+        """By the driver's name."""
+        text = b"".join(self.node.client.blocks("/metrics")).decode()
+        return {found[1]: float(found[2]) for found in re.finditer(rf'^{name}{{driver_name="(.*)"}} (.*)$', text, re.M)}
 
     def until_said(self, pod: str, line: str) -> None:
         def said() -> bool:
@@ -187,6 +218,11 @@ def test_pods_get_the_devices_of_their_claims(claims: ClaimNode) -> None:
     claims.claim("shared", "left", "right")
     claims.bind("left", "right")
     claims.until_said("left", "claim=shared")
+    (shown,) = claims.pod_resources("left")
+    assert (shown.claim_name, shown.claim_namespace) == ("shared", "default")
+    (device,) = shown.claim_resources
+    assert (device.driver_name, device.device_name) == (claims.driver_name, "device-of-shared")
+    assert claims.metric("dra_resource_claims_in_use") == {claims.driver_name: 1, "<any>": 1}
     claims.until_said("right", "claim=shared")
     claims.end("left")
     assert len(claims.prepared()) == 1
@@ -195,8 +231,8 @@ def test_pods_get_the_devices_of_their_claims(claims: ClaimNode) -> None:
     assert [call for call, _, _ in claims.calls()] == [PREPARE, UNPREPARE] * 2
 
     claims.fault(**{PREPARE: {"kind": "hang"}})
-    claims.create_pod("late", "hung")
-    claims.claim("hung", "late")
+    claims.create_pod("late")
+    claims.claim("hung", "late", made_for="late")
     claims.bind("late")
     checkpoint = claims.node.root / "dra_manager_state"
     claims.node.until(lambda: "hung" in checkpoint.read_text(), "the claim is being prepared")

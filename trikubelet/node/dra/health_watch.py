@@ -66,10 +66,8 @@ class HealthWatch:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep it, until cancelled. Started when what an earlier agent knew is known."""
         self._book = await trio.to_thread.run_sync(_read, self._path)
-        async with trio.open_nursery() as nursery:
-            task_status.started()
-            await supervise(self._keep)
-            nursery.cancel_scope.cancel()
+        task_status.started()
+        await supervise(self._keep)
 
     async def follow(self, plugin: DRAPlugin) -> None:
         """Take what a plugin tells, until cancelled."""
