@@ -177,27 +177,31 @@ class ClaimNode:
         self.node.until(lambda: not any(map(self.pod, pods)), f"{pods} are gone; {self.calls()}")
 
 
-@pytest.fixture
-def claims(embedded_node: RealNode) -> Iterator[ClaimNode]:
+@pytest.fixture(scope="module")
+def claims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClaimNode]:
+    """One for both tests, with its agent; nothing is left of it."""
+    node = RealNode(tmp_path_factory.mktemp("claims"), "localhost/host")
     with served_cluster() as cluster:
-        kubeconfig = embedded_node.folder / "kubeconfig"
+        kubeconfig = node.folder / "kubeconfig"
         kubeconfig.touch(mode=0o600)
         kubeconfig.write_text(cluster.kubeconfig(NODE_NAME))
         had_cdi = CDI.exists()
         CDI.mkdir(exist_ok=True)
-        claims = ClaimNode(embedded_node, cluster)
+        claims = ClaimNode(node, cluster)
         try:
             claims.start_agent()
             yield claims
-            assert embedded_node.stop() == 0, embedded_node.told()
+            assert node.stop() == 0, node.told()
         finally:
             if claims.driver is not None:
                 claims.driver.terminate()
                 claims.driver.wait(PATIENCE)
+            node.clean()
             for path in CDI.glob(f"{claims.driver_name}-*"):
                 path.unlink()
             if not had_cdi:
                 CDI.rmdir()
+        assert not [one for one in node.leftovers() if not one.startswith("process ")]
 
 
 def test_pods_get_the_devices_of_their_claims(claims: ClaimNode) -> None:
@@ -246,7 +250,8 @@ def test_pods_get_the_devices_of_their_claims(claims: ClaimNode) -> None:
 
 
 def test_what_a_killed_agent_has_prepared_the_next_one_undoes(claims: ClaimNode) -> None:
-    claims.start_driver()
+    if claims.driver is None:
+        claims.start_driver()
     for name in ("stays", "goes"):
         claims.create_pod(name, f"{name}-claim")
         claims.claim(f"{name}-claim", name)
