@@ -144,6 +144,10 @@ class ClaimNode:
     def pod(self, name: str) -> Document | None:
         return self.cluster.find("pods", name)
 
+    def health(self, pod: str) -> Any:
+        """Of the devices of its only container, as its status has it."""
+        return ((self.pod(pod) or {})["status"].get("containerStatuses") or [{}])[0].get("allocatedResourcesStatus")
+
     def pod_resources(self, pod: str) -> list[v1.DynamicResource]:
         """What monitoring agents are told of the pod's only container."""
 
@@ -214,6 +218,9 @@ def test_pods_get_the_devices_of_their_claims(claims: ClaimNode) -> None:
     claims.until_said("first", "claim=one")
     assert claims.prepared() == {uid}
     assert claims.calls() == [(PREPARE, ["one"], "ok")]
+    device = {"resourceID": f"{claims.driver_name}/claim={uid}", "health": "Unknown"}
+    health = [{"name": "claim:device", "resources": [device]}]
+    claims.node.until(lambda: claims.health("first") == health, f"{health} is shown, not {claims.health('first')}")
     claims.end("first")
     assert claims.prepared() == set()
 
