@@ -71,6 +71,8 @@ SOURCES = (
     Source("podresources_v1.proto", "v1", "trikubelet/rpc/pod_resources/v1", fast=True),
     Source("podresources_v1alpha1.proto", "v1alpha1", "trikubelet/rpc/pod_resources/v1alpha1", fast=True),
     Source("otlp_trace_v1.proto", "opentelemetry.proto.collector.trace.v1", "trikubelet/rpc/otlp/v1"),
+    Source("dra_v1.proto", "k8s.io.kubelet.pkg.apis.dra.v1", "trikubelet/rpc/dra/v1"),
+    Source("dra_health_v1alpha1.proto", "v1alpha1", "trikubelet/rpc/dra_health/v1alpha1"),
 )
 
 
@@ -78,8 +80,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Generate Python from the proto files beside this script.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when the code is stale")
     arguments = parser.parse_args()
-    compiled = compile_protos()
-    generated = {source: adapt(source, compiled[source]) for source in SOURCES}
+    generated = {source: adapt(source, compile_proto(source)) for source in SOURCES}
     if arguments.check:
         return 1 if sum(is_stale(source, code) for source, code in generated.items()) else 0
     for source, code in generated.items():
@@ -98,8 +99,11 @@ def is_stale(source: Source, generated: str) -> bool:
     return True
 
 
-def compile_protos() -> dict[Source, str]:
-    """What betterproto makes of the proto files. Exits with the compiler's message when it fails."""
+def compile_proto(source: Source) -> str:
+    """What betterproto makes of one file; of two at once whose packages have one name it would make one module.
+
+    Exits with the compiler's message when it fails.
+    """
     plugin = Path(sys.executable).parent / "protoc-gen-python_betterproto"
     if not plugin.exists():
         raise SystemExit(f"no betterproto plugin at {plugin}: pip install -e '.[dev]' with this Python")
@@ -111,13 +115,13 @@ def compile_protos() -> dict[Source, str]:
             f"--plugin=protoc-gen-python_betterproto={plugin}",
             f"--proto_path={HERE}",
             f"--python_betterproto_out={folder}",
-            *(source.proto for source in SOURCES),
+            source.proto,
         ]
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
         if result.returncode:
             raise SystemExit(f"protoc failed with {result.returncode}:\n{result.stderr}")
-        return {source: Path(folder, *source.package.split("."), "__init__.py").read_text() for source in SOURCES}
+        return Path(folder, *source.package.split("."), "__init__.py").read_text()
 
 
 def adapt(source: Source, code: str) -> str:

@@ -54,11 +54,12 @@ from trikubelet.kube_client.decoding import decode_answer
 from trikubelet.kube_client.patches import strategic_patch
 from trikubelet.kube_client.pod_certificate_state import cleaned_chain
 from trikubelet.kube_client.trust_bundles import anchors, selects
-from trikubelet.node.devices.endpoint import _devices, _Unread
+from trikubelet.node.devices.endpoint import _devices
 from trikubelet.node_api.node_log_query import read_node_log_query
 from trikubelet.rpc.device_plugins.v1beta1 import Device, ListAndWatchResponse
 from trikubelet.rpc.grpc.metadata import decode_metadata
 from trikubelet.rpc.grpc.status import failure_of_trailers
+from trikubelet.rpc.unread import Unread
 from trikubelet.runtime.containers.environment import EnvFile, EnvironmentObjects, container_environment
 from trikubelet.runtime.images.credentials.docker_config import parse_config
 from trikubelet.runtime.images.credentials.keyring import Keyring
@@ -352,7 +353,7 @@ def large_pod() -> Callable[[], object]:
 
 def large_list_of_devices() -> Callable[[], object]:
     listed = [Device(id=f"device-{number}", health="Healthy") for number in range(20_000)]
-    return partial(_devices, _Unread(bytes(ListAndWatchResponse(devices=listed))))
+    return partial(_devices, Unread(bytes(ListAndWatchResponse(devices=listed))))
 
 
 @pytest.mark.parametrize("case", [large_pod, large_list_of_devices])

@@ -16,6 +16,7 @@ from tests.apiserver.pods import MIRROR
 from tests.apiserver.references import (
     claim_names,
     config_map_names,
+    resource_claim_names,
     secret_names,
     secrets_of_volume,
     service_account_names,
@@ -30,6 +31,8 @@ from tests.apiserver.resources import (
     NODES,
     POD_CERTIFICATE_REQUESTS,
     PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     RUNTIME_CLASSES,
     SECRETS,
     SERVICE_ACCOUNTS,
@@ -71,6 +74,7 @@ _REFERENCES: Final[dict[ResourceInfo, Callable[[Document], set[str]]]] = {
     CONFIG_MAPS: config_map_names,
     SERVICE_ACCOUNTS: service_account_names,
     VOLUME_CLAIMS: claim_names,
+    RESOURCE_CLAIMS: resource_claim_names,
 }
 
 
@@ -114,10 +118,12 @@ class NodeAuthorizer:
             self._service_account(node, call, info)
         elif info is VOLUME_CLAIMS:
             self._volume_claim(node, call, info)
-        elif info in (VOLUMES, VOLUME_ATTACHMENTS):
+        elif info in (VOLUMES, VOLUME_ATTACHMENTS, RESOURCE_CLAIMS):
             self._gets(node, call, info)
         elif info is POD_CERTIFICATE_REQUESTS:
             self._pod_certificate_request(node, call, info)
+        elif info is RESOURCE_SLICES:
+            _resource_slices(node, call)
         elif info is LEASES:
             _lease(node, call)
         elif info is CSI_NODES:
@@ -240,6 +246,14 @@ def _may_request_certificates(user: User, call: Call) -> bool:
 def _selects_node(node: str, call: Call) -> bool:
     terms = [term for term in parse_fields(call.fields) if term.label == "spec.nodeName"]
     return any(term.operator == "=" and term.value == node for term in terms)
+
+
+def _resource_slices(node: str, call: Call) -> None:
+    """What the rules for agents grant of what the authorizer would allow: drivers have rights of their own."""
+    if call.verb != "deletecollection":
+        raise _Refused("")
+    if not _selects_node(node, call):
+        raise _Refused("can only list/watch/deletecollection resourceslices with nodeName field selector")
 
 
 def _lease(node: str, call: Call) -> None:

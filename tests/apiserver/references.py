@@ -112,6 +112,13 @@ def claim_names(pod: Document) -> set[str]:
     return names
 
 
+def resource_claim_names(pod: Document) -> set[str]:
+    """Of resource claims: those that it names, and those that were made for it."""
+    names = _names(*(claim.get("resourceClaimName") for claim in items(pod, "spec", "resourceClaims")))
+    names |= _names(*(status.get("resourceClaimName") for status in items(pod, "status", "resourceClaimStatuses")))
+    return names | _names(dig(pod, "status", "extendedResourceClaimStatus", "resourceClaimName"))
+
+
 def secrets_of_volume(volume: Document) -> set[tuple[str, str]]:
     """Namespaces and names of the secrets that a node needs to mount a persistent volume. Those for attaching and
     growing it are for controllers only."""

@@ -136,6 +136,10 @@ POD_CERTIFICATE_REQUESTS: Final = ResourceInfo(
     True,
     fields=("spec.signerName", "spec.podName", "spec.nodeName"),
 )
+RESOURCE_CLAIMS: Final = ResourceInfo("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True, True)
+RESOURCE_SLICES: Final = ResourceInfo(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, fields=("spec.nodeName", "spec.driver")
+)
 
 TOKEN_REVIEWS: Final = ResourceInfo("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
 ACCESS_REVIEWS: Final = ResourceInfo("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
@@ -159,6 +163,8 @@ RESOURCES: Final = (
     SIGNING_REQUESTS,
     TRUST_BUNDLES,
     POD_CERTIFICATE_REQUESTS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     TOKEN_REVIEWS,
     ACCESS_REVIEWS,
 )

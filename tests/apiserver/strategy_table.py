@@ -37,6 +37,7 @@ _PARTICULAR: Final[dict[ResourceInfo, Strategy]] = {
     resources.VOLUME_CLAIMS: StatusCleared(),
     resources.VOLUMES: StatusCleared(),
     resources.VOLUME_ATTACHMENTS: StatusCleared(),
+    resources.RESOURCE_CLAIMS: StatusCleared(),
     resources.POD_CERTIFICATE_REQUESTS: PodCertificateRequestStrategy(),
     resources.TRUST_BUNDLES: TrustBundleStrategy(),
 }

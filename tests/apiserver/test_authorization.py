@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NS = "/api/v1/namespaces/default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 VOLUMES = "/api/v1/persistentvolumes"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -49,6 +51,7 @@ def fill(server: ApiServer) -> None:
             volumes=volumes,
             imagePullSecrets=[{"name": f"{name}-pull"}],
             serviceAccountName=name,
+            resourceClaims=[{"name": "c", "resourceClaimName": name}],
         )
         server.admin.create(pod)
         _storage(server, node, name)
@@ -121,6 +124,8 @@ ALLOWED: list[tuple[str, str, dict[str, str]]] = [
     ("GET", f"{ATTACHMENTS}/mine", {}),
     *(("GET", f"/api/v1/namespaces/storage/secrets/mine-{use}", {}) for use in SECRET_USES[:3]),
     ("GET", "/apis/certificates.k8s.io/v1beta1/clustertrustbundles", {"watch": "1"}),
+    ("GET", f"{CLAIMS}/mine", {}),
+    ("DELETE", SLICES, {"fieldSelector": "spec.nodeName=a,spec.driver=x"}),
     ("POST", REQUESTS, {}),
     ("GET", f"{REQUESTS}/mine", {}),
     (
@@ -144,6 +149,10 @@ REFUSED: list[tuple[str, str, dict[str, str], str]] = [
     ("POST", f"{NS}/serviceaccounts/theirs/token", {}, UNRELATED),
     ("GET", f"{NS}/persistentvolumeclaims/theirs", {}, UNRELATED),
     ("GET", f"{NS}/persistentvolumeclaims", {}, "can only get individual resources of this type"),
+    ("GET", f"{CLAIMS}/theirs", {}, UNRELATED),
+    ("GET", CLAIMS, {}, "can only get individual resources of this type"),
+    ("DELETE", SLICES, {}, "can only list/watch/deletecollection resourceslices with nodeName field selector"),
+    ("DELETE", SLICES, {"fieldSelector": "spec.nodeName=b"}, "resourceslices with nodeName field selector"),
     ("GET", f"{NS}/pods/of-b", {}, UNRELATED),
     ("GET", f"{NS}/pods/gone", {}, UNRELATED),
     ("GET", "/api/v1/pods", {}, "can only list/watch pods with spec.nodeName field selector"),

@@ -319,12 +319,6 @@ def test_ambient_capabilities_are_the_containers_own() -> None:
     assert spec["ambient"] == spec["bounding"] == 1 << 12
 
 
-def test_devices_that_only_a_cdi_registry_knows_are_refused() -> None:
-    config = v1.ContainerConfig(cdi_devices=[v1.CdiDevice(name="vendor.com/gpu=0")])
-    with pytest.raises(SpecError, match="CDI devices: the embedded runtime does not support them"):
-        container_spec(around(), config, IMAGE)
-
-
 @pytest.mark.parametrize(
     ("text", "number"),
     [

@@ -64,6 +64,7 @@ FIELDS: Final[dict[str, Callable[[Any], str]]] = {
     "metadata.name": lambda obj: obj.metadata.name,
     "metadata.namespace": lambda obj: obj.metadata.namespace,
     "spec.nodeName": lambda obj: obj.spec.node_name,
+    "spec.driver": lambda obj: obj.spec.driver,
     "spec.clusterIP": lambda obj: obj.spec.cluster_ip,
     "status.phase": lambda obj: obj.status.phase,
 }
@@ -87,7 +88,7 @@ class Call:
     """One call that was made, failed ones included."""
 
     verb: str
-    """get, list, watch, create, update, patch, delete, text."""
+    """get, list, watch, create, update, patch, delete, deletecollection, text."""
     resource: Resource[Any] | None
     namespace: str = ""
     name: str = ""
@@ -416,6 +417,15 @@ class ScriptedClient:
     ) -> None:
         call = Call("delete", resource, namespace, name, "", uid, urgency, {"grace_period": grace_period})
         await self._carry_out(call, lambda: self._deleted(call, grace_period, uid))
+
+    async def delete_collection(self, resource: Resource[T], namespace: str = "", *, field_selector: str) -> None:
+        call = Call("deletecollection", resource, namespace, options={"field_selector": field_selector})
+
+        def deletion() -> None:
+            for obj in self._matching(resource, _selector(namespace, field_selector)):
+                self.remove(resource, obj.metadata.name, obj.metadata.namespace)
+
+        await self._carry_out(call, deletion)
 
     async def create_subresource(
         self,

@@ -18,6 +18,7 @@ from trikubelet.kube_client.types import (
     LEASES,
     NODES,
     PODS,
+    RESOURCE_SLICES,
     RUNTIME_CLASSES,
     SERVICE_ACCOUNTS,
     ApiClient,
@@ -105,6 +106,13 @@ CALLS: list[tuple[Callable[[HttpApiClient], Awaitable[Any]], str, str, str, Any]
         "application/json",
         {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "u"}},
     ),
+    (
+        lambda client: client.delete_collection(RESOURCE_SLICES, field_selector="spec.nodeName=a"),
+        "DELETE",
+        "/apis/resource.k8s.io/v1/resourceslices",
+        "application/json",
+        {"apiVersion": "v1", "kind": "DeleteOptions"},
+    ),
 ]
 
 
@@ -156,6 +164,7 @@ async def test_what_would_mean_all_objects_is_never_sent(autojump_clock: MockClo
     async with staged(server) as (client, _):
         for call in (
             client.delete(PODS, "", "ns"),
+            client.delete_collection(PODS, "ns", field_selector=""),
             client.get(PODS, "", "ns"),
             client.patch(PODS, "", "ns", PatchType.MERGE, {}),
             client.create(PODS, nameless),

@@ -17,7 +17,7 @@ from trikubelet.clock import TrioClock
 from trikubelet.kube_client.client import HttpApiClient, open_client
 from trikubelet.kube_client.errors import ApiStatusError, ApiUnreachable
 from trikubelet.kube_client.patches import POD_LISTS, strategic_patch
-from trikubelet.kube_client.types import PODS, PatchType
+from trikubelet.kube_client.types import PODS, RESOURCE_SLICES, PatchType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -175,3 +175,16 @@ async def test_a_server_with_too_much_to_do_is_given_time(
         start = trio.current_time()
         await client.create(PODS, new_pod())
         assert trio.current_time() - start == pytest.approx(6, abs=0.1)
+
+
+async def test_a_node_deletes_the_slices_that_it_chooses(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with cluster(tmp_path, http2=True) as (client, server):
+        for name, driver, node in (("one", "x", "a"), ("two", "y", "a"), ("far", "x", "b")):
+            spec = {"driver": driver, "nodeName": node}
+            server.admin.create({"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec})
+        await client.delete_collection(RESOURCE_SLICES, field_selector="spec.nodeName=a,spec.driver=x")
+        listed = (await client.list(RESOURCE_SLICES)).items
+        assert [(one.metadata.name, one.spec.driver, one.spec.node_name) for one in listed] == [
+            ("far", "x", "b"),
+            ("two", "y", "a"),
+        ]

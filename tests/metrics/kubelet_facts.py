@@ -21,6 +21,7 @@ BOUNDS: Final[dict[str, tuple[float, ...]]] = {
         *(0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900),
         *(1200, 1800, 2700, 3600),
     ),
+    "claims": tuple(0.1 * 400 ** (power / 14) for power in range(15)),
     "resize": (10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000),
     "storage": (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600),
     "rest": (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60),
@@ -44,8 +45,9 @@ class Fact:
 
 _TABLE: Final = """
 csi_operations_seconds histogram driver_name,method_name,grpc_status_code,migrated storage
-dra_grpc_operations_duration_seconds histogram driver_name,method_name,grpc_status_code other
-dra_operations_duration_seconds histogram operation_name,is_error other
+dra_grpc_operations_duration_seconds histogram driver_name,method_name,grpc_status_code claims
+dra_operations_duration_seconds histogram operation_name,is_error claims
+dra_resource_claims_in_use gauge driver_name
 force_cleaned_failed_volume_operation_errors_total counter -
 force_cleaned_failed_volume_operations_total counter -
 kubelet_active_pods gauge static

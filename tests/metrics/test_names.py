@@ -21,7 +21,7 @@ from trikubelet.allocation.metrics import ResizeCounts, ResizeStatistics
 from trikubelet.allocation.topology.admit import NothingToGive
 from trikubelet.allocation.topology.policy import SINGLE_NUMA_NODE
 from trikubelet.metrics.cluster import collect_pod_certificates
-from trikubelet.metrics.devices import collect_devices
+from trikubelet.metrics.devices import collect_claims, collect_devices
 from trikubelet.metrics.eviction import collect_eviction
 from trikubelet.metrics.node import collect_gates, collect_shutdown
 from trikubelet.metrics.plugins import collect_credential_plugins, collect_plugins
@@ -30,6 +30,7 @@ from trikubelet.metrics.resource_managers import collect_resource_managers
 from trikubelet.metrics.servers import collect_spans
 from trikubelet.metrics.volumes import collect_csi, collect_volumes
 from trikubelet.node.devices.metrics import DeviceMetrics
+from trikubelet.node.dra.metrics import ClaimMetrics
 from trikubelet.node.eviction.manager import AGE_BOUNDS
 from trikubelet.node.shutdown.record import ShutdownTimes
 from trikubelet.plugins.registration import PluginStatus
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from trikubelet.allocation.manager import AllocationManager
     from trikubelet.allocation.managers import ResourceManagers
     from trikubelet.kube_client.pod_certificates import PodCertificates
+    from trikubelet.node.dra.manager import ClaimManager
     from trikubelet.volumes.manager import VolumeManager
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -59,6 +61,18 @@ GO_ONLY = {"git_commit", "git_tree_state", "build_date", "go_version", "compiler
 @pytest.fixture
 def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
     return clock_without_threads(monkeypatch)
+
+
+class Claims:
+    """Two of one driver."""
+
+    def __init__(self) -> None:
+        self.metrics = ClaimMetrics()
+        self.metrics.operations.observe(("PrepareResources", "false"), 1)
+        self.metrics.calls.observe(("gpu.example.com", "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/Node", "OK"), 1)
+
+    def claims_in_use(self) -> dict[str, int]:
+        return {"gpu.example.com": 2, "<any>": 2}
 
 
 @attrs.frozen
@@ -115,6 +129,7 @@ async def exposed(folder: Path) -> dict[str, Metric]:
     ages.observe(("memory.available",), 1)
     others = [*collect_csi(drivers), *collect_gates({"AllAlpha": False})]
     others += collect_devices(device_measures())
+    others += collect_claims(cast("ClaimManager", Claims()))
     others += collect_plugins([PluginStatus("/reg/a.sock", "CSIPlugin a", True, True, 0, "")])
     others += collect_credential_plugins(credential_plugins())
     others += collect_pod_certificates(cast("PodCertificates", Certificates()))

@@ -19,6 +19,7 @@ from trikubelet.pods.manager import PodManager
 from trikubelet.pods.syncer import AgentPodSyncer, StillRunningError, SyncContext
 from trikubelet.pods.types import Kill
 from trikubelet.probes.results import NO_RESULTS
+from trikubelet.runtime.sandboxes.sandbox import ResourceClaimError
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder
 
@@ -106,8 +107,19 @@ class Stage:
             network_problem=lambda: None,
             host_ips=lambda: ("10.0.0.1",),
             durables=(Held("mounts", self), Held("cgroup", self)),
+            unprepare_claims=self.unprepare,
         )
         self.syncer = AgentPodSyncer(context, "u", parts, parts, parts)
+
+    async def unprepare(self, uid: str) -> None:
+        assert (uid, self.parts.killed) == ("u", [(47.5, True)])
+        status = self.statuses.get_pod_status(uid)
+        assert status is not None
+        assert status.phase == "Running", "others take what a pod held as soon as it has ended"
+        await trio.lowlevel.checkpoint()
+        if "claims" in self.failing:
+            raise ResourceClaimError("the driver is away")
+        self.releases.append("claims")
 
     @property
     def finished(self) -> bool:
@@ -133,6 +145,19 @@ async def test_a_pod_is_killed_for_good_until_its_deadline(autojump_clock: MockC
     stage = Stage()
     await stage.syncer.sync_terminating_pod(OF, RUNNING, lambda: Kill(30, 47.5))
     assert stage.parts.killed == [(47.5, True)]
+
+
+async def test_claims_are_undone_when_nothing_runs_and_before_that_is_told(autojump_clock: MockClock) -> None:
+    stage = Stage(failing={"claims"})
+    with pytest.raises(ResourceClaimError):
+        await stage.syncer.sync_terminating_pod(OF, RUNNING, lambda: Kill(30, 47.5))
+    status = stage.statuses.get_pod_status("u")
+    assert status is not None
+    assert status.phase == "Running"
+    stage.failing.clear()
+    stage.parts.killed.clear()
+    await stage.syncer.sync_terminating_pod(OF, RUNNING, lambda: Kill(30, 47.5))
+    assert stage.releases == ["claims"]
 
 
 async def test_a_pod_that_still_runs_has_not_ended_whatever_the_runtime_said(autojump_clock: MockClock) -> None:

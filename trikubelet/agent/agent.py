@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.agent.allocation import allocation_manager, node_admission
+from trikubelet.agent.claims import node_claims
 from trikubelet.agent.devices import node_devices
 from trikubelet.agent.eviction import AgentEviction
 from trikubelet.agent.node import local_view, look_at_node, node_settings, read_machine, watch_memory
@@ -58,7 +59,7 @@ from trikubelet.volumes.no_cluster import NoClusterObjects
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-    from trikubelet.agent.cluster import ClusterParts
+    from trikubelet.agent.cluster import ClusterParts, PodReporters
     from trikubelet.agent.node import MachineView
     from trikubelet.agent.tracing import Tracing
     from trikubelet.agent.volumes import VolumeParts
@@ -143,6 +144,7 @@ class Agent:
         self.volume_parts, self.volumes = self._make_volumes(overrides.volumes, states := registry.states, rng)
         self.pod_files = overrides.pod_files or PodFiles(self.runtime_options)
         self.ends = ExitTracker(runtime_client)
+        self.claims = node_claims(self, states, overrides, rng)
         objects = None if cluster is None else cluster.objects
         access = None if overrides.diskless else RegistryAccess.of_node(options, clock, objects)
         self.runtime = runtime_manager(self, access, overrides.open_allocations)
@@ -161,7 +163,7 @@ class Agent:
         # What decides about pods, and what works on them.
         admission = node_admission(self)
         self.allocation = allocation_manager(self, admission, overrides.open_allocations)
-        self.reporters = None if self.cluster is None else self.cluster.reporters(self.pods, self.statuses, states)
+        self.reporters = None if self.cluster is None else self._make_reporters(self.cluster, states)
         self.workers = pod_workers(self, registry, rng)
         self.preempting = Preempting(self.workers, self.recorder)
         self.admitting = admitting(self, overrides.admission or admission)
@@ -190,6 +192,7 @@ class Agent:
             )
             if self.runtime_options.machine.selinux:
                 label_folders(self.options.root_dir)
+            await nursery.start(self.claims.run)
             nursery.start_soon(supervise, self.plugins.run)
             await nursery.start(self.resources.run, self._active_as_allocated)
             await nursery.start(self._run_volumes)
@@ -282,6 +285,13 @@ class Agent:
             rng=rng,
             reset_extended=lambda: self.devices.reset_extended,
         )
+
+    def _make_reporters(self, cluster: ClusterParts, states: PodStates) -> PodReporters:
+        def may_run(uid: str) -> bool:
+            """What a pod that has ended held is given to others (`PodCouldHaveRunningContainers`)."""
+            return states.could_have_running_containers(uid) or self.claims.holds(uid)
+
+        return cluster.reporters(self.pods, self.statuses, states, may_run)
 
     def _make_observer(
         self, machine: Machine | None, settings: NodeSettings, view: MachineView, changed: Broadcast[None]

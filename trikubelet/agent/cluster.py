@@ -113,8 +113,10 @@ class ClusterParts:
             await nursery.start(self.node.run)
             task_status.started()
 
-    def reporters(self, pods: PodManager, statuses: StatusManager, states: PodStates) -> PodReporters:
-        return PodReporters(self, pods, statuses, states, clock=self._clock, rng=self._rng)
+    def reporters(
+        self, pods: PodManager, statuses: StatusManager, states: PodStates, may_run: Callable[[str], bool]
+    ) -> PodReporters:
+        return PodReporters(self, pods, statuses, states, may_run, clock=self._clock, rng=self._rng)
 
 
 class PodReporters:
@@ -126,10 +128,12 @@ class PodReporters:
         pods: PodManager,
         statuses: StatusManager,
         states: PodStates,
+        may_run: Callable[[str], bool],
         *,
         clock: WallClock,
         rng: Random,
     ) -> None:
+        """`may_run`: whether containers of a pod may run, or it may hold what others give out, by its UID."""
         served = parts.cluster.pods
         self.mirrors = MirrorPods(
             parts.client,
@@ -144,7 +148,7 @@ class PodReporters:
             statuses,
             pods,
             served,
-            may_run=states.could_have_running_containers,
+            may_run=may_run,
             clock=clock,
             rng=rng,
         )

@@ -69,6 +69,7 @@ def agent_metrics(
         partial(node.collect_gates, agent.options.configuration.feature_gates),
         *_devices(agent),
         *_resource_managers(agent),
+        *_claims(agent),
         lambda: plugins.collect_plugins(agent.plugins.statistics()),
         *_credential_plugins(agent),
         lambda: _eviction(agent),
@@ -111,6 +112,11 @@ def _resource_managers(agent: Agent) -> list[Collect]:
     if managers is None:
         return []
     return [lambda: resource_managers.collect_resource_managers(managers.counts, managers.cpu_usage())]
+
+
+def _claims(agent: Agent) -> list[Collect]:
+    manager = agent.claims.manager
+    return [] if manager is None else [partial(devices.collect_claims, manager)]
 
 
 def _credential_plugins(agent: Agent) -> list[Collect]:

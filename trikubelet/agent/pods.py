@@ -63,7 +63,8 @@ def _sync_context(agent: Agent) -> SyncContext:
         starts_nothing=lambda: agent.shutdown is not None and agent.shutdown.found_at_start,
         tells_sandbox=agent.options.configuration.enabled("PodReadyToStartContainersCondition"),
         allocation=agent.allocation,
-        resource_health=agent.devices.health,
+        resource_health=agent.claims.health,
+        unprepare_claims=agent.claims.unprepare,
         cgroups=agent.resources.cgroups,
         mirrors=(lambda pod, mirror: None) if agent.reporters is None else agent.reporters.mirrors.ensure,
         durables=(
@@ -131,7 +132,12 @@ def sync_loop(agent: Agent, features: Collection[str]) -> SyncLoop:
             runtime_state=agent.runtime_state,
             objects=agent.objects,
             cgroups=agent.resources.cgroups,
-            news=(agent.volumes.pod_changes, agent.devices.health_changed, agent.runtime.images.retry_wanted),
+            news=(
+                agent.volumes.pod_changes,
+                agent.devices.health_changed,
+                agent.claims.changed,
+                agent.runtime.images.retry_wanted,
+            ),
             sources_ready=partial(agent.desired.handled, agent.sources),
             features=frozenset(features),
         )

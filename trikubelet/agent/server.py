@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.http.counted import counted
@@ -24,7 +23,7 @@ from trikubelet.http.messages import AnyResponse, HTTPError, Request
 from trikubelet.http.server import HttpServer
 from trikubelet.metrics.health_checks import HealthChecks
 from trikubelet.metrics.http_requests import READ_ONLY, READ_WRITE, RequestCounts
-from trikubelet.node.podresources.providers import NO_PROVIDERS, Providers
+from trikubelet.node.podresources.providers import NO_PROVIDER, Providers
 from trikubelet.node.podresources.server import FOLDER, SOCKET, PodResourcesServer
 from trikubelet.node_api.handlers.exposition import Exposition, ScrapedPage, metrics_page, summary_page, text_page
 from trikubelet.node_api.handlers.health import NODE_CHECKS, liveness
@@ -90,9 +89,13 @@ class AgentServer:
         everything = node_api(view, self._parts, Switches(checkpoint=checkpoint), clock)
         self._local = HttpServer(local_api(view, clock, everything))
         self._listeners = NodeListeners(self._ports())
-        providers = NO_PROVIDERS if agent.devices.manager is None else Providers(devices=agent.devices.manager)
-        if agent.managers is not None:
-            providers = attrs.evolve(providers, cpus=agent.managers, memory=agent.managers)
+        managers = agent.managers or NO_PROVIDER
+        providers = Providers(
+            devices=agent.devices.manager or NO_PROVIDER,
+            cpus=managers,
+            memory=managers,
+            claims=agent.claims.manager or NO_PROVIDER,
+        )
         self._pod_resources = PodResourcesServer(agent.pods, listed_pods(agent), providers)
 
     @property

@@ -44,6 +44,8 @@ _SWITCHED: Final = (
     _switch("ContainerRestartRules", _BETA, True, "sources/gated_fields.py"),
     _switch("ContainerStopSignals", _ALPHA, False, "sources/gated_fields.py", on_here=True),
     _switch("CustomCPUCFSQuotaPeriod", _GA, True, "config/rules.py"),
+    _switch("DRAExtendedResource", _BETA, True, "agent/claims.py"),
+    _switch("DRAWorkloadResourceClaims", _ALPHA, False, "agent/claims.py"),
     _switch("DisableCPUQuotaWithExclusiveCPUs", _DEPRECATED, True, "agent/resource_managers.py"),
     _switch("EnvFiles", _BETA, True, "sources/gated_fields.py"),
     _switch("EventedPLEG", _ALPHA, False, "agent/options.py", on_here=True),
@@ -78,6 +80,7 @@ _SWITCHED: Final = (
     _switch("ReloadKubeletClientCAFile", _BETA, True, "agent/server.py"),
     _switch("ReloadKubeletServerCertificateFile", _BETA, True, "agent/server.py"),
     _switch("ResourceHealthStatus", _BETA, True, "agent/devices.py"),
+    _switch("ResourceHealthStatusMessage", _BETA, True, "agent/claims.py"),
     _switch("RestartAllContainersOnContainerExits", _BETA, True, "sources/gated_fields.py"),
     _switch("RotateKubeletServerCertificate", _BETA, True, "config/rules.py"),
     _switch("SELinuxMount", _BETA, False, "volumes/mount_labels.py"),
@@ -87,10 +90,10 @@ _SWITCHED: Final = (
 
 _FIXED: Final = {
     (_GA, True, True): """
-        AuthorizeNodeWithSelectors CPUManagerPolicyOptions CSIServiceAccountTokenSecrets
+        AuthorizeNodeWithSelectors CPUManagerPolicyOptions CSIServiceAccountTokenSecrets DynamicResourceAllocation
         ExecProbeTimeout ImageMaximumGCAge ImageVolume InOrderInformers InPlacePodVerticalScaling
-        KubeletCgroupDriverFromCRI
-        KubeletFineGrainedAuthz KubeletPSI KubeletPodResourcesGet KubeletTracing MutableCSINodeAllocatableCount
+        KubeletCgroupDriverFromCRI KubeletFineGrainedAuthz KubeletPSI KubeletPodResourcesDynamicResources
+        KubeletPodResourcesGet KubeletTracing MutableCSINodeAllocatableCount
         NodeLogQuery NodeSwap PodLifecycleSleepAction PodLifecycleSleepActionAllowZero
         PodObservedGenerationTracking ProcMountType RecoverVolumeExpansionFailure RecursiveReadOnlyMounts
         RelaxedDNSSearchValidation RelaxedEnvironmentVariableValidation SELinuxChangePolicy
@@ -98,7 +101,8 @@ _FIXED: Final = {
         SupplementalGroupsPolicy SystemdWatchdog TopologyManagerPolicyOptions UserNamespacesSupport
     """,
     (_BETA, True, False): """
-        ContextualLogging KubeletSeparateDiskGC PLEGOnDemandRelist TopologyManagerPolicyBetaOptions WatchListClient
+        ContextualLogging DRAConsumableCapacity KubeletSeparateDiskGC PLEGOnDemandRelist
+        TopologyManagerPolicyBetaOptions WatchListClient
     """,
     (_ALPHA, False, False): "KubeletInUserNamespace TopologyManagerPolicyAlphaOptions",
     (_DEPRECATED, True, True): "DisableNodeKubeProxyVersion",
@@ -107,18 +111,10 @@ _FIXED: Final = {
 """What the agent does in any case, as its kubelet does where the gate is locked."""
 
 _LACKING: Final = {
-    (_GA, True, True): """
-        DRAAdminAccess DynamicResourceAllocation KubeletPodResourcesDynamicResources
-    """,
-    (_GA, True, False): "DRAPrioritizedList",
-    (_BETA, True, False): """
-        DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaints
-        DRAExtendedResource DRAPartitionableDevices ResourceHealthStatusMessage
-    """,
     (_BETA, False, False): "LocalStorageCapacityIsolationFSQuotaMonitoring",
     (_ALPHA, False, False): """
         CRIListStreaming CSIVolumeHealth ClientsAllowCBOR ClientsPreferCBOR
-        DRANodeAllocatableResources DRAWorkloadResourceClaims ImageVolumeWithDigest
+        DRANodeAllocatableResources ImageVolumeWithDigest
         NativeHistograms PodsAPI RuntimeClassInImageCriApi
         UserNamespacesHostNetworkSupport
     """,
@@ -128,7 +124,7 @@ _LACKING: Final = {
 _FOREIGN: Final = {
     (_GA, True, True): """
         APIServerTracing AnonymousAuthConfigurableEndpoints AnyVolumeDataSource AuthorizeWithSelectors
-        BtreeWatchCache CRDValidationRatcheting ConsistentListFromCache CustomResourceFieldSelectors
+        BtreeWatchCache CRDValidationRatcheting ConsistentListFromCache CustomResourceFieldSelectors DRAAdminAccess
         DeclarativeValidation DisableAllocatorDualWrite ExternalServiceAccountTokenSigner
         JobBackoffLimitPerIndex JobManagedBy JobPodReplacementPolicy JobSuccessPolicy LogarithmicScaleDown
         MatchLabelKeysInPodAffinity MultiCIDRServiceAllocator NFTablesProxyMode
@@ -139,12 +135,15 @@ _FOREIGN: Final = {
         StreamingCollectionEncodingToJSON StreamingCollectionEncodingToProtobuf
         StructuredAuthenticationConfiguration VolumeAttributesClass WinDSR WinOverlay
     """,
-    (_GA, True, False): "AllowServiceExternalIPs InformerResourceVersion MutatingAdmissionPolicy",
+    (_GA, True, False): """
+        AllowServiceExternalIPs DRAPrioritizedList InformerResourceVersion MutatingAdmissionPolicy
+    """,
     (_BETA, True, False): """
         APIResponseCompression APIServerIdentity AllowParsingUserUIDFromCertAuth AtomicFIFO
         AuthorizePodWebsocketUpgradeCreatePermission CRDObservedGenerationTracking
         ClearingNominatedNodeNameAfterBinding ClientsAllowCARotation ClientsAllowTLSCacheGC
-        ConstrainedImpersonation DRAResourceClaimDeviceStatus DRAResourceClaimGranularStatusAuthorization
+        ConstrainedImpersonation DRADeviceBindingConditions DRADeviceTaints DRAPartitionableDevices
+        DRAResourceClaimDeviceStatus DRAResourceClaimGranularStatusAuthorization
         DRASchedulerFilterTimeout DeclarativeValidationBeta DeploymentReplicaSetTerminatingReplicas
         DetectCacheInconsistency HPAConfigurableTolerance InOrderInformersBatchProcess ListFromCacheSnapshot
         MatchLabelKeysInPodTopologySpread MatchLabelKeysInPodTopologySpreadSelectorMerge

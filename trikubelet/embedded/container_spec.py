@@ -202,8 +202,6 @@ def signal_number(text: str) -> int:
 
 
 def _refuse_unsupported(config: v1.ContainerConfig, image: StoredImage, abilities: KeeperAbilities) -> None:
-    if config.cdi_devices:
-        raise SpecError("CDI devices: the embedded runtime does not support them")
     if not abilities.isolated:
         if not image.is_host:
             raise SpecError(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from trikubelet.embedded.cdi import CDI_FOLDERS
 from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.store import ImageStore
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError, KeeperStartError
@@ -73,6 +74,7 @@ class EmbeddedRuntime:
         hidden: Sequence[Path] = (),
         network: NetworkOptions = NetworkOptions(),  # noqa: B008 - frozen
         networks: Mapping[str, PodNetwork] | None = None,
+        cdi_folders: Sequence[Path] = CDI_FOLDERS,
     ) -> None:
         self.root = root.absolute()
         self.root.mkdir(parents=True, exist_ok=True)
@@ -94,6 +96,7 @@ class EmbeddedRuntime:
             streaming=self._streaming,
             address=self._address,
             hidden=[path.absolute() for path in hidden],
+            cdi_folders=cdi_folders,
         )
         self.puller = Puller(self.images, clock=clock, hosts_dirs=registry_hosts_dirs)
         self._preload = Preload(self.root / "preload", self.root / "preloaded.json", self.images, self.puller)

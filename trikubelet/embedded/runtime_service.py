@@ -17,6 +17,7 @@ from grpclib.const import Status
 
 from trikubelet import __version__
 from trikubelet.embedded import messages
+from trikubelet.embedded.cdi import CDI_FOLDERS, spell_out_cdi_devices
 from trikubelet.embedded.container_spec import (
     SpecContext,
     SpecError,
@@ -78,14 +79,16 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
         streaming: StreamingServer,
         address: Callable[[], str],
         hidden: Sequence[Path] = (),
+        cdi_folders: Sequence[Path] = CDI_FOLDERS,
     ) -> None:
-        """`hidden`: what containers of the host image do not see."""
+        """`hidden`: what containers of the host image do not see. `cdi_folders`: what names of CDI devices mean."""
         self._lifecycle = lifecycle
         self._inventory = lifecycle.inventory
         self._store = store
         self._resolve_image = resolve_image
         self._address = address
         self._hidden = hidden
+        self._cdi_folders = cdi_folders
         self._usage = UsageMessages(lifecycle, store)
         self._metrics = PodMetrics(lifecycle, store, self._usage)
         self._streams = StreamCalls(lifecycle, streaming)
@@ -267,12 +270,14 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
     async def create_container(self, create_container_request: v1.CreateContainerRequest) -> v1.CreateContainerResponse:
         config = create_container_request.config
         with _errors():
+            # All that waits comes first: a name is reserved with the record.
+            edited = await spell_out_cdi_devices(config, self._cdi_folders)
             sandbox = self._inventory.sandbox(create_container_request.pod_sandbox_id)
             if not sandbox.ready:
                 raise WrongStateError(f"sandbox {sandbox.id} is not ready")
             self._reserve_container_name(sandbox, config)
             image = self._image(config)
-            record = self._new_container(sandbox, config, image)
+            record = self._new_container(sandbox, config, edited, image)
             self._lifecycle.create_container(record)
         return v1.CreateContainerResponse(container_id=record.id)
 
@@ -299,7 +304,10 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
                 mount.image.image_ref = images[mount.image.image].id
         return images
 
-    def _new_container(self, sandbox: SandboxRecord, config: v1.ContainerConfig, image: StoredImage) -> ContainerRecord:
+    def _new_container(
+        self, sandbox: SandboxRecord, config: v1.ContainerConfig, edited: v1.ContainerConfig, image: StoredImage
+    ) -> ContainerRecord:
+        """`edited`: the configuration with all that its CDI devices want."""
         abilities = self._lifecycle.abilities
         if abilities is None:
             raise KeeperLostError("create")
@@ -324,7 +332,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
                 reference=next(iter(image.repo_digests), image.id),
                 id=image.id,
             ),
-            spec=container_spec(context, config, image, self._image_volumes(config)),
+            spec=container_spec(context, edited, image, self._image_volumes(config)),
             created_at=self._lifecycle.now(),
             stop_signal=stop_signal(config, image),
         )

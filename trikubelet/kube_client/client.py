@@ -222,6 +222,13 @@ class HttpApiClient:
         path = resource.path(namespace, _named(resource, name))
         await self._perform(Call("DELETE", path, {}, _json(to_dict(options)), urgency=urgency))
 
+    async def delete_collection(self, resource: Resource[T], namespace: str = "", *, field_selector: str) -> None:
+        """Ask for the deletion of all objects that the selector chooses. Raises ValueError without one."""
+        if not field_selector:
+            raise ValueError(f"expected a selector: without one, all of the {resource} would be deleted")
+        query = _query(fieldSelector=field_selector)
+        await self._perform(Call("DELETE", resource.path(namespace), query, _json(to_dict(DeleteOptions()))))
+
     async def create_subresource(
         self,
         resource: Resource[T],

@@ -32,6 +32,8 @@ from trikubelet.api import (
     Pod,
     PodCertificateRequest,
     Problem,
+    ResourceClaimObject,
+    ResourceSlice,
     RuntimeClass,
     Secret,
     Service,
@@ -138,6 +140,8 @@ TRUST_BUNDLES: Final = Resource(
 POD_CERTIFICATE_REQUESTS: Final = Resource(
     "certificates.k8s.io", "v1beta1", "podcertificaterequests", "PodCertificateRequest", True, PodCertificateRequest
 )
+RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True, ResourceClaimObject)
+RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, ResourceSlice)
 
 
 class PatchType(enum.Enum):
@@ -286,6 +290,10 @@ class ApiClient(Protocol):
         urgency: Urgency = Urgency.ORDINARY,
     ) -> None:
         """Ask for the object's deletion, if it is the one with `uid`. `grace_period` in seconds, None: its own."""
+        ...
+
+    async def delete_collection(self, resource: Resource[T], namespace: str = "", *, field_selector: str) -> None:
+        """Ask for the deletion of all objects that the selector chooses; it must not be empty."""
         ...
 
     async def create_subresource(

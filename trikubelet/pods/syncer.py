@@ -14,7 +14,7 @@ What a pod holds outside of this process (`Durable`) is acquired while it is syn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -80,6 +80,10 @@ class StillRunningError(Exception):
         self.containers = containers
 
 
+async def no_claims(_uid: str) -> None:
+    """For a node whose pods have no resource claims."""
+
+
 class Durable(Protocol):
     """Something that pods hold outside of this process, so that it outlives the agent: mounts, cgroups, grants."""
 
@@ -118,6 +122,8 @@ class SyncContext:
     """Whether pods are about to be ended, so that what has ended of them stays so."""
     resource_health: Callable[[str], ResourceHealthOf] = lambda uid: no_resource_health
     """How the devices of a pod's containers do, by its UID."""
+    unprepare_claims: Callable[[str], Awaitable[None]] = no_claims
+    """Has what was prepared for a pod's resource claims undone, by its UID. Raises; then the pod has not ended yet."""
     cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
     spans: Spans | None = None
     """Tells of pods' volumes."""
@@ -308,6 +314,8 @@ class AgentPodSyncer:
         running = tuple(str(container.id) for container in stopped.running_containers())
         if running:
             raise StillRunningError(pod, running)
+        # Before the end is reported: others may give the devices away then.
+        await self._context.unprepare_claims(uid)
         self._reporter.report(pod, stopped, ended=True, change=kill().status_fn)
         return PodSyncReport(killed_at)
 

@@ -2,7 +2,8 @@
 
 grpc/                 gRPC on Trio
 cri/                  the container runtime: messages with a codec of their own, two clients, what they raise
-csi/ device_plugins/ plugin_registration/ pod_resources/ health/   generated from `protos/`, a folder for each version
+csi/ device_plugins/ dra/ dra_health/ plugin_registration/ pod_resources/ health/   generated from `protos/`, a folder
+                      for each version
 
 Who calls and who serves lies with the parts that do: CSI in `volumes`, devices in `node`.
 """

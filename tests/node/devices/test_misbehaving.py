@@ -15,8 +15,9 @@ from tests.node.devices.situations import R1, R2, container, make_pod
 from tests.node.devices.stage import Stage, device_stage
 from trikubelet.admission.types import AllocationError
 from trikubelet.node.devices.book import STOP_GRACE
-from trikubelet.node.devices.endpoint import ALLOCATE_SECONDS, LIST_PAUSE, PRE_START_SECONDS
+from trikubelet.node.devices.endpoint import ALLOCATE_SECONDS, PRE_START_SECONDS
 from trikubelet.rpc.device_plugins import v1beta1
+from trikubelet.rpc.unread import PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -175,7 +176,7 @@ async def test_a_plugin_dies_in_allocate(tmp_path: Path, autojump_clock: MockClo
             nursery.start_soon(fails, stage, "p", "rpc error: code = Unavailable desc = ")
             await plugin.hung.wait()
             stage.kill(plugin)
-        assert trio.current_time() - began <= LIST_PAUSE
+        assert trio.current_time() - began <= PAUSE
 
 
 async def test_a_plugin_answers_for_no_container(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -226,7 +227,7 @@ async def test_a_plugin_never_stops_telling(tmp_path: Path, autojump_clock: Mock
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(look)
                 nursery.start_soon(stage.register, Talker(R1))
-        assert 2 <= stage.changes <= 1 + 10 / LIST_PAUSE
+        assert 2 <= stage.changes <= 1 + 10 / PAUSE
         assert Talker.sent < 20_000
         assert stage.ill == []
 
@@ -238,7 +239,7 @@ async def test_a_burst_of_lists_is_one_change(tmp_path: Path, autojump_clock: Mo
         for number in range(50):
             plugin.tell([f"b{number}", "c"])
         await settle()
-        await trio.sleep(2 * LIST_PAUSE)
+        await trio.sleep(2 * PAUSE)
         assert [device.id for device in stage.manager.allocatable_devices()] == ["b49", "c"]
         assert stage.changes == 2
 

@@ -8,7 +8,7 @@ that never stops costs a few percent of a processor at most, and little memory: 
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -21,6 +21,7 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.node.devices.model import HEALTHY, DeviceFile, DeviceMount, Needs, PluginDevice, PluginOptions
 from trikubelet.rpc.device_plugins import v1beta1
 from trikubelet.rpc.status_text import status_text
+from trikubelet.rpc.unread import Unread, newest_of, pause_after
 from trikubelet.scopes import off_loop
 from trikubelet.supervision import supervise
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from trikubelet.rpc.grpc import Channel, ClientStream
+    from trikubelet.rpc.grpc import Channel
 
 DIAL_SECONDS: Final = 10.0
 OPTIONS_SECONDS: Final = 10.0
@@ -38,13 +39,8 @@ ALLOCATE_SECONDS: Final = 60.0
 PRE_START_SECONDS: Final = 30.0
 """(`KubeletPreStartContainerRPCTimeoutInSecs`)"""
 DIALS: Final = Backoff(first=0.015625, longest=1.0)
-LIST_PAUSE: Final = 0.125
-"""Seconds between two looks at what a plugin has sent."""
-PAUSE_PER_BYTE: Final = 5e-6
-"""Seconds; about twenty times what it takes to read one."""
 MOST_FROM_PLUGIN: Final = 4 * 2**20
 """Bytes of a message from a plugin: the kubelet leaves it at gRPC's default."""
-LISTS_AT_A_LOOK: Final = 100
 _LIST_AND_WATCH: Final = "/v1beta1.DevicePlugin/ListAndWatch"
 
 Reply = TypeVar("Reply")
@@ -58,14 +54,6 @@ class PluginError(Exception):
 
     def __str__(self) -> str:
         return self.problem
-
-
-class _Unread(bytes):
-    """A message that may never be parsed."""
-
-    @classmethod
-    def FromString(cls, data: bytes) -> _Unread:  # noqa: N802 - the name that messages have
-        return cls(data)
 
 
 class Endpoint:
@@ -155,25 +143,13 @@ class Endpoint:
             self._call_ended.send(None)
 
     async def _take_lists(self, on_list: Callable[[list[PluginDevice]], object]) -> None:
-        request = self._channel.request(_LIST_AND_WATCH, Cardinality.UNARY_STREAM, v1beta1.Empty, _Unread)
+        request = self._channel.request(_LIST_AND_WATCH, Cardinality.UNARY_STREAM, v1beta1.Empty, Unread)
         async with request as stream:
             await stream.send_message(v1beta1.Empty(), end=True)
             while (message := await stream.recv_message()) is not None:
-                newest = await _newest(stream, message)
+                newest = await newest_of(stream, message)
                 on_list(await off_loop(self._reading, len(newest), _devices, newest))
-                await trio.sleep(max(LIST_PAUSE, PAUSE_PER_BYTE * len(newest)))
-
-
-async def _newest(stream: ClientStream[v1beta1.Empty, _Unread], newest: _Unread) -> _Unread:
-    """The last message that is there already. Whether the stream has ended after it is for the next look."""
-    for _ in range(LISTS_AT_A_LOOK - 1):
-        later = None
-        with suppress(GRPCError), trio.move_on_after(0):
-            later = await stream.recv_message()
-        if later is None:
-            break
-        newest = later
-    return newest
+                await pause_after(newest)
 
 
 @asynccontextmanager
@@ -206,7 +182,7 @@ async def _options(channel: Channel) -> PluginOptions:
     raise PluginError(f"failed to dial device plugin: {refusal}")
 
 
-def _devices(message: _Unread) -> list[PluginDevice]:
+def _devices(message: Unread) -> list[PluginDevice]:
     """Raises GRPCError for what is no list."""
     try:
         reply = v1beta1.ListAndWatchResponse.FromString(message)

@@ -75,6 +75,8 @@ class Connection:
         self.max_message_size = max_message_size
         self.streams: dict[int, WireStream] = {}
         self.failure: Failure | None = None
+        self.ended = trio.Event()
+        """Set together with `failure`."""
         # The peer or we have announced the end: no new streams, and the end comes with that of the last one.
         self.retiring = False
         self.settings_known = False
@@ -260,6 +262,7 @@ class Connection:
         if self.failure is not None:
             return
         self.failure = failure
+        self.ended.set()
         self.retiring = True
         for stream in list(self.streams.values()):
             stream.lose(failure)

@@ -13,7 +13,6 @@ or ImagePullBackOff as if it were its own image.
 from __future__ import annotations
 
 import math
-import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ from grpclib.const import Status
 
 from trikubelet.api import Container, Pod
 from trikubelet.broadcast import Broadcast
+from trikubelet.container.abilities import is_older
 from trikubelet.container.messages import describe_duration
 from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, with_default_tag
 from trikubelet.rpc.cri import v1
@@ -397,13 +397,8 @@ ImageVolumes = dict[str, v1.ImageSpec | ImageError]
 
 
 def version_problem(runtime_name: str, runtime_version: str) -> str:
-    """Why this runtime cannot mount images; empty when it can, as far as is known.
-
-    An older one would drop the mount without a word and start the container, and says nothing but its version.
-    """
-    first = _FIRST_VERSIONS.get(runtime_name)
-    version = re.match(r"v?(\d+)\.(\d+)", runtime_version)
-    if first is None or version is None or (int(version[1]), int(version[2])) >= first:
+    """Why this runtime cannot mount images; empty when it can, as far as is known."""
+    if not is_older(runtime_name, runtime_version, _FIRST_VERSIONS):
         return ""
     return f"image volumes need containerd 2.1 or CRI-O 1.31; this node runs {runtime_name} {runtime_version}"
 
