@@ -120,6 +120,15 @@ def test_what_may_be_starting_stays_unless_its_pod_is_removed() -> None:
     assert [one.id for one in found] == ["deleted-a-1"]
 
 
+def test_a_clock_that_was_set_back_keeps_nothing_of_ended_pods() -> None:
+    """As the campaign of kills found it: what was left of a pod stayed for an hour."""
+    future = [attrs.evolve(one, created_at=NOW + 3600) for one in dead("deleted", "a", 1)]
+    found = containers_to_collect(future, ContainerGCPolicy(), now=NOW, is_removed=lambda uid: True)
+    assert found == future
+    young = containers_to_collect(future, ContainerGCPolicy(min_age=60), now=NOW, is_removed=lambda uid: True)
+    assert young == [], "where an age is asked for, they have to wait"
+
+
 SANDBOXES: dict[str, tuple[list[SeenSandbox], list[str]]] = {
     "a dead one of a removed pod goes": ([SeenSandbox("a", "deleted", 0, active=False)], []),
     "one in use of a removed pod stays": ([SeenSandbox("a", "deleted", 0, active=True)], ["a"]),

@@ -68,7 +68,8 @@ def containers_to_collect(
     """
     units: dict[tuple[str, str], list[DeadContainer]] = {}
     for container in sorted(containers, key=_age, reverse=True):
-        if container.created_at <= now - policy.min_age:
+        # A clock that was set back makes containers of the future. Where no age is asked for, theirs does not matter.
+        if policy.min_age <= 0 or container.created_at <= now - policy.min_age:
             units.setdefault((container.pod_uid, container.name), []).append(container)
     doomed: list[DeadContainer] = []
     for key in [key for key in units if is_removed(key[0])]:
