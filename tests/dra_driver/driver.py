@@ -109,7 +109,8 @@ class ToyDriver:
 
     async def serve(self, method: str, claims: list[v1.Claim], work: Callable[[], Reply]) -> Reply:
         """One call with its fault."""
-        self.calls.append((method, tuple(claim.name for claim in claims)))
+        names = [claim.name for claim in claims]
+        self.calls.append((method, tuple(names)))
         uids = [claim.uid for claim in claims]
         self._busy.update(uids)
         self.most_at_once = max(self.most_at_once, *(self._busy[uid] for uid in uids), 0)
@@ -134,7 +135,7 @@ class ToyDriver:
             self._busy.subtract(uids)
             if self.log is not None:
                 with self.log.open("a") as file:
-                    file.write(json.dumps({"call": method, "claims": self.calls[-1][1], "outcome": outcome}) + "\n")
+                    file.write(json.dumps({"call": method, "claims": names, "outcome": outcome}) + "\n")
             self._tell()
 
     def _tell(self) -> None:
