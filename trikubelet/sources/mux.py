@@ -253,8 +253,9 @@ class SourceMux:
         async with send, trio.open_nursery() as nursery:
             for source in self._sources:
                 await nursery.start(supervise, source.run, partial(self._merge_and_send, source.name, send))
+            if not self._sources:  # the agent runs all the same: it ends what an earlier one has left
+                nursery.start_soon(supervise, trio.sleep_forever)
             task_status.started()
-            await trio.sleep_forever()  # also without any source: the agent ends what an earlier one has left
 
     async def _merge_and_send(
         self, source: str, send: trio.MemorySendChannel[PodUpdate], pods: tuple[Pod, ...]
