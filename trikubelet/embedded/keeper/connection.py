@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections import deque
 
 from trikubelet.embedded.keeper import event_loop, protocol
+from trikubelet.embedded.keeper.log import log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Connection:
         payload, carrier = protocol.encode(message)
         self._waiting.append((payload, [*descriptors, *([] if carrier is None else [carrier])]))
         if len(self._waiting) > _MOST_WAITING:
-            print("an agent does not read its messages: connection closed", file=sys.stderr, flush=True)
+            log("an agent does not read its messages: connection closed")
             self.close()
             return
         self._flush()
@@ -108,7 +108,7 @@ class Connection:
             message = protocol.decode(payload, descriptors)
             self._on_message(self, message, descriptors)
         except protocol.ProtocolError as error:
-            print(f"bad message: {error}", file=sys.stderr, flush=True)
+            log(f"bad message: {error}")
             self.close()
         finally:
             # Receivers that keep one have taken it out of the list or duplicated it.

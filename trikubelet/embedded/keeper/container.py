@@ -17,6 +17,7 @@ import time
 
 from trikubelet.embedded.keeper import child
 from trikubelet.embedded.keeper.cgroups import ContainerCgroup
+from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.logfile import LogFile
 from trikubelet.embedded.keeper.output import Output
 from trikubelet.embedded.keeper.process import Process, exit_code
@@ -256,7 +257,7 @@ class Container:
             try:
                 self.cgroup.kill()
             except OSError as error:
-                print(f"container {self.id}: cgroup kill: {error}", file=sys.stderr, flush=True)
+                log(f"container {self.id}: cgroup kill: {error}")
             if self.with_reaper and self.cgroup.processes() and time.monotonic() < deadline:
                 self._environment.loop.after(_LOOK_AGAIN, lambda: self._wait_for_the_rest(deadline))
                 return
@@ -331,7 +332,7 @@ class Container:
         try:
             write_json(f"{self.directory}/{name}", record)
         except OSError as error:
-            print(f"container {self.id}: write {name}: {error}", file=sys.stderr, flush=True)
+            log(f"container {self.id}: write {name}: {error}")
             return False
         return True
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import heapq
 import select
-import sys
 import time
-import traceback
+
+from trikubelet.embedded.keeper.log import log_exception
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def _guarded(callback: Callable[[int], object], events: int) -> None:
     try:
         callback(events)
     except Exception:  # noqa: BLE001 - one container's trouble must not end the others; it is in keeper.log
-        traceback.print_exc(file=sys.stderr)
-        sys.stderr.flush()
+        log_exception()
 
 
 def _without_events(callback: Callable[[], object]) -> Callable[[int], object]:

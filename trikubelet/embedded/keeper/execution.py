@@ -7,10 +7,10 @@ It has a cgroup of its own within the container's, so that it can be killed with
 from __future__ import annotations
 
 import os
-import sys
 
 from trikubelet.embedded.keeper import child
 from trikubelet.embedded.keeper.container import EXITED
+from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.process import Process, exit_code
 
 TYPE_CHECKING = False
@@ -120,7 +120,7 @@ class Execution:
             try:
                 self._group.kill()
             except OSError as error:
-                print(f"command in {self.container}: cgroup kill: {error}", file=sys.stderr, flush=True)
+                log(f"command in {self.container}: cgroup kill: {error}")
 
     def _reported(self, message: dict[str, Any], descriptors: list[int]) -> None:
         if "terminal" in message:

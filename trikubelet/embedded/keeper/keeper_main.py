@@ -28,11 +28,16 @@ from trikubelet.embedded.keeper.cgroups import Cgroups
 from trikubelet.embedded.keeper.container import reap, write_json
 from trikubelet.embedded.keeper.environment import Environment
 from trikubelet.embedded.keeper.event_loop import EventLoop
+from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.logfile import Stamp
 from trikubelet.embedded.keeper.probe import enter_user_namespace, find_abilities
 from trikubelet.embedded.keeper.process import Forker
 from trikubelet.embedded.keeper.sandbox import remove_old_shared_memory
 from trikubelet.embedded.keeper.server import Server
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ALREADY_RUNNING = 3
 _LARGEST_LOG = 1 << 20
@@ -102,13 +107,13 @@ def _detach(root: str) -> None:
         os.close(reader)
         os.setsid()
         try:
-            _serve(root, writer)
+            serve = _prepared(root)
         except BaseException as error:
-            try:
-                os.write(writer, f"{type(error).__name__}: {error}".encode())
-            except OSError:
-                pass
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
             raise
+        os.write(writer, b"serving")
+        os.close(writer)
+        serve()
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "r", encoding="utf-8") as file:
@@ -119,7 +124,8 @@ def _detach(root: str) -> None:
     os._exit(0)
 
 
-def _serve(root: str, ready: int) -> None:
+def _prepared(root: str) -> Callable[[], None]:
+    """Everything that can go wrong; what it returns serves until the keeper is asked to end."""
     _redirect(root)
     os.chdir("/")
     with open("/proc/self/comm", "w", encoding="ascii") as file:
@@ -155,15 +161,17 @@ def _serve(root: str, ready: int) -> None:
     write_json(f"{root}/{protocol.IDENTITY_NAME}", identity)
     gc.collect()
     gc.freeze()
-    os.write(ready, b"serving")
-    os.close(ready)
-    loop.run()
-    for leftover in (protocol.SOCKET_NAME, protocol.IDENTITY_NAME):
-        try:
-            os.unlink(f"{root}/{leftover}")
-        except OSError:
-            continue
-    server.close()
+
+    def serve() -> None:
+        loop.run()
+        for leftover in (protocol.SOCKET_NAME, protocol.IDENTITY_NAME):
+            try:
+                os.unlink(f"{root}/{leftover}")
+            except OSError:
+                continue
+        server.close()
+
+    return serve
 
 
 def _redirect(root: str) -> None:
@@ -171,12 +179,12 @@ def _redirect(root: str) -> None:
     path = f"{root}/keeper.log"
     if os.path.exists(path) and os.path.getsize(path) > _LARGEST_LOG:
         os.replace(path, f"{path}.old")
-    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    for target, source in enumerate((null, log, log)):
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for target, source in enumerate((null, file, file)):
         os.dup2(source, target)
     os.close(null)
-    os.close(log)
-    print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "keeper", os.getpid(), "starts", flush=True)
+    os.close(file)
+    log(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} keeper {os.getpid()} starts")
 
 
 def _reap_ended(root: str) -> None:
@@ -184,7 +192,7 @@ def _reap_ended(root: str) -> None:
     if os.path.isdir(folder):
         for container in os.listdir(folder):
             if reap(f"{folder}/{container}"):
-                print(f"container {container} lost its keeper", flush=True)
+                log(f"container {container} lost its keeper")
 
 
 def _raise_limits() -> dict[int, tuple[int, int]]:

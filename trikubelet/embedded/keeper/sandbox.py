@@ -16,10 +16,10 @@ import signal
 import socket
 import stat
 import struct
-import sys
 
 from trikubelet.embedded.keeper import linux, reaper, rootfs
 from trikubelet.embedded.keeper.cgroups import write_file
+from trikubelet.embedded.keeper.log import log
 from trikubelet.linux.trees import remove_tree
 
 TYPE_CHECKING = False
@@ -169,7 +169,7 @@ class Sandbox:
     def _helper_ended(self, process: int) -> None:
         pid = self._helpers[process]
         if os.waitpid(pid, os.WNOHANG)[0]:
-            print(f"a network helper of pod {self.id} ended, pid {pid}", file=sys.stderr, flush=True)
+            log(f"a network helper of pod {self.id} ended, pid {pid}")
             self._environment.loop.forget(process)
             os.close(process)
             del self._helpers[process]
@@ -288,6 +288,6 @@ def remove_old_shared_memory(name: str) -> None:
     except FileNotFoundError:
         pass
     except OSError as error:
-        print(f"cannot delete {SHARED_MEMORY}/{name}: {error}", file=sys.stderr, flush=True)
+        log(f"cannot delete {SHARED_MEMORY}/{name}: {error}")
     finally:
         os.close(machine)

@@ -28,13 +28,12 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
-import traceback
 
 from trikubelet.embedded.keeper import landlock, linux, protocol
 from trikubelet.embedded.keeper.connection import Connection
 from trikubelet.embedded.keeper.container import EXITED, STARTING, Container, StartError
 from trikubelet.embedded.keeper.execution import Execution
+from trikubelet.embedded.keeper.log import log, log_exception
 from trikubelet.embedded.keeper.sandbox import SHARED_MEMORY, Sandbox
 
 TYPE_CHECKING = False
@@ -120,8 +119,7 @@ class Server:
         except RequestError as error:
             connection.fail(request, error.kind, str(error))
         except Exception as error:  # noqa: BLE001 - the agent gets the error, and the containers live on
-            traceback.print_exc(file=sys.stderr)
-            sys.stderr.flush()
+            log_exception()
             connection.fail(request, "internal", f"{operation}: {type(error).__name__}: {error}")
         else:
             if answer is not None:
@@ -365,7 +363,7 @@ class Server:
         """End when the runtime's folder is gone, or when this process has not been used for a while."""
         self._loop.after(_LOOK_AT_ROOT_EVERY, self._inspect_containers)
         if os.fstat(self._root_descriptor).st_nlink == 0:
-            print("the runtime's folder was deleted: ending all containers", file=sys.stderr, flush=True)
+            log("the runtime's folder was deleted: ending all containers")
             self._ending = True
             for container in self._alive():
                 container.kill()
