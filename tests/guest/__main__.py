@@ -27,7 +27,7 @@ TREE: Final = "/srv/trikubelet"
 VENV: Final = "/opt/venv"
 CERTIFICATES: Final = "etc/ssl/certs/ca-certificates.crt"
 PACKAGES: Final = (
-    "bash-static busybox-static ca-certificates containerd containernetworking-plugins dbus docker-registry "
+    "apparmor bash-static busybox-static ca-certificates containerd containernetworking-plugins dbus docker-registry "
     "initramfs-tools iproute2 iptables kmod linux-image-cloud-amd64 openssh-server procps python3 python3-venv runc "
     "strace systemd systemd-sysv udev uidmap util-linux zstd"
 )
