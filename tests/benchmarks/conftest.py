@@ -1,4 +1,5 @@
-"""Benchmarks silence the log of the process that they run in. Tests of others want it back."""
+"""Benchmarks silence the log of the process that they run in, which tests of others want back. And their tables are as
+wide as their numbers, which a busy machine makes wide."""
 
 from __future__ import annotations
 
@@ -16,3 +17,8 @@ def _log_as_before() -> Iterator[None]:
     before = structlog.get_config()
     yield
     structlog.configure(**before)
+
+
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
