@@ -4,8 +4,9 @@
 
 Both serve CRI on a socket from a process of their own, and take turns, so that noise hits both alike. The container is
 a shell that opens a pipe first of all; that is its first instruction. Where crun or runc is installed, its command line
-starts the same shell as the floor: no service, no image, no pod. The network is the machine's, or a pod's own where the
-runtime has one for it.
+starts the same shell as the floor: no service, no image, no pod. (crun refuses machines with both versions of cgroups;
+there it is started where it sees the second one alone, and without rules for devices.) The network is the machine's, or
+a pod's own where the runtime has one for it.
 
 Memory is what is there for containers that run, beside the containers themselves (PSS): the one keeper, or a shim and a
 pause process for each pod. Needs root, containerd with runc and the CNI plugins, and busybox (`make packages`).
@@ -44,7 +45,7 @@ from trikubelet.rpc.grpc import open_unix_channel
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-SCRIPT: Final = ": > /sign/%s; trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"
+SCRIPT: Final = "trap 'exit 0' TERM; : > /sign/%s; while :; do sleep 1000 & wait $!; done"
 STOP_WITHIN: Final = 30
 NETWORKS: Final = {"the machine's network": v1.NamespaceMode.NODE, "a network of its own": v1.NamespaceMode.POD}
 GOALS: Final = {"the machine's network": 10, "a network of its own": 20}
@@ -218,6 +219,8 @@ class Tool:
     program: str
     bundle: Path
     sign: Path
+    prefix: tuple[str, ...] = ()
+    """What enters the namespace that it is to run in."""
 
     @classmethod
     def make(cls, program: str, folder: Path, rootfs: Path) -> Tool:
@@ -231,19 +234,18 @@ class Tool:
         configuration["mounts"].append(mount)
         kept = configuration["linux"]["namespaces"]
         configuration["linux"]["namespaces"] = [one for one in kept if one["type"] != "network"]
+        configuration["linux"].pop("resources", None)
         (bundle / "config.json").write_text(json.dumps(configuration))
         return cls(program, bundle, sign)
 
     async def works(self) -> bool:
-        """Whether it starts containers here: crun does not where both versions of cgroups are mounted."""
-        failure = None
+        """Whether it starts containers here."""
+        failed = False
         try:
             await self.time_container("try")
-        except* (subprocess.CalledProcessError, trio.TooSlowError) as errors:
-            failure = errors.exceptions[0]
-        if failure is not None:
-            click.echo(f"{self.program} is left out, since it starts no container here: {failure}", err=True)
-        return failure is None
+        except* (subprocess.CalledProcessError, trio.TooSlowError):
+            failed = True
+        return not failed
 
     async def time_container(self, name: str) -> float:
         """Milliseconds from the command to the first instruction."""
@@ -253,10 +255,39 @@ class Tool:
         path.write_text(json.dumps(configuration))
         async with first_instruction(self.sign / name) as signed:
             began = time.perf_counter()
-            run = [self.program, "run", "--detach", f"--bundle={self.bundle}", f"benchmark-{name}"]
+            run = [*self.prefix, self.program, "run", "--detach", f"--bundle={self.bundle}", f"benchmark-{name}"]
             await trio.run_process(run, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        await trio.run_process([self.program, "delete", "--force", f"benchmark-{name}"])
+        await trio.run_process([*self.prefix, self.program, "delete", "--force", f"benchmark-{name}"])
         return 1000 * (signed.at - began)
+
+
+@contextmanager
+def cgroup_v2_alone() -> Iterator[tuple[str, ...]]:
+    """Words that begin a command which sees no cgroups of version 1."""
+    script = "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup && echo made && exec sleep infinity"
+    with subprocess.Popen(
+        ["unshare", "--mount", "--propagation=private", "sh", "-c", script], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        try:
+            holder.stdout.readline()
+            yield ("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt")
+        finally:
+            holder.kill()
+
+
+async def working_tools(folder: Path, rootfs: Path, prefix: tuple[str, ...]) -> list[Tool]:
+    """Those that are installed and start containers, with `prefix` where they do not without it."""
+    found = []
+    for program in ("crun", "runc"):
+        if shutil.which(program) is None:
+            continue
+        tool = Tool.make(program, folder, rootfs)
+        if await tool.works() or await (tool := attrs.evolve(tool, prefix=prefix)).works():
+            found.append(tool)
+        else:
+            click.echo(f"{program} is left out, since it starts no container here", err=True)
+    return found
 
 
 # What the machine tells
@@ -314,25 +345,25 @@ class Measured:
 
 async def measure(folder: Path, node: ContainerdNode, archive: Path, rootfs: Path, runs: int, pods: int) -> Measured:
     """The first turn of each only warms up."""
-    tools = [Tool.make(name, folder, rootfs) for name in ("crun", "runc") if shutil.which(name)]
-    tools = [tool for tool in tools if await tool.works()]
     sign = folder / "containerd-sign"
     sign.mkdir()
     (folder / "embedded").mkdir()
     times: dict[str, list[Times]] = {}
     floors: dict[str, list[float]] = {}
     memory = {}
-    async with on_embedded(folder / "embedded", archive) as embedded, on_containerd(node, sign) as containerd:
-        for run in range(runs + 1):
-            for network in NETWORKS:
-                for one in (embedded, containerd):
-                    taken = await one.time_pod(f"pod-{run}-{NETWORKS[network].value}", network)
-                    times.setdefault(one.name, []).extend([taken] if run else [])
-            for tool in tools:
-                floor = await tool.time_container(f"floor-{run}")
-                floors.setdefault(tool.program, []).extend([floor] if run else [])
-        for one in (embedded, containerd):
-            memory[one.name] = await one.measure_memory(pods)
+    with cgroup_v2_alone() as prefix:
+        tools = await working_tools(folder, rootfs, prefix)
+        async with on_embedded(folder / "embedded", archive) as embedded, on_containerd(node, sign) as containerd:
+            for run in range(runs + 1):
+                for network in NETWORKS:
+                    for one in (embedded, containerd):
+                        taken = await one.time_pod(f"pod-{run}-{NETWORKS[network].value}", network)
+                        times.setdefault(one.name, []).extend([taken] if run else [])
+                for tool in tools:
+                    floor = await tool.time_container(f"floor-{run}")
+                    floors.setdefault(tool.program, []).extend([floor] if run else [])
+            for one in (embedded, containerd):
+                memory[one.name] = await one.measure_memory(pods)
     return Measured(times, floors, memory)
 
 
