@@ -48,7 +48,9 @@ def test_a_container_has_a_cpu_for_itself_until_its_pod_ends(node: RealNode, cgr
     rest = [cpu for cpu in ONLINE if cpu != own]
     node.until(lambda: cpus_of(node, "others") == rest, "the others have lost it")
     assert cgroups.read(f"kubepods/pod{uid}").cpu_quota == -1, "nobody has to be protected from it"
-    written = json.loads((node.root / "cpu_manager_state").read_bytes())
+    state = node.root / "cpu_manager_state"
+    node.until(lambda: str(own) in state.read_text().partition("entries")[2], "it is on the disk")
+    written = json.loads(state.read_bytes())
     assert written["entries"] == {uid: {"lone": str(own)}}
     assert written["defaultCpuSet"] == format_cpu_list(set_of(rest))
 
@@ -72,7 +74,9 @@ def test_memory_comes_from_the_numa_node_that_has_it(node: RealNode, cgroups: Pr
     node.run("near", node.container(UNTIL_TERM, "near", resources=amounts("1")), terminationGracePeriodSeconds=1)
     node.start()
     uid = node.until_running("near").metadata.uid
-    written = json.loads((node.root / "memory_manager_state").read_bytes())
+    state = node.root / "memory_manager_state"
+    node.until(lambda: uid in state.read_text(), "it is on the disk")
+    written = json.loads(state.read_bytes())
     assert written["entries"] == {uid: {"near": [{"numaAffinity": [0], "type": "memory", "size": 32 * 2**20}]}}
     status = Path(f"/proc/{node.until_process('near')}/status").read_text()
     assert "\nMems_allowed_list:\t0\n" in status

@@ -149,15 +149,15 @@ def test_cpus_and_memory_come_of_one_numa_node() -> None:
     assert refused.value.reason == "TopologyAffinityError"
 
 
-async def test_a_container_starts_with_what_is_on_the_disk(tmp_path: Path) -> None:
+async def test_what_a_container_starts_with_is_written_down(tmp_path: Path) -> None:
     node = Node(tmp_path, memory=MEMORY)
     pod = exclusive("a")
     async with running(node.managers):
         node.admit(pod)
         assert await node.managers.affinity(pod, pod.spec.containers[0]) == Affinity(0b1100, 0b1)
-        written = json.loads((tmp_path / "cpu_manager_state").read_bytes())
-        assert written["entries"] == {"a": {"main": "2-3"}}
-        assert json.loads((tmp_path / "memory_manager_state").read_bytes())["policyName"] == "Static"
+    written = json.loads((tmp_path / "cpu_manager_state").read_bytes())
+    assert written["entries"] == {"a": {"main": "2-3"}}
+    assert json.loads((tmp_path / "memory_manager_state").read_bytes())["policyName"] == "Static"
 
 
 async def test_a_container_does_not_start_with_what_cannot_be_written_down(tmp_path: Path) -> None:
@@ -183,6 +183,21 @@ async def test_the_next_agent_knows_who_has_what(tmp_path: Path) -> None:
     after.ready = False  # nobody has told it of the pod yet
     after.admit(shared("b"))
     assert after.cpus(pod) == node.cpus(pod)
+
+
+async def test_the_next_agent_finishes_what_a_killed_one_was_writing(tmp_path: Path) -> None:
+    node, pod = Node(tmp_path), exclusive("a")
+    async with running(node.managers):
+        node.admit(pod)
+        await node.managers.affinity(pod, pod.spec.containers[0])
+    path = tmp_path / "cpu_manager_state"
+    whole = path.read_bytes()
+    path.unlink()
+    (tmp_path / ".cpu_manager_state.tmp").write_bytes(whole[:-1])
+    assert Node(tmp_path).cpus(pod) == [0xFF], "nothing was started with that yet"
+    (tmp_path / ".cpu_manager_state.tmp").write_bytes(whole)
+    assert Node(tmp_path).cpus(pod) == [0b1100]
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(

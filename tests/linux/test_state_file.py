@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
+from tests.patience import PATIENCE
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.linux.state_file import StateFile
 
@@ -93,3 +95,37 @@ async def test_who_waits_for_the_disk_can_be_cancelled(tmp_path: Path) -> None:
     with trio.move_on_after(0) as scope:
         await file.durable()
     assert scope.cancelled_caught, "nobody writes"
+
+
+async def test_the_next_agent_would_know_before_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, slow = tmp_path / "state", threading.Event()
+    path.write_bytes(b"old")
+    monkeypatch.setattr("trikubelet.linux.durable_files.os.fsync", lambda _: slow.wait())
+    file = StateFile(path, State().snapshot)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(file.run)
+        file.changed()
+        with trio.fail_after(PATIENCE):
+            await file.kept()
+        assert path.read_bytes() == b"old"
+        assert (tmp_path / ".state.tmp").read_bytes() == b"one"
+        with trio.move_on_after(0.01) as waiting:
+            await file.durable()
+        assert waiting.cancelled_caught
+        slow.set()
+        await file.durable()
+        await file.kept()
+        assert path.read_bytes() == b"one"
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_cannot_be_written_is_not_kept(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "none" / "state", State().snapshot)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(file.run)
+        file.changed()
+        with pytest.raises(CheckpointError, match="No such file"):
+            await file.kept()
+        nursery.cancel_scope.cancel()

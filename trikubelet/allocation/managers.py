@@ -35,6 +35,7 @@ from trikubelet.allocation.topology.admit import CONTAINER_SCOPE, admit
 from trikubelet.allocation.topology.policy import NONE, TopologyPolicy
 from trikubelet.broadcast import Broadcast
 from trikubelet.formats.go_checkpoint import GoCheckpointError
+from trikubelet.linux.durable_files import finish_write
 from trikubelet.linux.state_file import StateFile
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
@@ -192,8 +193,8 @@ class ResourceManagers:
     # Containers.
 
     async def affinity(self, pod: Pod, container: Container) -> Affinity:
-        """What the container is started with; on the disk when it returns. Raises CheckpointError: it cannot be written
-        down, so the container must not be started with it.
+        """What the container is started with; the next agent knows of it when this returns. Raises CheckpointError: it
+        cannot be written down, so the container must not be started with it.
 
         Memory of init containers that have ended is free from now on.
         """
@@ -202,7 +203,7 @@ class ResourceManagers:
         if self._memory is not None:
             self._free_memory_before(self._memory, pod, container)
         for file in self._files:
-            await file.durable()
+            await file.kept()
         nodes = 0
         for block in self.memory(pod.metadata.uid, container.name):
             nodes |= block.nodes
@@ -273,11 +274,12 @@ class ResourceManagers:
     def _open_cpus(self, path: Path | None) -> None:
         """Raises ResourceStateError."""
         name, pod_level = NO_CPUS if self._cpus is None else STATIC_CPUS, self._settings.pod_level
-        written = None if path is None else _content(path)
+        parse = partial(cpu_checkpoint.from_bytes, policy=name, containers={}, pod_level=pod_level)
+        written = None if path is None else _content(path, parse)
         state = CpuState()
         try:
             if written is not None:
-                state = cpu_checkpoint.from_bytes(written, name, {}, pod_level=pod_level)
+                state = parse(written)
             if self._cpus is not None:
                 self._cpus = attrs.evolve(self._cpus, state=self._cpus.policy.start(state))
         except (GoCheckpointError, CpuStateError) as error:
@@ -294,11 +296,12 @@ class ResourceManagers:
     def _open_memory(self, path: Path | None) -> None:
         """Raises ResourceStateError."""
         name, pod_level = NO_MEMORY if self._memory is None else STATIC_MEMORY, self._settings.pod_level
-        written = None if path is None else _content(path)
+        parse = partial(memory_checkpoint.from_bytes, policy=name, pod_level=pod_level)
+        written = None if path is None else _content(path, parse)
         state = MemoryState()
         try:
             if written is not None:
-                state = memory_checkpoint.from_bytes(written, name, pod_level=pod_level)
+                state = parse(written)
             if self._memory is not None:
                 self._memory = attrs.evolve(self._memory, state=self._memory.policy.start(state))
         except (GoCheckpointError, MemoryStateError) as error:
@@ -313,9 +316,21 @@ class ResourceManagers:
         self._files.append(StateFile(path, snapshot, written=written))
 
 
-def _content(path: Path) -> bytes | None:
-    """None where there is no file. Raises ResourceStateError."""
+def _content(path: Path, parse: Callable[[bytes], object]) -> bytes | None:
+    """What the file says, or was to say when its writer was killed; None where there is none.
+
+    Raises ResourceStateError.
+    """
+
+    def is_whole(content: bytes) -> bool:
+        try:
+            parse(content)
+        except GoCheckpointError:
+            return False
+        return True
+
     try:
+        finish_write(path, is_whole)
         return path.read_bytes()
     except FileNotFoundError:
         return None

@@ -13,22 +13,27 @@ import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+def write_atomically(
+    path: Path, content: bytes, *, mode: int = 0o600, complete: Callable[[], object] | None = None
+) -> None:
     """Replace a file by one with this content, which is on the disk when this returns.
+
+    `complete` is called when the content is there for `finish_write`, though not on the disk yet.
 
     The folder has to be there. Raises OSError: then the old file is there, or the new one if its folder could not be
     brought to the disk. One writer at a time for each path: the unfinished file, `.NAME.tmp`, has one name, so that
     what a killed writer leaves is replaced by the next.
     """
-    unfinished = path.with_name(f".{path.name}.tmp")
+    unfinished = _unfinished(path)
     unfinished.unlink(missing_ok=True)
     try:
-        _write_out(unfinished, content, mode)
+        _write_out(unfinished, content, mode, complete)
         unfinished.rename(path)
     except OSError:
         unfinished.unlink(missing_ok=True)
@@ -36,12 +41,38 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     sync_folder(path.parent)
 
 
-def _write_out(path: Path, content: bytes, mode: int) -> None:
+def finish_write(path: Path, is_whole: Callable[[bytes], bool]) -> None:
+    """A writer may have been killed after `complete`: then the file becomes what it was to be. Raises OSError.
+
+    `is_whole`: whether the content is all of it. For those whose content says so; with others it stays unfinished.
+    """
+    unfinished = _unfinished(path)
+    try:
+        whole = is_whole(unfinished.read_bytes())
+    except FileNotFoundError:
+        return
+    if whole:
+        descriptor = os.open(unfinished, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        unfinished.rename(path)
+        sync_folder(path.parent)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _write_out(path: Path, content: bytes, mode: int, complete: Callable[[], object] | None) -> None:
     descriptor = os.open(path, _NEW_FILE, mode)
     try:
         left = memoryview(content)
         while left:
             left = left[os.write(descriptor, left) :]
+        if complete is not None:
+            complete()
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -1,12 +1,14 @@
 """A small file that is kept as something in memory is, and survives the agent.
 
-Whoever changes what it says calls `changed` and goes on; who must not go on before it is on the disk awaits `durable`.
+Whoever changes what it says calls `changed` and goes on. Who must not go on before the next agent would know of it, if
+this one were killed, awaits `kept`; who must not before it is on the disk, `durable`, which takes milliseconds more.
 Changes that come while the file is written share the next write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -36,6 +38,8 @@ class StateFile:
         """What the file says, as far as that is known; None where there is none."""
         self._snapshot = snapshot
         self._changes = 0
+        self._kept = 0
+        """With so many changes there is a file, finished or not."""
         self._tried = 0
         """With so many changes the file was written, or could not be."""
         self._error: CheckpointError | None = None
@@ -49,6 +53,14 @@ class StateFile:
         """The file is to be written. Never waits."""
         self._changes += 1
         self._changed.send(None)
+
+    async def kept(self) -> None:
+        """Return when a next agent that calls `finish_write` would find all changes so far. Otherwise as `durable`."""
+        wanted = self._changes
+        while max(self._kept, self._tried) < wanted:
+            await self._progress.wait()
+        if self._kept < wanted and self._error is not None:
+            raise CheckpointError(self.path, self._error.problem)
 
     async def durable(self) -> None:
         """Return when all changes so far are on the disk. Raises CheckpointError when they cannot be written.
@@ -69,20 +81,26 @@ class StateFile:
             if self._tried == self._changes:
                 await self._wanted.receive()
             changes, content = self._changes, self._snapshot()
-            await trio.to_thread.run_sync(self._write, content, limiter=self._one_at_a_time)
+            token = trio.lowlevel.current_trio_token()
+            complete = partial(token.run_sync_soon, self._is_kept, changes)
+            await trio.to_thread.run_sync(self._write, content, complete, limiter=self._one_at_a_time)
             if self._error is not None:
                 log.error("state cannot be written down", error=str(self._error))
             self._tried = changes
             self._progress.send(None)
 
-    def _write(self, content: Callable[[], bytes]) -> None:
+    def _is_kept(self, changes: int) -> None:
+        self._kept = max(self._kept, changes)
+        self._progress.send(None)
+
+    def _write(self, content: Callable[[], bytes], complete: Callable[[], object]) -> None:
         """Blocks on the disk."""
         self._error = None
         written = content()
         if written == self.written:
             return
         try:
-            write_atomically(self.path, written)
+            write_atomically(self.path, written, complete=complete)
         except OSError as error:
             self._error = CheckpointError(self.path, f"cannot be written: {error.strerror}")
         else:
