@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from benchmarks.resource_managers import assignment_times, machine, merge_times, start_times
+from benchmarks.resource_managers import added_times, assignment_times, machine, merge_times, start_times
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_the_machine_is_as_large_as_it_says() -> None:
@@ -16,6 +21,10 @@ def test_the_machine_is_as_large_as_it_says() -> None:
 def test_each_round_of_each_way_is_measured() -> None:
     assert [len(times) for times in assignment_times(machine(), 2).values()] == [2] * 5
     assert [len(times) for times in merge_times(1).values()] == [1] * 6
+
+
+async def test_what_the_policy_adds_is_measured(tmp_path: Path) -> None:
+    assert len(await added_times(tmp_path, 2)) == 2
 
 
 @pytest.mark.root
