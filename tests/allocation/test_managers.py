@@ -19,6 +19,7 @@ from trikubelet.allocation.memory.static_policy import empty_machine
 from trikubelet.allocation.topology.admit import NothingToGive
 from trikubelet.allocation.topology.hints import AllocationError
 from trikubelet.allocation.topology.policy import SINGLE_NUMA_NODE, TopologyPolicy
+from trikubelet.formats.cpu_list import format_cpu_list
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
 
@@ -147,6 +148,33 @@ def test_cpus_and_memory_come_of_one_numa_node() -> None:
     with pytest.raises(AllocationError) as refused:
         node.managers.admit(exclusive("b", "4"), NothingToGive())  # five are free, four on no node
     assert refused.value.reason == "TopologyAffinityError"
+
+
+@pytest.mark.parametrize(
+    ("policy", "one_after_the_other", "alone"),
+    [
+        ("none", ["2-3", "1,4-5", "6-7"], "1,4-7"),
+        ("best-effort", ["2-3", "4-6", "1,7"], "1,4-7"),
+        ("restricted", ["2-3", "4-6", "TopologyAffinityError"], "1,4-7"),
+        ("single-numa-node", ["2-3", "4-6", "TopologyAffinityError"], "TopologyAffinityError"),
+    ],
+)
+def test_the_example_of_each_policy_in_the_documentation(
+    policy: str, one_after_the_other: list[str], alone: str
+) -> None:
+    def given(*requests: str) -> list[str]:
+        node, found = Node(None, topology=TopologyPolicy.of(MACHINE, policy)), []
+        for number, cpus in enumerate(requests):
+            try:
+                node.admit(exclusive(str(number), cpus))
+            except AllocationError as error:
+                found.append(error.reason)
+            else:
+                found.append(format_cpu_list(node.managers.exclusive_cpus(str(number), "main")))
+        return found
+
+    assert given("2", "3", "2") == one_after_the_other
+    assert given("5") == [alone]
 
 
 async def test_what_a_container_starts_with_is_written_down(tmp_path: Path) -> None:
