@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
+from trikubelet.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Backoff:
     """Waits that grow with each failure in a row, in seconds."""
 

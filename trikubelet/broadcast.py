@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-import attrs
 import trio
+
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@attrs.frozen
+@frozen
 class BroadcastStatistics:
     """For debugging."""
 

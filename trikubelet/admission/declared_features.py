@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-import attrs
-
 from trikubelet.api import Pod, is_sidecar
+from trikubelet.values import frozen
 
 FAILED_CHECK: Final = "FailedNodeDeclaredFeaturesCheck"
 """The reason of the event for an update that needs what this node has not."""
@@ -20,7 +19,7 @@ RESTART_ALL_CONTAINERS: Final = "RestartAllContainersOnContainerExits"
 _RESTART_ALL_ACTION: Final = "RestartAllContainers"
 
 
-@attrs.frozen
+@frozen
 class Feature:
     """One feature, and what needs it."""
 

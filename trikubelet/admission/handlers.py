@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.admission.declared_features import infer_for_scheduling, lack_of_features
 from trikubelet.admission.predicates import MEMORY_PRESSURE, OS, OS_LABEL, tolerates
 from trikubelet.admission.types import InfeasibleResize, Rejected
 from trikubelet.api import POD_PENDING, QOS_BEST_EFFORT, QOS_GUARANTEED, qos_class
 from trikubelet.api.pod_kinds import is_critical_pod
 from trikubelet.api.security_context import APPARMOR_ANNOTATION, apparmor_profile
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -105,7 +104,7 @@ def shutting_down(*, now: bool) -> Rejected | None:
     return Rejected(NODE_SHUTDOWN, "Pod was rejected as the node is shutting down.") if now else None
 
 
-@attrs.frozen
+@frozen
 class StaticPolicies:
     """Whether containers of Guaranteed pods have CPUs and memory for themselves, which cannot be resized."""
 
@@ -119,7 +118,7 @@ def resize_infeasible(
     *,
     pod_level: bool,
     may_swap: Callable[[Pod, Container], bool],
-    static: StaticPolicies = StaticPolicies(),
+    static: StaticPolicies = StaticPolicies(),  # noqa: B008 - frozen
 ) -> InfeasibleResize | None:
     """Resizes that this node cannot do, whatever room there is (kubelet: `podResizesAdmitHandler`).
 

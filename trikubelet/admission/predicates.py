@@ -15,8 +15,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import attrs
-
 from trikubelet.admission.resources import (
     Demand,
     Insufficient,
@@ -28,6 +26,7 @@ from trikubelet.admission.resources import (
 from trikubelet.api import Taint
 from trikubelet.api.name_formats import label_value, qualified_name
 from trikubelet.api.pod_kinds import is_static_pod
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +44,7 @@ MEMORY_PRESSURE: Final = Taint(key="node.kubernetes.io/memory-pressure", effect=
 """The control plane's taint on nodes that run out of memory."""
 
 
-@attrs.frozen
+@frozen
 class Mismatch:
     """A predicate that does not hold."""
 

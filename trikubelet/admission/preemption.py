@@ -15,6 +15,7 @@ import attrs
 from trikubelet.admission.resources import Demand
 from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED, Pod, qos_class
 from trikubelet.api.pod_kinds import is_critical_pod
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.admission.resources import Insufficient
@@ -35,7 +36,7 @@ class NotEnoughToPreemptError(Exception):
         return f"no set of running pods found to reclaim resources: [{rest}]"
 
 
-@attrs.frozen
+@frozen
 class _Candidate:
     pod: Pod
     amounts: Mapping[str, int]

@@ -16,6 +16,7 @@ import attrs
 
 from trikubelet.api import Container, Pod, is_huge_page_resource, is_sidecar, pod_requests
 from trikubelet.api.validate_resources import is_extended_resource, is_native_resource
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Quantity
@@ -28,7 +29,7 @@ _ATTACHABLE_VOLUMES: Final = "attachable-volumes-"
 _ALL_ADDRESSES: Final = "0.0.0.0"
 
 
-@attrs.frozen
+@frozen
 class Insufficient:
     """There is not enough of one resource."""
 
@@ -54,7 +55,7 @@ class Insufficient:
         )
 
 
-@attrs.frozen
+@frozen
 class Demand:
     """The resources and ports of one pod."""
 
@@ -144,7 +145,7 @@ def _is_scalar(name: str) -> bool:
     return is_extended_resource(name)
 
 
-@attrs.frozen
+@frozen
 class HostPort:
     """One port, as it is compared."""
 

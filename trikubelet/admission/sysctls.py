@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from trikubelet.api import Pod
 
@@ -64,7 +66,7 @@ class SysctlPatternError(ValueError):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class SysctlAllowList:
     """The settings that pods of this node may ask for, and the namespace that each is kept in."""
 

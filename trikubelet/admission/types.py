@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from trikubelet.api import Pod
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from trikubelet.api import Node, Quantity
 
 
-@attrs.frozen
+@frozen
 class Admitted:
     """The pod may run."""
 
 
-@attrs.frozen
+@frozen
 class Rejected:
     """The pod may not run, and never will: its status becomes Failed."""
 
@@ -32,7 +33,7 @@ class Rejected:
     message: str
 
 
-@attrs.frozen
+@frozen
 class InfeasibleResize(Rejected):
     """The pod runs, and can never have the resources that it asks for now without a restart."""
 
@@ -40,7 +41,7 @@ class InfeasibleResize(Rejected):
     """The obstacle, as `kubelet_pod_infeasible_resizes_total` counts it: `swap_limitation`."""
 
 
-@attrs.frozen
+@frozen
 class Preempt:
     """The pod is critical, and may run once these pods have ended. Then it is admitted without being asked again."""
 
@@ -50,12 +51,12 @@ class Preempt:
     """The resource that does not suffice, the first of several."""
 
 
-@attrs.frozen
+@frozen
 class NeedsFreshNode:
     """The node at hand refuses the pod for its labels, which may have just changed: ask again with a fetched node."""
 
 
-@attrs.frozen
+@frozen
 class Wait:
     """Nothing can be said yet: the runtime has not told what it can do."""
 

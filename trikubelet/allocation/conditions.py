@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import CONDITION_TRUE, POD_RESIZE_IN_PROGRESS, POD_RESIZE_PENDING, PodCondition
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +26,7 @@ INFEASIBLE: Final = "Infeasible"
 ERROR: Final = "Error"
 
 
-@attrs.frozen
+@frozen
 class ResizeConditions:
     """The conditions of one pod; without either it has nothing to do with a resize."""
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.allocation.conditions import ResizeConditions
 from trikubelet.api import QOS_GUARANTEED, Pod, Quantity, pod_requests, qos_class
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +21,7 @@ _RESIZED: Final = ("cpu", "memory")
 _NOTHING: Final = Quantity()
 
 
-@attrs.frozen
+@frozen
 class PendingResize:
     """A pod that wants other resources than it has."""
 

@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-import attrs
 import trio
 
 from trikubelet.admission.admit import NodeAdmission
@@ -58,6 +57,7 @@ from trikubelet.supervision import contain, follow, supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, bounded
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -85,7 +85,7 @@ MakeRoom = Callable[[Pod, Sequence[Pod], str], Awaitable[None]]
 """Ends pods for a critical one, for want of a resource; returns when they have ended or had their time."""
 
 
-@attrs.frozen
+@frozen
 class AllocationContext:
     """What the manager asks of the agent's other parts."""
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.allocation.cpus.manager import CPU
 from trikubelet.allocation.cpus.topology import union
 from trikubelet.allocation.demands import (
@@ -29,6 +27,7 @@ from trikubelet.allocation.topology.admit import CONTAINER_SCOPE, POD_SCOPE, TOP
 from trikubelet.allocation.topology.hints import AllocationError
 from trikubelet.allocation.topology.policy import NONE
 from trikubelet.telemetry.metrics import Counts, Histogram, exponential_bounds
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -180,7 +179,7 @@ class ManagerCounts:
         return as_pods and has_pod_level_resources(pod)
 
 
-@attrs.frozen
+@frozen
 class CpuUsage:
     """How the CPUs are used now, in CPUs."""
 

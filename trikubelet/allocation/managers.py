@@ -39,6 +39,7 @@ from trikubelet.linux.durable_files import finish_write
 from trikubelet.linux.state_file import StateFile
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -69,7 +70,7 @@ class ResourceStateError(Exception):
         )
 
 
-@attrs.frozen
+@frozen
 class ManagerSettings:
     """The policies of a node."""
 
@@ -83,7 +84,7 @@ class ManagerSettings:
     """The feature gate `PodLevelResourceManagers`."""
 
 
-@attrs.frozen
+@frozen
 class Affinity:
     """Where a container may run: sets, of which the empty one is no restriction."""
 

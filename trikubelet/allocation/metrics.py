@@ -9,6 +9,7 @@ import attrs
 
 from trikubelet.api import Quantity
 from trikubelet.telemetry.metrics import Counts, Labels
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,7 @@ class ResizeCounts:
     """Resizes found infeasible, by what is in the way."""
 
 
-@attrs.frozen
+@frozen
 class ResizeStatistics:
     """How many pods are in which condition now."""
 

@@ -12,12 +12,13 @@ from typing import Any, Final
 import attrs
 
 from trikubelet.api import Container, Pod, ResourceRequirements, from_dict, is_sidecar, to_dict
+from trikubelet.values import frozen
 
 _CONTAINERS: Final = "ContainerResources"
 _POD: Final = "PodLevelResources"
 
 
-@attrs.frozen
+@frozen
 class ResizeGates:
     """Which resizes this node knows; the feature gates of Kubernetes in brackets."""
 
@@ -30,7 +31,7 @@ class ResizeGates:
 ALL_RESIZES: Final = ResizeGates()
 
 
-@attrs.frozen
+@frozen
 class PodAllocation:
     """What a pod was given. Overhead is not part of it: it never changes."""
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-import attrs
 from attrs import field
 
 from trikubelet.api.meta import Condition, KubernetesObject, ObjectMeta
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.values import frozen
 
 POD_CERTIFICATE_ISSUED: Final = "Issued"
 POD_CERTIFICATE_DENIED: Final = "Denied"
 POD_CERTIFICATE_FAILED: Final = "Failed"
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ClusterTrustBundleSpec(APIObject):
     """Trust anchors (PEM), of a signer or, without a signer's name, of anyone."""
 
@@ -24,7 +24,7 @@ class ClusterTrustBundleSpec(APIObject):
     trust_bundle: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ClusterTrustBundle(KubernetesObject):
     """Trust anchors of the cluster."""
 
@@ -34,7 +34,7 @@ class ClusterTrustBundle(KubernetesObject):
     spec: ClusterTrustBundleSpec = field(default=ClusterTrustBundleSpec())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodCertificateRequestSpec(APIObject):
     """The node and pod that ask, and the signer. `stub_pkcs10_request` is DER: the key and the proof that it is had.
 
@@ -55,7 +55,7 @@ class PodCertificateRequestSpec(APIObject):
     unverified_user_annotations: dict[str, str] = field(factory=dict)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodCertificateRequestStatus(APIObject):
     """The decision (one condition of type Issued, Denied or Failed), and the chain (PEM, the pod's own first)."""
 
@@ -66,7 +66,7 @@ class PodCertificateRequestStatus(APIObject):
     not_after: datetime | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodCertificateRequest(KubernetesObject):
     """A node's request for a certificate of one of its pods. It is never changed, and soon cleaned away."""
 

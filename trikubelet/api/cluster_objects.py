@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import attrs
 from attrs import field
 
 from trikubelet.api.meta import KubernetesObject, ListMeta, ObjectMeta
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ServicePort(APIObject):
     """A port of a service, and where its traffic goes on the pods."""
 
@@ -27,7 +27,7 @@ class ServicePort(APIObject):
     node_port: Int32 = 0
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ServiceSpec(APIObject):
     """Addresses and ports of a service; the address `None` is a headless service's."""
 
@@ -37,7 +37,7 @@ class ServiceSpec(APIObject):
     type: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Service(KubernetesObject):
     """A name and an address for a set of pods."""
 
@@ -47,7 +47,7 @@ class Service(KubernetesObject):
     spec: ServiceSpec = field(default=ServiceSpec())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class RuntimeClass(KubernetesObject):
     """A name for one of the runtime's handlers (`node.k8s.io/v1`). Its overhead is in the pods that use it."""
 
@@ -57,14 +57,14 @@ class RuntimeClass(KubernetesObject):
     handler: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeNodeResources(APIObject):
     """How many volumes of a driver fit on a node; None: no limit is known."""
 
     count: Int32 | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CSINodeDriver(APIObject):
     """A volume driver that is installed on a node."""
 
@@ -74,14 +74,14 @@ class CSINodeDriver(APIObject):
     allocatable: VolumeNodeResources | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CSINodeSpec(APIObject):
     """The volume drivers of a node; the API server insists on the list even when it is empty."""
 
     drivers: tuple[CSINodeDriver, ...] = field(default=(), metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CSINode(KubernetesObject):
     """A node's volume drivers (`storage.k8s.io/v1`); it has the node's name."""
 
@@ -91,7 +91,7 @@ class CSINode(KubernetesObject):
     spec: CSINodeSpec = field(default=CSINodeSpec())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CertificateSigningRequestSpec(APIObject):
     """The request (PEM), the signer and the usages; the API server adds the requesting user."""
 
@@ -104,7 +104,7 @@ class CertificateSigningRequestSpec(APIObject):
     groups: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CertificateSigningRequestCondition(APIObject):
     """A decision about a request: `Approved`, `Denied` or `Failed`."""
 
@@ -116,7 +116,7 @@ class CertificateSigningRequestCondition(APIObject):
     last_transition_time: datetime | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CertificateSigningRequestStatus(APIObject):
     """The decisions, and the certificate chain (PEM) once it is issued."""
 
@@ -124,7 +124,7 @@ class CertificateSigningRequestStatus(APIObject):
     certificate: bytes = b""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CertificateSigningRequest(KubernetesObject):
     """A request for a certificate (`certificates.k8s.io/v1`)."""
 
@@ -135,7 +135,7 @@ class CertificateSigningRequest(KubernetesObject):
     status: CertificateSigningRequestStatus = field(default=CertificateSigningRequestStatus())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ServiceAccount(KubernetesObject):
     """An identity for pods; the agent reads its annotations for credential plugins."""
 
@@ -144,7 +144,7 @@ class ServiceAccount(KubernetesObject):
     metadata: ObjectMeta = field(default=ObjectMeta())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class BoundObjectReference(APIObject):
     """The object that a token is bound to: it is void when that is gone."""
 
@@ -154,7 +154,7 @@ class BoundObjectReference(APIObject):
     uid: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TokenRequestSpec(APIObject):
     """The token's audiences and duration; without `expiration_seconds` the API server chooses an hour."""
 
@@ -163,7 +163,7 @@ class TokenRequestSpec(APIObject):
     bound_object_ref: BoundObjectReference | None = field(default=None, metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TokenRequestStatus(APIObject):
     """The token, which is not shown in logs, and when it ends."""
 
@@ -171,7 +171,7 @@ class TokenRequestStatus(APIObject):
     expiration_timestamp: datetime | None = field(default=None, metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TokenRequest(KubernetesObject):
     """Asks for a token of a service account (`authentication.k8s.io/v1`): created at serviceaccounts/NAME/token."""
 
@@ -182,7 +182,7 @@ class TokenRequest(KubernetesObject):
     status: TokenRequestStatus = field(default=TokenRequestStatus())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Preconditions(APIObject):
     """What has to be true of an object for its deletion to happen."""
 
@@ -190,7 +190,7 @@ class Preconditions(APIObject):
     resource_version: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class DeleteOptions(APIObject):
     """The body of a DELETE. No grace period: the object's own; 0: at once."""
 
@@ -201,7 +201,7 @@ class DeleteOptions(APIObject):
     propagation_policy: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class StatusCause(APIObject):
     """One of several reasons for a refusal; `field` is a path such as `spec.containers[0].image`."""
 
@@ -210,7 +210,7 @@ class StatusCause(APIObject):
     field: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class StatusDetails(APIObject):
     """Which object a refusal is about, and why in detail. `kind` is usually the resource: `pods`."""
 
@@ -222,7 +222,7 @@ class StatusDetails(APIObject):
     retry_after_seconds: Int32 = 0
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Status(APIObject):
     """What an API server answers when it has no object to answer with (`meta/v1`)."""
 

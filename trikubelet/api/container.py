@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 from attrs import field
 
 from trikubelet.api.environment import EnvFromSource, EnvVar
@@ -10,9 +9,10 @@ from trikubelet.api.probes import Lifecycle, Probe
 from trikubelet.api.resources import ContainerResizePolicy, ResourceRequirements
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
 from trikubelet.api.security import SecurityContext
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerPort(APIObject):
     """A port that a container listens on, and the port of the node that leads there."""
 
@@ -23,7 +23,7 @@ class ContainerPort(APIObject):
     host_ip: str = field(default="", metadata=wire("hostIP"))
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeMount(APIObject):
     """Where in a container a volume of the pod appears."""
 
@@ -36,7 +36,7 @@ class VolumeMount(APIObject):
     sub_path_expr: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeDevice(APIObject):
     """Where in a container a block device appears."""
 
@@ -44,7 +44,7 @@ class VolumeDevice(APIObject):
     device_path: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerRestartRuleOnExitCodes(APIObject):
     """The exit codes that a restart rule is about."""
 
@@ -52,7 +52,7 @@ class ContainerRestartRuleOnExitCodes(APIObject):
     values: tuple[Int32, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerRestartRule(APIObject):
     """What happens when a container ends in a way that the rule describes."""
 
@@ -60,7 +60,7 @@ class ContainerRestartRule(APIObject):
     exit_codes: ContainerRestartRuleOnExitCodes | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Container(APIObject):
     """One container: what to run, with what, and how it is watched."""
 
@@ -91,7 +91,7 @@ class Container(APIObject):
     tty: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class EphemeralContainer(Container):
     """A container added to a running pod to look into it; `target_container_name` shares its process namespace."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import attrs
 from attrs import field
 
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.resources import ResourceRequirements
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerStateWaiting(APIObject):
     """The container does not run yet, or not again yet."""
 
@@ -20,14 +20,14 @@ class ContainerStateWaiting(APIObject):
     message: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerStateRunning(APIObject):
     """The container runs."""
 
     started_at: datetime | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerStateTerminated(APIObject):
     """The container has ended."""
 
@@ -40,7 +40,7 @@ class ContainerStateTerminated(APIObject):
     container_id: str = field(default="", metadata=wire("containerID"))
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerState(APIObject):
     """At most one of the three is set; none means waiting."""
 
@@ -49,21 +49,21 @@ class ContainerState(APIObject):
     terminated: ContainerStateTerminated | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ImageVolumeStatus(APIObject):
     """The image that an image volume was made from."""
 
     image_ref: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeStatus(APIObject):
     """What is known of a mounted volume by its kind."""
 
     image: ImageVolumeStatus | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeMountStatus(APIObject):
     """How a volume was mounted in fact."""
 
@@ -74,7 +74,7 @@ class VolumeMountStatus(APIObject):
     volume_status: VolumeStatus | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class LinuxContainerUser(APIObject):
     """The ids that the first process of a container got."""
 
@@ -83,14 +83,14 @@ class LinuxContainerUser(APIObject):
     supplemental_groups: tuple[int, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerUser(APIObject):
     """The user that the first process of a container got."""
 
     linux: LinuxContainerUser | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceHealth(APIObject):
     """Health of one device."""
 
@@ -99,7 +99,7 @@ class ResourceHealth(APIObject):
     message: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceStatus(APIObject):
     """Health of the devices of one resource."""
 
@@ -107,7 +107,7 @@ class ResourceStatus(APIObject):
     resources: tuple[ResourceHealth, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerStatus(APIObject):
     """One container of a pod, as the agent reports it."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-import attrs
 from attrs import field
 
 from trikubelet.api.meta import KubernetesObject, ObjectMeta
 from trikubelet.api.persistent_volumes import PersistentVolumeSpec
 from trikubelet.api.schema import REQUIRED, APIObject, Int32
+from trikubelet.values import frozen
 
 FS_GROUP_READ_WRITE_ONCE_WITH_FS_TYPE: Final = "ReadWriteOnceWithFSType"
 FS_GROUP_FILE: Final = "File"
@@ -20,7 +20,7 @@ LIFECYCLE_PERSISTENT: Final = "Persistent"
 LIFECYCLE_EPHEMERAL: Final = "Ephemeral"
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CSITokenRequest(APIObject):
     """A service account token that a driver wants of each pod (the API calls it `TokenRequest`, as it does another
     object). An empty audience is the API server's own."""
@@ -29,7 +29,7 @@ class CSITokenRequest(APIObject):
     expiration_seconds: int | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CSIDriverSpec(APIObject):
     """How volumes of a driver are to be treated. None is not false: an API server sets defaults, and for a driver
     without an object the kubelet has others."""
@@ -47,7 +47,7 @@ class CSIDriverSpec(APIObject):
     prevent_pod_scheduling_if_missing: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CSIDriver(KubernetesObject):
     """What a driver wants of the cluster; it has the driver's name."""
 
@@ -57,7 +57,7 @@ class CSIDriver(KubernetesObject):
     spec: CSIDriverSpec = field(default=CSIDriverSpec())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeAttachmentSource(APIObject):
     """The volume to attach, by the name of its object or by its specification."""
 
@@ -65,7 +65,7 @@ class VolumeAttachmentSource(APIObject):
     inline_volume_spec: PersistentVolumeSpec | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeAttachmentSpec(APIObject):
     """What is to be attached where, and the driver that does it."""
 
@@ -74,7 +74,7 @@ class VolumeAttachmentSpec(APIObject):
     node_name: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeError(APIObject):
     """Why attaching or detaching failed; `error_code` is the gRPC status."""
 
@@ -83,7 +83,7 @@ class VolumeError(APIObject):
     error_code: Int32 | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeAttachmentStatus(APIObject):
     """Whether a volume is attached, and what the driver told to hand to the node (`publish_context`)."""
 
@@ -93,7 +93,7 @@ class VolumeAttachmentStatus(APIObject):
     detach_error: VolumeError | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeAttachment(KubernetesObject):
     """The wish to have a volume attached to a node, and what came of it."""
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 from attrs import field
 
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.schema import REQUIRED, APIObject
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api.container import Container, EphemeralContainer
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ObjectFieldSelector(APIObject):
     """A field of the pod itself, such as `metadata.name`."""
 
@@ -22,7 +22,7 @@ class ObjectFieldSelector(APIObject):
     field_path: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceFieldSelector(APIObject):
     """An amount that a container requests or is limited to, divided by `divisor` and rounded up."""
 
@@ -31,7 +31,7 @@ class ResourceFieldSelector(APIObject):
     divisor: Quantity = field(default=Quantity())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ConfigMapKeySelector(APIObject):
     """One key of a config map."""
 
@@ -40,7 +40,7 @@ class ConfigMapKeySelector(APIObject):
     optional: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SecretKeySelector(APIObject):
     """One key of a secret."""
 
@@ -49,7 +49,7 @@ class SecretKeySelector(APIObject):
     optional: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class FileKeySelector(APIObject):
     """One key of a file in an emptyDir volume, written by an init container."""
 
@@ -59,7 +59,7 @@ class FileKeySelector(APIObject):
     optional: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class EnvVarSource(APIObject):
     """Where the value of a variable comes from; exactly one field is set."""
 
@@ -70,7 +70,7 @@ class EnvVarSource(APIObject):
     file_key_ref: FileKeySelector | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class EnvVar(APIObject):
     """One variable, given as text (with `$(NAME)` expanded) or by source."""
 
@@ -79,7 +79,7 @@ class EnvVar(APIObject):
     value_from: EnvVarSource | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ConfigMapEnvSource(APIObject):
     """All keys of a config map as variables."""
 
@@ -87,7 +87,7 @@ class ConfigMapEnvSource(APIObject):
     optional: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SecretEnvSource(APIObject):
     """All keys of a secret as variables."""
 
@@ -95,7 +95,7 @@ class SecretEnvSource(APIObject):
     optional: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class EnvFromSource(APIObject):
     """Many variables at once, each name with `prefix` in front."""
 

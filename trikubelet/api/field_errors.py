@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.api.problems import Problem
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-@attrs.frozen
+@frozen
 class Place:
     """A field, and where its problems are collected."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import attrs
 from attrs import field
 
 from trikubelet.api.schema import REQUIRED, APIObject
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class OwnerReference(APIObject):
     """The object that an object belongs to and goes with."""
 
@@ -23,7 +23,7 @@ class OwnerReference(APIObject):
     block_owner_deletion: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ManagedFieldsEntry(APIObject):
     """Which fields one manager applied; `fields_v1` is kept as it came."""
 
@@ -36,7 +36,7 @@ class ManagedFieldsEntry(APIObject):
     subresource: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ObjectMeta(APIObject):
     """Name, identity, labels and lifetime of an object."""
 
@@ -57,7 +57,7 @@ class ObjectMeta(APIObject):
     managed_fields: tuple[ManagedFieldsEntry, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class KubernetesObject(APIObject):
     """The base of whole objects: those with a name of their own, which an API server keeps and a client asks for."""
 
@@ -66,7 +66,7 @@ class KubernetesObject(APIObject):
     metadata: ObjectMeta = field(default=ObjectMeta())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ListMeta(APIObject):
     """Version of a list and where its next page begins."""
 
@@ -76,7 +76,7 @@ class ListMeta(APIObject):
     remaining_item_count: int | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class LabelSelectorRequirement(APIObject):
     """A condition on one label."""
 
@@ -85,7 +85,7 @@ class LabelSelectorRequirement(APIObject):
     values: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class LabelSelector(APIObject):
     """Conditions on labels that must all hold; an empty selector matches everything."""
 
@@ -93,7 +93,7 @@ class LabelSelector(APIObject):
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Condition(APIObject):
     """One aspect of an object's state (`metav1.Condition`)."""
 

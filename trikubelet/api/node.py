@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import attrs
 from attrs import field
 
 from trikubelet.api.meta import KubernetesObject, ListMeta, ObjectMeta
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.scheduling import Taint
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ConfigMapNodeConfigSource(APIObject):
     """A config map that once configured kubelets."""
 
@@ -24,14 +24,14 @@ class ConfigMapNodeConfigSource(APIObject):
     kubelet_config_key: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeConfigSource(APIObject):
     """Where a kubelet once got its configuration from."""
 
     config_map: ConfigMapNodeConfigSource | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeSpec(APIObject):
     """What the cluster decided about a node."""
 
@@ -44,7 +44,7 @@ class NodeSpec(APIObject):
     external_id: str = field(default="", metadata=wire("externalID"))
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeCondition(APIObject):
     """One aspect of a node's state, with its last heartbeat."""
 
@@ -56,7 +56,7 @@ class NodeCondition(APIObject):
     message: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeAddress(APIObject):
     """An address or name of a node."""
 
@@ -64,28 +64,28 @@ class NodeAddress(APIObject):
     address: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class DaemonEndpoint(APIObject):
     """The port of one daemon."""
 
     port: Int32 = field(default=0, metadata=wire("Port", required=True))
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeDaemonEndpoints(APIObject):
     """Ports of the daemons on a node."""
 
     kubelet_endpoint: DaemonEndpoint = field(default=DaemonEndpoint())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeSwapStatus(APIObject):
     """Swap space in bytes."""
 
     capacity: int | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeSystemInfo(APIObject):
     """Identity and versions of the machine, the kernel and the runtime."""
 
@@ -102,7 +102,7 @@ class NodeSystemInfo(APIObject):
     swap: NodeSwapStatus | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerImage(APIObject):
     """An image on the node and its size in bytes."""
 
@@ -110,7 +110,7 @@ class ContainerImage(APIObject):
     size_bytes: int = 0
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class AttachedVolume(APIObject):
     """A volume that the controller attached to the node."""
 
@@ -118,7 +118,7 @@ class AttachedVolume(APIObject):
     device_path: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeConfigStatus(APIObject):
     """What became of a kubelet's dynamic configuration."""
 
@@ -128,7 +128,7 @@ class NodeConfigStatus(APIObject):
     error: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeRuntimeHandlerFeatures(APIObject):
     """What a runtime handler can do."""
 
@@ -136,7 +136,7 @@ class NodeRuntimeHandlerFeatures(APIObject):
     user_namespaces: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeRuntimeHandler(APIObject):
     """A runtime handler of the node; the empty name is the default one."""
 
@@ -144,14 +144,14 @@ class NodeRuntimeHandler(APIObject):
     features: NodeRuntimeHandlerFeatures | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeFeatures(APIObject):
     """What the runtime as a whole can do."""
 
     supplemental_groups_policy: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeStatus(APIObject):
     """Everything that the agent reports of its node."""
 
@@ -171,7 +171,7 @@ class NodeStatus(APIObject):
     declared_features: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Node(KubernetesObject):
     """A machine of the cluster."""
 
@@ -182,7 +182,7 @@ class Node(KubernetesObject):
     status: NodeStatus = field(default=NodeStatus())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeList(APIObject):
     """Several nodes."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import attrs
 from attrs import field
 
 from trikubelet.api.meta import KubernetesObject, ListMeta, ObjectMeta
@@ -12,9 +11,10 @@ from trikubelet.api.pod_spec import PodSpec
 from trikubelet.api.pod_status import PodStatus
 from trikubelet.api.references import ObjectReference
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, MicroTime
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Pod(KubernetesObject):
     """A group of containers that share a node, a network and a life."""
 
@@ -30,7 +30,7 @@ class Pod(KubernetesObject):
         return f"{self.metadata.name}_{self.metadata.namespace}"
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodList(APIObject):
     """Several pods."""
 
@@ -40,7 +40,7 @@ class PodList(APIObject):
     items: tuple[Pod, ...] = field(default=(), metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ConfigMap(KubernetesObject):
     """Configuration by key, as text or bytes."""
 
@@ -52,7 +52,7 @@ class ConfigMap(KubernetesObject):
     binary_data: dict[str, bytes] = field(factory=dict)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Secret(KubernetesObject):
     """Secrets by key; `string_data` is write-only convenience."""
 
@@ -65,7 +65,7 @@ class Secret(KubernetesObject):
     type: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class EventSource(APIObject):
     """Which component on which host reported an event."""
 
@@ -73,7 +73,7 @@ class EventSource(APIObject):
     host: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class EventSeries(APIObject):
     """How often an event was seen again, and when last."""
 
@@ -81,7 +81,7 @@ class EventSeries(APIObject):
     last_observed_time: MicroTime | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Event(KubernetesObject):
     """Something that happened to an object."""
 
@@ -104,7 +104,7 @@ class Event(KubernetesObject):
     reporting_instance: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class LeaseSpec(APIObject):
     """A lease's holder and its end; durations are in seconds."""
 
@@ -117,7 +117,7 @@ class LeaseSpec(APIObject):
     preferred_holder: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Lease(KubernetesObject):
     """A claim that has to be renewed; the agent's node heartbeat is one (`coordination.k8s.io/v1`)."""
 

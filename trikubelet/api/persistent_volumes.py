@@ -10,7 +10,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-import attrs
 from attrs import field
 
 from trikubelet.api.meta import KubernetesObject, ObjectMeta
@@ -31,6 +30,7 @@ from trikubelet.api.storage_volumes import (
     VsphereVirtualDiskVolumeSource,
 )
 from trikubelet.api.volumes import HostPathVolumeSource, PersistentVolumeClaimSpec
+from trikubelet.values import frozen
 
 READ_WRITE_ONCE: Final = "ReadWriteOnce"
 READ_ONLY_MANY: Final = "ReadOnlyMany"
@@ -45,7 +45,7 @@ CLAIM_BOUND: Final = "Bound"
 CLAIM_LOST: Final = "Lost"
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class AzureFilePersistentVolumeSource(APIObject):
     """A file share of Azure."""
 
@@ -55,7 +55,7 @@ class AzureFilePersistentVolumeSource(APIObject):
     secret_namespace: str | None = field(default=None, metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CephFSPersistentVolumeSource(APIObject):
     """A Ceph file system."""
 
@@ -67,7 +67,7 @@ class CephFSPersistentVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CinderPersistentVolumeSource(APIObject):
     """A volume of OpenStack."""
 
@@ -77,7 +77,7 @@ class CinderPersistentVolumeSource(APIObject):
     secret_ref: SecretReference | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CSIPersistentVolumeSource(APIObject):
     """A volume of a CSI driver; `volume_handle` is the driver's name for it."""
 
@@ -93,7 +93,7 @@ class CSIPersistentVolumeSource(APIObject):
     node_expand_secret_ref: SecretReference | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class FlexPersistentVolumeSource(APIObject):
     """A volume of an exec-based plugin."""
 
@@ -104,7 +104,7 @@ class FlexPersistentVolumeSource(APIObject):
     options: dict[str, str] = field(factory=dict)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class GlusterfsPersistentVolumeSource(APIObject):
     """A Gluster volume."""
 
@@ -114,7 +114,7 @@ class GlusterfsPersistentVolumeSource(APIObject):
     endpoints_namespace: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ISCSIPersistentVolumeSource(APIObject):
     """An iSCSI disk."""
 
@@ -131,7 +131,7 @@ class ISCSIPersistentVolumeSource(APIObject):
     initiator_name: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class LocalVolumeSource(APIObject):
     """A directory or a block device of one node; `fs_type` is for devices."""
 
@@ -139,7 +139,7 @@ class LocalVolumeSource(APIObject):
     fs_type: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class RBDPersistentVolumeSource(APIObject):
     """A Ceph block device."""
 
@@ -153,7 +153,7 @@ class RBDPersistentVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ScaleIOPersistentVolumeSource(APIObject):
     """A ScaleIO volume."""
 
@@ -169,7 +169,7 @@ class ScaleIOPersistentVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class StorageOSPersistentVolumeSource(APIObject):
     """A StorageOS volume."""
 
@@ -180,14 +180,14 @@ class StorageOSPersistentVolumeSource(APIObject):
     secret_ref: ObjectReference | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeNodeAffinity(APIObject):
     """Which nodes can reach a volume; None: all."""
 
     required: NodeSelector | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PersistentVolumeSpec(APIObject):
     """A volume's source, size, and the claim that it is bound to."""
 
@@ -224,7 +224,7 @@ class PersistentVolumeSpec(APIObject):
     volume_attributes_class_name: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PersistentVolumeStatus(APIObject):
     """Whether a volume is free, bound, released or broken."""
 
@@ -234,7 +234,7 @@ class PersistentVolumeStatus(APIObject):
     last_phase_transition_time: datetime | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PersistentVolume(KubernetesObject):
     """A piece of storage of the cluster. It has no namespace."""
 
@@ -245,7 +245,7 @@ class PersistentVolume(KubernetesObject):
     status: PersistentVolumeStatus = field(default=PersistentVolumeStatus())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PersistentVolumeClaimCondition(APIObject):
     """What is going on with a claim: `Resizing` or `FileSystemResizePending`, for example."""
 
@@ -257,7 +257,7 @@ class PersistentVolumeClaimCondition(APIObject):
     message: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ModifyVolumeStatus(APIObject):
     """How far the change to another class of attributes is."""
 
@@ -265,7 +265,7 @@ class ModifyVolumeStatus(APIObject):
     status: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PersistentVolumeClaimStatus(APIObject):
     """What a claim got. `capacity` is what the file system has, which may lag behind the volume's own."""
 
@@ -279,7 +279,7 @@ class PersistentVolumeClaimStatus(APIObject):
     modify_volume_status: ModifyVolumeStatus | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PersistentVolumeClaim(KubernetesObject):
     """A pod's way to name storage: a claim of its namespace, bound to a persistent volume."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 from attrs import field
 
 from trikubelet.api.container import Container, EphemeralContainer
@@ -19,9 +18,10 @@ from trikubelet.api.scheduling import (
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
 from trikubelet.api.security import PodSecurityContext
 from trikubelet.api.volumes import Volume
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class HostAlias(APIObject):
     """A line for the pod's hosts file."""
 
@@ -29,7 +29,7 @@ class HostAlias(APIObject):
     hostnames: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodDNSConfigOption(APIObject):
     """An option for resolv.conf."""
 
@@ -37,7 +37,7 @@ class PodDNSConfigOption(APIObject):
     value: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodDNSConfig(APIObject):
     """Name servers, search domains and options for resolv.conf, merged with what the DNS policy gives."""
 
@@ -46,21 +46,21 @@ class PodDNSConfig(APIObject):
     options: tuple[PodDNSConfigOption, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodReadinessGate(APIObject):
     """A condition that must be true too before the pod is ready."""
 
     condition_type: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodOS(APIObject):
     """The operating system the pod is made for."""
 
     name: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodResourceClaim(APIObject):
     """A resource claim of the pod, or the template that it is made from."""
 
@@ -69,7 +69,7 @@ class PodResourceClaim(APIObject):
     resource_claim_template_name: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodSpec(APIObject):
     """Everything a pod asks for."""
 

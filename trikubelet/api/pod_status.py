@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import attrs
 from attrs import field
 
 from trikubelet.api.container_status import ContainerStatus
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.resources import ResourceRequirements
 from trikubelet.api.schema import REQUIRED, APIObject, wire
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodCondition(APIObject):
     """One aspect of a pod's state: True, False or Unknown, and since when."""
 
@@ -26,21 +26,21 @@ class PodCondition(APIObject):
     message: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class HostIP(APIObject):
     """An address of the node."""
 
     ip: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodIP(APIObject):
     """An address of the pod."""
 
     ip: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodResourceClaimStatus(APIObject):
     """Which claim was made from a template."""
 
@@ -48,7 +48,7 @@ class PodResourceClaimStatus(APIObject):
     resource_claim_name: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerExtendedResourceRequest(APIObject):
     """Which request of a claim stands for an extended resource of a container."""
 
@@ -57,7 +57,7 @@ class ContainerExtendedResourceRequest(APIObject):
     request_name: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodExtendedResourceClaimStatus(APIObject):
     """The claim that stands for the pod's extended resources."""
 
@@ -65,7 +65,7 @@ class PodExtendedResourceClaimStatus(APIObject):
     resource_claim_name: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeAllocatableResourceClaimStatus(APIObject):
     """Node resources that a claim of the pod takes up."""
 
@@ -74,7 +74,7 @@ class NodeAllocatableResourceClaimStatus(APIObject):
     resources: dict[str, Quantity] = field(factory=dict, metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodStatus(APIObject):
     """Everything that is reported of a pod."""
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import attrs
 from attrs import field
 
 from trikubelet.api.schema import REQUIRED, APIObject, Int32
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ExecAction(APIObject):
     """Runs a command in the container; exit code 0 is success."""
 
     command: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class HTTPHeader(APIObject):
     """One header of a request; names may repeat."""
 
@@ -23,7 +23,7 @@ class HTTPHeader(APIObject):
     value: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class HTTPGetAction(APIObject):
     """Asks an HTTP server; a status from 200 to 399 is success."""
 
@@ -34,7 +34,7 @@ class HTTPGetAction(APIObject):
     http_headers: tuple[HTTPHeader, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TCPSocketAction(APIObject):
     """Opens a TCP connection; opening it is success."""
 
@@ -42,7 +42,7 @@ class TCPSocketAction(APIObject):
     host: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class GRPCAction(APIObject):
     """Asks the gRPC health service. A `service` of None means the default, the empty name."""
 
@@ -50,14 +50,14 @@ class GRPCAction(APIObject):
     service: str | None = field(default=None, metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SleepAction(APIObject):
     """Waits for a number of seconds."""
 
     seconds: int = field(default=0, metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Probe(APIObject):
     """How and how often a container's health is asked for. Durations are in seconds; exactly one handler is set."""
 
@@ -73,7 +73,7 @@ class Probe(APIObject):
     termination_grace_period_seconds: int | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class LifecycleHandler(APIObject):
     """What a hook does; exactly one field is set."""
 
@@ -83,7 +83,7 @@ class LifecycleHandler(APIObject):
     sleep: SleepAction | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Lifecycle(APIObject):
     """What runs right after a container started and right before it is stopped; `stop_signal` replaces the image's."""
 

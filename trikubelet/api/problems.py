@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-@attrs.frozen
+@frozen
 class Problem:
     """One thing that is wrong. `path` names the field as in `spec.containers[0].image`; empty is the whole object."""
 

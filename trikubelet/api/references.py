@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import attrs
 from attrs import field
 
 from trikubelet.api.schema import REQUIRED, APIObject
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class LocalObjectReference(APIObject):
     """An object of the same namespace, by name."""
 
     name: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SecretReference(APIObject):
     """A secret of any namespace."""
 
@@ -23,7 +23,7 @@ class SecretReference(APIObject):
     namespace: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ObjectReference(APIObject):
     """Any object, or a part of one (`field_path`), as events and bindings name it."""
 
@@ -36,7 +36,7 @@ class ObjectReference(APIObject):
     field_path: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TypedLocalObjectReference(APIObject):
     """An object of the same namespace, by kind and name."""
 
@@ -45,7 +45,7 @@ class TypedLocalObjectReference(APIObject):
     name: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TypedObjectReference(APIObject):
     """An object by kind and name, possibly of another namespace."""
 

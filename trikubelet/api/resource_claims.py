@@ -5,14 +5,14 @@ Only fields that the agent reads have names here; the others travel in `unknown_
 
 from __future__ import annotations
 
-import attrs
 from attrs import field
 
 from trikubelet.api.meta import KubernetesObject, ObjectMeta
 from trikubelet.api.schema import REQUIRED, APIObject
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class DeviceRequestAllocationResult(APIObject):
     """A device that was chosen for one of a claim's requests."""
 
@@ -22,21 +22,21 @@ class DeviceRequestAllocationResult(APIObject):
     device: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class DeviceAllocationResult(APIObject):
     """All devices that were chosen."""
 
     results: tuple[DeviceRequestAllocationResult, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class AllocationResult(APIObject):
     """What a claim was given."""
 
     devices: DeviceAllocationResult = field(default=DeviceAllocationResult())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceClaimConsumerReference(APIObject):
     """Who may use a claim: as a rule a pod."""
 
@@ -46,7 +46,7 @@ class ResourceClaimConsumerReference(APIObject):
     uid: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceClaimStatus(APIObject):
     """What has become of a claim. No allocation: it was given nothing yet."""
 
@@ -54,7 +54,7 @@ class ResourceClaimStatus(APIObject):
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceClaimObject(KubernetesObject):
     """The wish for devices, and which they are (the API calls it `ResourceClaim`, as it does what a container says)."""
 
@@ -64,7 +64,7 @@ class ResourceClaimObject(KubernetesObject):
     status: ResourceClaimStatus = field(default=ResourceClaimStatus())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceSliceSpec(APIObject):
     """Whose devices, and the node that they are on; empty where several can reach them."""
 
@@ -72,7 +72,7 @@ class ResourceSliceSpec(APIObject):
     node_name: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceSlice(KubernetesObject):
     """Devices of a driver, mostly of one node. Drivers write them; the agent only removes them."""
 

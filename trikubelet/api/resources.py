@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import attrs
 from attrs import field
 
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.schema import REQUIRED, APIObject
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceClaim(APIObject):
     """A claim of the pod that a container uses; `request` picks one device request of it."""
 
@@ -17,7 +17,7 @@ class ResourceClaim(APIObject):
     request: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceRequirements(APIObject):
     """Requested and allowed amounts by resource name, and the claims in use."""
 
@@ -26,7 +26,7 @@ class ResourceRequirements(APIObject):
     claims: tuple[ResourceClaim, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeResourceRequirements(APIObject):
     """Requested and allowed capacity of a volume."""
 
@@ -34,7 +34,7 @@ class VolumeResourceRequirements(APIObject):
     requests: dict[str, Quantity] = field(factory=dict)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ContainerResizePolicy(APIObject):
     """What a change of one resource needs: nothing, or a restart of the container."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import attrs
 from attrs import field
 
 from trikubelet.api.meta import LabelSelector
 from trikubelet.api.schema import REQUIRED, APIObject, Int32
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeSelectorRequirement(APIObject):
     """A condition on one label or field of a node."""
 
@@ -20,7 +20,7 @@ class NodeSelectorRequirement(APIObject):
     values: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeSelectorTerm(APIObject):
     """Conditions that must all hold."""
 
@@ -28,14 +28,14 @@ class NodeSelectorTerm(APIObject):
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeSelector(APIObject):
     """Terms of which one must hold."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = field(default=(), metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PreferredSchedulingTerm(APIObject):
     """A term that counts with a weight of 1 to 100."""
 
@@ -43,7 +43,7 @@ class PreferredSchedulingTerm(APIObject):
     preference: NodeSelectorTerm = field(default=NodeSelectorTerm())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NodeAffinity(APIObject):
     """Which nodes a pod must or would rather run on."""
 
@@ -51,7 +51,7 @@ class NodeAffinity(APIObject):
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodAffinityTerm(APIObject):
     """Other pods, and the topology label in which "near" is measured."""
 
@@ -63,7 +63,7 @@ class PodAffinityTerm(APIObject):
     mismatch_label_keys: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class WeightedPodAffinityTerm(APIObject):
     """A pod affinity term with a weight of 1 to 100."""
 
@@ -71,7 +71,7 @@ class WeightedPodAffinityTerm(APIObject):
     pod_affinity_term: PodAffinityTerm = field(default=PodAffinityTerm())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodAffinity(APIObject):
     """Which pods a pod must or would rather be near."""
 
@@ -79,7 +79,7 @@ class PodAffinity(APIObject):
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodAntiAffinity(APIObject):
     """Which pods a pod must or would rather be away from."""
 
@@ -87,7 +87,7 @@ class PodAntiAffinity(APIObject):
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Affinity(APIObject):
     """All wishes about nodes and neighbours."""
 
@@ -96,7 +96,7 @@ class Affinity(APIObject):
     pod_anti_affinity: PodAntiAffinity | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Taint(APIObject):
     """A mark on a node that keeps pods away unless they tolerate it."""
 
@@ -106,7 +106,7 @@ class Taint(APIObject):
     time_added: datetime | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Toleration(APIObject):
     """Which taints a pod puts up with, and for how many seconds."""
 
@@ -117,7 +117,7 @@ class Toleration(APIObject):
     toleration_seconds: int | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TopologySpreadConstraint(APIObject):
     """How evenly pods are spread over the values of a node label."""
 
@@ -131,14 +131,14 @@ class TopologySpreadConstraint(APIObject):
     match_label_keys: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodSchedulingGate(APIObject):
     """A reason why the scheduler does not look at the pod yet."""
 
     name: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodSchedulingGroup(APIObject):
     """The pod group that is scheduled as one."""
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -23,14 +25,14 @@ WIRE_NAME: Final = "wire"
 ALWAYS_WRITTEN: Final = "always"
 
 
-@attrs.frozen
+@frozen
 class Bits:
     """Marks an integer that has fewer than 64 bits on the wire."""
 
     count: int
 
 
-@attrs.frozen
+@frozen
 class Microseconds:
     """Marks a time that is written with microseconds (`metav1.MicroTime`)."""
 
@@ -47,7 +49,7 @@ def wire(name: str, *, required: bool = False) -> dict[str, Any]:
     return {WIRE_NAME: name, ALWAYS_WRITTEN: required}
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class APIObject:
     """The base of everything that has fields on the wire.
 

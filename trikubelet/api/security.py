@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import attrs
 from attrs import field
 
 from trikubelet.api.schema import REQUIRED, APIObject
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Capabilities(APIObject):
     """Kernel capabilities that are added to or taken from the runtime's default set."""
 
@@ -16,7 +16,7 @@ class Capabilities(APIObject):
     drop: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SELinuxOptions(APIObject):
     """The SELinux label of a process."""
 
@@ -26,7 +26,7 @@ class SELinuxOptions(APIObject):
     level: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class WindowsSecurityContextOptions(APIObject):
     """Settings that only Windows nodes know."""
 
@@ -36,7 +36,7 @@ class WindowsSecurityContextOptions(APIObject):
     host_process: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SeccompProfile(APIObject):
     """Which system call filter applies: none, the runtime's, or a file of the node."""
 
@@ -44,7 +44,7 @@ class SeccompProfile(APIObject):
     localhost_profile: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class AppArmorProfile(APIObject):
     """Which AppArmor profile applies: none, the runtime's, or one loaded on the node."""
 
@@ -52,7 +52,7 @@ class AppArmorProfile(APIObject):
     localhost_profile: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SecurityContext(APIObject):
     """Security settings of one container; where set they win over the pod's."""
 
@@ -70,7 +70,7 @@ class SecurityContext(APIObject):
     app_armor_profile: AppArmorProfile | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Sysctl(APIObject):
     """A kernel parameter of the pod's namespaces."""
 
@@ -78,7 +78,7 @@ class Sysctl(APIObject):
     value: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodSecurityContext(APIObject):
     """Security settings that all containers of a pod share."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import attrs
 from attrs import field
 
 from trikubelet.api.references import LocalObjectReference
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class AWSElasticBlockStoreVolumeSource(APIObject):
     """A disk of Amazon EBS."""
 
@@ -19,7 +19,7 @@ class AWSElasticBlockStoreVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class AzureDiskVolumeSource(APIObject):
     """A data disk of Azure."""
 
@@ -31,7 +31,7 @@ class AzureDiskVolumeSource(APIObject):
     kind: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class AzureFileVolumeSource(APIObject):
     """A file share of Azure."""
 
@@ -40,7 +40,7 @@ class AzureFileVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CephFSVolumeSource(APIObject):
     """A Ceph file system."""
 
@@ -52,7 +52,7 @@ class CephFSVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CinderVolumeSource(APIObject):
     """A volume of OpenStack."""
 
@@ -62,7 +62,7 @@ class CinderVolumeSource(APIObject):
     secret_ref: LocalObjectReference | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class FCVolumeSource(APIObject):
     """A Fibre Channel disk, by WWN and LUN or by WWID."""
 
@@ -73,7 +73,7 @@ class FCVolumeSource(APIObject):
     wwids: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class FlexVolumeSource(APIObject):
     """A volume of an exec-based plugin."""
 
@@ -84,7 +84,7 @@ class FlexVolumeSource(APIObject):
     options: dict[str, str] = field(factory=dict)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class FlockerVolumeSource(APIObject):
     """A data set of Flocker."""
 
@@ -92,7 +92,7 @@ class FlockerVolumeSource(APIObject):
     dataset_uuid: str = field(default="", metadata=wire("datasetUUID"))
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class GCEPersistentDiskVolumeSource(APIObject):
     """A persistent disk of Google Cloud."""
 
@@ -102,7 +102,7 @@ class GCEPersistentDiskVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class GlusterfsVolumeSource(APIObject):
     """A Gluster volume."""
 
@@ -111,7 +111,7 @@ class GlusterfsVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ISCSIVolumeSource(APIObject):
     """An iSCSI disk."""
 
@@ -128,7 +128,7 @@ class ISCSIVolumeSource(APIObject):
     initiator_name: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NFSVolumeSource(APIObject):
     """A directory of an NFS server."""
 
@@ -137,7 +137,7 @@ class NFSVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PhotonPersistentDiskVolumeSource(APIObject):
     """A disk of VMware Photon."""
 
@@ -145,7 +145,7 @@ class PhotonPersistentDiskVolumeSource(APIObject):
     fs_type: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PortworxVolumeSource(APIObject):
     """A Portworx volume."""
 
@@ -154,7 +154,7 @@ class PortworxVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class QuobyteVolumeSource(APIObject):
     """A Quobyte volume."""
 
@@ -166,7 +166,7 @@ class QuobyteVolumeSource(APIObject):
     tenant: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class RBDVolumeSource(APIObject):
     """A Ceph block device."""
 
@@ -180,7 +180,7 @@ class RBDVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ScaleIOVolumeSource(APIObject):
     """A ScaleIO volume."""
 
@@ -196,7 +196,7 @@ class ScaleIOVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class StorageOSVolumeSource(APIObject):
     """A StorageOS volume."""
 
@@ -207,7 +207,7 @@ class StorageOSVolumeSource(APIObject):
     secret_ref: LocalObjectReference | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VsphereVirtualDiskVolumeSource(APIObject):
     """A disk of vSphere."""
 

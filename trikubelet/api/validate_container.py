@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api.name_formats import dns_label, dns_subdomain, environment_name, port_name, port_number
 from trikubelet.api.paths import check_descending_path, check_no_backsteps
 from trikubelet.api.pod_spec import PodSpec
@@ -15,6 +13,7 @@ from trikubelet.api.validate_resources import validate_container_resources, vali
 from trikubelet.api.validate_security import validate_container_security
 from trikubelet.api.validate_volumes import validate_field_ref, validate_key_selector, validate_resource_field_ref
 from trikubelet.api.volumes import Volume
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api.container import Container, ContainerPort, VolumeMount
@@ -42,7 +41,7 @@ _VARIABLE_FIELDS: Final = (
 _OLD_FIELDS: Final = ("spec.host",)
 
 
-@attrs.frozen
+@frozen
 class PodContext:
     """What checks of a container need to know of its pod."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 from attrs import field
 
 from trikubelet.api.environment import ObjectFieldSelector, ResourceFieldSelector
@@ -32,9 +31,10 @@ from trikubelet.api.storage_volumes import (
     StorageOSVolumeSource,
     VsphereVirtualDiskVolumeSource,
 )
+from trikubelet.values import frozen
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class HostPathVolumeSource(APIObject):
     """A file or directory of the node."""
 
@@ -42,7 +42,7 @@ class HostPathVolumeSource(APIObject):
     type: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class EmptyDirVolumeSource(APIObject):
     """A directory that lives as long as the pod, on disk (medium empty), in memory or on huge pages."""
 
@@ -50,7 +50,7 @@ class EmptyDirVolumeSource(APIObject):
     size_limit: Quantity | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class KeyToPath(APIObject):
     """Which key becomes which file, and with what mode."""
 
@@ -59,7 +59,7 @@ class KeyToPath(APIObject):
     mode: Int32 | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SecretVolumeSource(APIObject):
     """The keys of a secret as files."""
 
@@ -69,7 +69,7 @@ class SecretVolumeSource(APIObject):
     optional: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ConfigMapVolumeSource(APIObject):
     """The keys of a config map as files."""
 
@@ -79,7 +79,7 @@ class ConfigMapVolumeSource(APIObject):
     optional: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class DownwardAPIVolumeFile(APIObject):
     """A field or resource of the pod as a file."""
 
@@ -89,7 +89,7 @@ class DownwardAPIVolumeFile(APIObject):
     mode: Int32 | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class DownwardAPIVolumeSource(APIObject):
     """Fields of the pod as files."""
 
@@ -97,7 +97,7 @@ class DownwardAPIVolumeSource(APIObject):
     default_mode: Int32 | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SecretProjection(APIObject):
     """Keys of a secret, in a projected volume."""
 
@@ -106,7 +106,7 @@ class SecretProjection(APIObject):
     optional: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ConfigMapProjection(APIObject):
     """Keys of a config map, in a projected volume."""
 
@@ -115,14 +115,14 @@ class ConfigMapProjection(APIObject):
     optional: bool | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class DownwardAPIProjection(APIObject):
     """Fields of the pod, in a projected volume."""
 
     items: tuple[DownwardAPIVolumeFile, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ServiceAccountTokenProjection(APIObject):
     """A token of the pod's service account, renewed before it expires (seconds)."""
 
@@ -131,7 +131,7 @@ class ServiceAccountTokenProjection(APIObject):
     path: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ClusterTrustBundleProjection(APIObject):
     """Trust anchors of the cluster as one PEM file."""
 
@@ -142,7 +142,7 @@ class ClusterTrustBundleProjection(APIObject):
     path: str = field(default="", metadata=REQUIRED)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PodCertificateProjection(APIObject):
     """A key and a certificate for the pod, renewed before it expires."""
 
@@ -155,7 +155,7 @@ class PodCertificateProjection(APIObject):
     user_annotations: dict[str, str] = field(factory=dict)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class VolumeProjection(APIObject):
     """One part of a projected volume; exactly one field is set."""
 
@@ -167,7 +167,7 @@ class VolumeProjection(APIObject):
     pod_certificate: PodCertificateProjection | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ProjectedVolumeSource(APIObject):
     """Several sources in one directory."""
 
@@ -175,7 +175,7 @@ class ProjectedVolumeSource(APIObject):
     default_mode: Int32 | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ImageVolumeSource(APIObject):
     """The files of an OCI image or artifact, read-only."""
 
@@ -183,7 +183,7 @@ class ImageVolumeSource(APIObject):
     pull_policy: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class CSIVolumeSource(APIObject):
     """An inline volume of a CSI driver."""
 
@@ -194,7 +194,7 @@ class CSIVolumeSource(APIObject):
     node_publish_secret_ref: LocalObjectReference | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PersistentVolumeClaimVolumeSource(APIObject):
     """The volume bound to a claim of the pod's namespace."""
 
@@ -202,7 +202,7 @@ class PersistentVolumeClaimVolumeSource(APIObject):
     read_only: bool = False
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PersistentVolumeClaimSpec(APIObject):
     """What a claim asks of a volume."""
 
@@ -217,7 +217,7 @@ class PersistentVolumeClaimSpec(APIObject):
     volume_attributes_class_name: str | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PersistentVolumeClaimTemplate(APIObject):
     """The claim that is made for the pod."""
 
@@ -225,14 +225,14 @@ class PersistentVolumeClaimTemplate(APIObject):
     spec: PersistentVolumeClaimSpec = field(default=PersistentVolumeClaimSpec())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class EphemeralVolumeSource(APIObject):
     """A volume whose claim is made with the pod and goes with it."""
 
     volume_claim_template: PersistentVolumeClaimTemplate | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class GitRepoVolumeSource(APIObject):
     """A git checkout; switched off in today's Kubernetes."""
 
@@ -241,7 +241,7 @@ class GitRepoVolumeSource(APIObject):
     directory: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Volume(APIObject):
     """A named volume of a pod; exactly one source is set."""
 

@@ -14,6 +14,8 @@ from typing import Final, Literal
 
 import attrs
 
+from trikubelet.values import frozen
+
 MOUNT_POINT: Final = "/sys/fs/cgroup"
 """What is here says which version the machine uses."""
 V1_REQUIRED: Final = ("cpu", "cpuacct", "cpuset", "memory")
@@ -30,7 +32,7 @@ _V1_CONTROLLERS: Final = V1_GROUP_CONTROLLERS | {
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
-@attrs.frozen
+@frozen
 class Hierarchies:
     """What is mounted where."""
 

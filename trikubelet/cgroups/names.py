@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED, qos_class
 from trikubelet.cgroups.errors import CgroupNameError
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
@@ -75,7 +74,7 @@ def systemd_unit(name: CgroupName) -> str:
     return to_systemd(name).rpartition("/")[2] or "-.slice"
 
 
-@attrs.frozen
+@frozen
 class Naming:
     """How one driver writes names."""
 

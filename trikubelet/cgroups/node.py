@@ -21,6 +21,7 @@ from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.cgroups.settings import CgroupSettings, node_settings
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.cgroups.interface import CgroupDriver, PodCgroups
@@ -45,7 +46,7 @@ class NodeAllocatableError(Exception):
     """A reservation that was to be enforced could not be: the agent does not start."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NodeCgroupOptions:
     """What is enforced; the names of the kubelet's settings in brackets."""
 

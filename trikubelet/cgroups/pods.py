@@ -34,6 +34,7 @@ from trikubelet.cgroups.settings import (
 )
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histograms
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -281,7 +282,7 @@ def _agrees(reading: CgroupReading, written: CgroupSettings, version: int) -> bo
     return not written.memory or reading.memory_limit is None or reading.memory_limit == written.memory
 
 
-@attrs.frozen
+@frozen
 class NoPodCgroups:
     """No groups: `cgroupsPerQOS` is false, or this agent may not write them. Pods run where the runtime puts them."""
 

@@ -27,6 +27,7 @@ from trikubelet.api import (
     qos_class,
 )
 from trikubelet.linux.huge_pages import page_size_name
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +57,7 @@ _SHARES_PER_CPU: Final = 1024
 _ZERO: Final = Quantity()
 
 
-@attrs.frozen
+@frozen
 class CgroupSettings:
     """What a cgroup is to be set to. None, and 0 except of huge pages: leave it as it is."""
 
@@ -76,7 +77,7 @@ class CgroupSettings:
     """Files of cgroup v2 by name, as they are to be written; cgroup v1 has none of them."""
 
 
-@attrs.frozen
+@frozen
 class CgroupReading:
     """What a cgroup says of itself; None where its hierarchy lacks the controller."""
 
@@ -98,7 +99,7 @@ class CgroupReading:
         )
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CgroupOptions:
     """What of the configuration pods' cgroups depend on; the names of the kubelet's settings in brackets."""
 
@@ -163,7 +164,7 @@ def _limited(pod: Pod, resource: str) -> bool:
     return all(container.resources.limits.get(resource) for container in pod.spec.containers)
 
 
-@attrs.frozen
+@frozen
 class PodDemand:
     """What a pod contributes to the settings of its class."""
 

@@ -14,6 +14,7 @@ import attrs
 
 from trikubelet.cgroups.hierarchy import MOUNT_POINT, Hierarchies, parse_hierarchies
 from trikubelet.linux.huge_pages import page_sizes
+from trikubelet.values import frozen
 
 CGROUP_V1_EVENT: Final = "CgroupV1"
 """Reason of the node's warning."""
@@ -35,7 +36,7 @@ SINGLE_OOM_KILL_REFUSED: Final = (
 )
 
 
-@attrs.frozen
+@frozen
 class CgroupFindings:
     """What a start makes of the hierarchies."""
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
-import attrs
 import trio
 
 from trikubelet.cli.agent_stream import connect, stream_errors
@@ -27,6 +26,7 @@ from trikubelet.cli.file_streams import ReadableFile, WritableFile
 from trikubelet.cli.terminal import DetachKeys, RawTerminal, raw_terminal
 from trikubelet.http.streaming.client import open_command
 from trikubelet.http.streaming.command import CommandResult, CommandStreams, TerminalSize
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-@attrs.frozen
+@frozen
 class Target:
     """What is asked of which agent."""
 
@@ -55,14 +55,14 @@ class Target:
         return f"{quote(self.path)}?{urlencode(query, errors='surrogateescape')}"
 
 
-@attrs.frozen
+@frozen
 class Interrupted:
     """A signal ended the session."""
 
     number: int
 
 
-@attrs.frozen
+@frozen
 class Detached:
     """The detach keys ended the session."""
 

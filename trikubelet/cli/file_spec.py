@@ -6,16 +6,15 @@ import posixpath
 import re
 from typing import Final
 
-import attrs
-
 from trikubelet.cli.failures import CommandError
+from trikubelet.values import frozen
 
 _REMOTE: Final = re.compile(
     r"(?:(?P<namespace>[a-z0-9][-a-z0-9]*)/)?(?P<pod>[a-z0-9][-.a-z0-9]*):(?P<path>.*)", re.DOTALL
 )
 
 
-@attrs.frozen
+@frozen
 class FileSpec:
     """A path, of a pod or (`pod` is "") of this machine."""
 

@@ -12,13 +12,13 @@ import ipaddress
 import os
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import click
 import trio
 
 from trikubelet.cli.agent_stream import connect, first_of, stream_errors
 from trikubelet.cli.failures import CommandError
 from trikubelet.http.streaming.client import open_port_forward
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -28,7 +28,7 @@ MOST_CONNECTIONS: Final = 200
 """At once; more wait."""
 
 
-@attrs.frozen
+@frozen
 class ListenAddress:
     """`optional`: one of several will do (127.0.0.1 and ::1 for localhost)."""
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -25,7 +27,7 @@ class Level(enum.Enum):
     FAIL = "fail"
 
 
-@attrs.frozen
+@frozen
 class CheckResult:
     """One line of the report."""
 
@@ -47,7 +49,7 @@ def fail(subject: str, finding: str, fix: str) -> CheckResult:
     return CheckResult(Level.FAIL, subject, finding, fix)
 
 
-@attrs.frozen
+@frozen
 class Machine:
     """Where the checks look; tests put a folder in the place of `/`."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NONE: Final = "<none>"
 
 
-@attrs.frozen
+@frozen
 class PodRow:
     """One line."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ _MILLI: Final = 1_000_000
 _MEBI: Final = 2**20
 
 
-@attrs.frozen
+@frozen
 class Usage:
     """`cpu` in billionths of a core, `memory` in bytes (the working set); None when unknown."""
 
@@ -31,7 +31,7 @@ class Usage:
         return cores(self.cpu), mebibytes(self.memory)
 
 
-@attrs.frozen
+@frozen
 class Line:
     """What one pod or container uses; `container` is "" for the whole pod."""
 

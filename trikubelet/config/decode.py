@@ -14,11 +14,12 @@ import attrs
 
 from trikubelet.config.kubelet_configuration import KubeletConfiguration, wire_name
 from trikubelet.formats.durations import parse_duration
+from trikubelet.values import frozen
 
 TYPE_META: Final = frozenset({"apiVersion", "kind"})
 
 
-@attrs.frozen
+@frozen
 class FieldProblem:
     """A field that cannot be used as it stands."""
 
@@ -26,7 +27,7 @@ class FieldProblem:
     message: str
 
 
-@attrs.frozen
+@frozen
 class Decoded:
     """What a mapping held."""
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-import attrs
-
 from trikubelet.api import Quantity
+from trikubelet.values import frozen
 
 MEMORY: Final = "memory"
 STORAGE: Final = "ephemeral-storage"
@@ -68,7 +67,7 @@ class Layout(enum.Enum):
     SPLIT = "images apart from layers"
 
 
-@attrs.frozen
+@frozen
 class Amount:
     """A quantity, or a part of what there is."""
 
@@ -83,7 +82,7 @@ class Amount:
         return Quantity.from_bytes_count(int(capacity * self.fraction))
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Threshold:
     """Less than this must not be left for longer than a grace period."""
 
@@ -99,7 +98,7 @@ class Threshold:
         return self.grace == 0
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class EvictionConfig:
     """What the configuration says (kubelet: `eviction.Config`)."""
 

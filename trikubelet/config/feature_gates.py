@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ class Effect(enum.Enum):
     """No affair of a node's."""
 
 
-@attrs.frozen
+@frozen
 class FeatureGate:
     """One gate as of Kubernetes 1.36."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ _NOT_DEPRECATED: Final = frozenset(
 """`logging-format` is one in the kubelet; here it has another name that is not."""
 
 
-@attrs.frozen
+@frozen
 class ConfigFlag:
     """One flag, without its leading dashes."""
 

@@ -11,9 +11,6 @@ after drop-ins are merged, where the kubelet derives it before and then holds th
 Durations are `timedelta`; where Go has a pointer the value may be None, and where it has none, zero means "default".
 """
 
-# `plain` and `pointer` are field specifiers:
-# ruff: noqa: RUF009
-
 from __future__ import annotations
 
 from datetime import timedelta
@@ -22,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from trikubelet.config.feature_gates import gate_enabled
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,57 +51,57 @@ def pointer(default: Any, *, wire: str | None = None, bits: int = 32) -> Any:
     return attrs.field(default=default, metadata={"wire": wire, "bits": bits, "zero_is_default": False})
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class X509Authentication:
     client_ca_file: str = plain("", wire="clientCAFile")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class WebhookAuthentication:
     enabled: bool = pointer(True)
     cache_ttl: timedelta = plain(seconds(120), wire="cacheTTL")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AnonymousAuthentication:
     enabled: bool = pointer(False)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Authentication:
     x509: X509Authentication = X509Authentication()
     webhook: WebhookAuthentication = WebhookAuthentication()
     anonymous: AnonymousAuthentication = AnonymousAuthentication()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class WebhookAuthorization:
     cache_authorized_ttl: timedelta = plain(seconds(300), wire="cacheAuthorizedTTL")
     cache_unauthorized_ttl: timedelta = plain(seconds(30), wire="cacheUnauthorizedTTL")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Authorization:
     mode: str = plain("Webhook")
     webhook: WebhookAuthorization = WebhookAuthorization()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class MemorySwap:
     swap_behavior: str = plain("")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CrashLoopBackOff:
     max_container_restart_period: timedelta | None = pointer(None)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class UserNamespaces:
     ids_per_pod: int | None = pointer(None, wire="idsPerPod", bits=64)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ShutdownGracePeriod:
     """What pods of one priority and above get when the node shuts down."""
 
@@ -111,13 +109,13 @@ class ShutdownGracePeriod:
     shutdown_grace_period_seconds: int = plain(0, bits=64)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class MemoryReservation:
     numa_node: int = plain(0)
     limits: dict[str, str] = plain({})
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NodeTaint:
     key: str = plain("")
     value: str = plain("")
@@ -125,25 +123,25 @@ class NodeTaint:
     time_added: str = plain("")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class LogOptions:
     split_stream: bool = plain(False)
     info_buffer_size: str = plain("0", from_number=str)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class LogFormatOptions:
     text: LogOptions = LogOptions()
     json: LogOptions = LogOptions()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class VModuleItem:
     file_pattern: str = plain("")
     verbosity: int = plain(0, bits=64)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Logging:
     format: str = plain("text")
     flush_frequency: timedelta = plain(seconds(5), from_number=lambda nanoseconds: f"{nanoseconds}ns")
@@ -152,13 +150,13 @@ class Logging:
     options: LogFormatOptions = LogFormatOptions()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Tracing:
     endpoint: str | None = pointer(None)
     sampling_rate_per_million: int | None = pointer(None)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class KubeletConfiguration:
     """The configuration of a node, with every default filled in."""
 

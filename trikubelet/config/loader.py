@@ -16,8 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
-
 from trikubelet.config.decode import Decoded, FieldProblem, decode_configuration
 from trikubelet.config.feature_gates import gate_warnings
 from trikubelet.config.flags import FLAG_BY_NAME, apply_flags
@@ -30,12 +28,13 @@ from trikubelet.config.kubelet_configuration import (
 )
 from trikubelet.config.rules import check_configuration
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
+from trikubelet.values import frozen
 
 DROP_IN_SUFFIX: Final = ".conf"
 MAX_FILE_SIZE: Final = 10 * 2**20
 
 
-@attrs.frozen
+@frozen
 class ConfigurationProblem:
     """One reason why the configuration cannot be used."""
 
@@ -59,7 +58,7 @@ class ConfigurationError(Exception):
         self.problems = tuple(problems)
 
 
-@attrs.frozen
+@frozen
 class LoadedConfiguration:
     """A configuration that may be used."""
 
@@ -70,7 +69,7 @@ class LoadedConfiguration:
     """Top-level fields that a file or flag set: elsewhere the agent may choose a default that fits the machine."""
 
 
-@attrs.frozen
+@frozen
 class _File:
     path: Path
     document: Document

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-import attrs
+from trikubelet.values import frozen
 
 DEFAULT_ENDPOINT: Final = "localhost:4317"
 _PORT: Final = 443
 """gRPC's, where an address names none."""
 
 
-@attrs.frozen
+@frozen
 class TcpEndpoint:
     host: str
     port: int
 
 
-@attrs.frozen
+@frozen
 class UnixEndpoint:
     address: str
     """A path, or `@` and an abstract name."""

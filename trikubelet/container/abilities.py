@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 import attrs
 
+from trikubelet.values import frozen
 
-@attrs.frozen
+
+@frozen
 class HandlerAbilities:
     """What pods of one runtime handler may ask for."""
 
@@ -16,7 +18,7 @@ class HandlerAbilities:
     user_namespaces: bool = False
 
 
-@attrs.frozen
+@frozen
 class RuntimeAbilities:
     """What the runtime says that it can do. Older ones say nothing, which means no."""
 

@@ -7,11 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api import Quantity
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.formats.go_quote import go_quote
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod, ResourceFieldSelector
@@ -22,7 +21,7 @@ _LIMITED_BY_NODE: Final = ("cpu", "memory", "ephemeral-storage")
 _LIMITED_BY_POD: Final = ("cpu", "memory")
 
 
-@attrs.frozen
+@frozen
 class Addresses:
     """The addresses that a pod can ask for."""
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import attrs
-
 from trikubelet.api import APIObject, ContainerPort, DecodeError, LifecycleHandler, from_dict, to_dict
 from trikubelet.container.hashing import hash_container
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +41,7 @@ T = TypeVar("T")
 Object = TypeVar("Object", bound=APIObject)
 
 
-@attrs.frozen
+@frozen
 class PodIdentity:
     """Which pod a sandbox or container belongs to."""
 
@@ -51,7 +50,7 @@ class PodIdentity:
     namespace: str
 
 
-@attrs.frozen
+@frozen
 class ContainerRecord:
     """What a container's annotations remember of its making."""
 

@@ -16,6 +16,8 @@ from datetime import datetime
 
 import attrs
 
+from trikubelet.values import frozen
+
 
 class ContainerState(enum.Enum):
     """State of a container, or of a sandbox seen as one (ready is RUNNING, not ready is EXITED)."""
@@ -26,7 +28,7 @@ class ContainerState(enum.Enum):
     UNKNOWN = "unknown"
 
 
-@attrs.frozen
+@frozen
 class ContainerID:
     """A runtime's id with the runtime's name, written `containerd://0123…` in API statuses."""
 
@@ -45,7 +47,7 @@ class ContainerID:
         return cls(kind, name)
 
 
-@attrs.frozen
+@frozen
 class RuntimeContainer:
     """One container (or sandbox) of a list reply."""
 
@@ -61,7 +63,7 @@ class RuntimeContainer:
     attempt: int = 0
 
 
-@attrs.frozen
+@frozen
 class RunningPod:
     """A pod as the runtime's lists show it (kubelet: `container.Pod`). Ended containers are among its containers."""
 
@@ -78,7 +80,7 @@ class RunningPod:
         return f"{self.name}_{self.namespace}"
 
 
-@attrs.frozen
+@frozen
 class ContainerUser:
     """The numbers that a container's first process began with."""
 
@@ -87,7 +89,7 @@ class ContainerUser:
     supplemental_groups: tuple[int, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class RuntimeResources:
     """What the runtime says that a container may use: thousandths of a processor, bytes. None: it does not say."""
 
@@ -96,7 +98,7 @@ class RuntimeResources:
     memory_limit: int | None = None
 
 
-@attrs.frozen
+@frozen
 class ContainerStatus:
     """One container of a pod as the runtime reports it (kubelet: `container.Status`)."""
 
@@ -125,7 +127,7 @@ class ContainerStatus:
     annotations: Mapping[str, str] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class SandboxStatus:
     """One sandbox of a pod."""
 
@@ -141,7 +143,7 @@ class SandboxStatus:
     annotations: Mapping[str, str] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class PodRuntimeStatus:
     """All that is known of a pod's sandboxes and containers at one moment (kubelet: `container.PodStatus`).
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import attrs
 
 from trikubelet.container.model import ContainerID
+from trikubelet.values import frozen
 
 
 class ProbeResult(enum.Enum):
@@ -18,7 +19,7 @@ class ProbeResult(enum.Enum):
     UNKNOWN = "unknown"
 
 
-@attrs.frozen
+@frozen
 class ProbeResults:
     """The latest probe results by container id. A container that is not in a mapping has not been probed yet."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.container.model import ContainerState
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from trikubelet.container.model import PodRuntimeStatus
 
 
-@attrs.frozen
+@frozen
 class SandboxChange:
     """Whether a pod needs a new sandbox, and the attempt's number. `sandbox_id`: the one to use, or to be replaced."""
 

@@ -18,13 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
 from trikubelet.embedded.container_spec import SpecError
 from trikubelet.formats.yaml_documents import YamlError, read_documents
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ class CDIError(SpecError):
     """A container cannot have its devices, or a file is no specification. The text says why."""
 
 
-@attrs.frozen
+@frozen
 class Edits:
     """What a device, or all devices of a file, want of a container."""
 
@@ -62,7 +62,7 @@ class Edits:
     """Names of what this runtime has not."""
 
 
-@attrs.frozen
+@frozen
 class Specification:
     """A file."""
 

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import betterproto
 
 from trikubelet.embedded.confinement import ConfinementError, apparmor_profile, refuse_selinux, seccomp_filter
@@ -36,6 +35,7 @@ from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class SpecError(Exception):
     """A configuration that this runtime cannot carry out here. The text says what, and what to do."""
 
 
-@attrs.frozen
+@frozen
 class SpecContext:
     """What a specification depends on besides the container's own configuration."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.embedded.keeper_client import KeeperLostError
 from trikubelet.http.streaming.command import CommandStreams
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ class CommandTimeoutError(Exception):
         self.timeout = timeout
 
 
-@attrs.frozen
+@frozen
 class CollectedOutput:
     """What a command left. A killed one has 128 and the signal's number as exit code."""
 

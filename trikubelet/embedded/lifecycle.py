@@ -308,11 +308,13 @@ class Lifecycle:
 
     # -- containers --------------------------------------------------------------------------------------------------
 
-    def create_container(self, record: ContainerRecord) -> None:
-        """Record it. Raises OSError."""
+    async def create_container(self, record: ContainerRecord) -> None:
+        """Record it, before anything waits, and have the keeper make it ready. Raises OSError."""
         self._store.save_container(record)
         self.inventory.containers[record.id] = record
         self._emit(record, v1.ContainerEventType.CONTAINER_CREATED_EVENT)
+        if self.abilities is not None and self.abilities.creates:
+            await self.keeper.tell("create", spec=record.spec)
 
     async def start_container(self, record: ContainerRecord) -> None:
         """Start it. Raises WrongStateError, StartFailedError, KeeperLostError.

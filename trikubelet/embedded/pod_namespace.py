@@ -7,17 +7,17 @@ import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
 from trikubelet.embedded.keeper_client import KeeperClient, KeeperError, KeeperLostError
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 
-@attrs.frozen
+@frozen
 class KeeperNamespace:
     """The keeper holds the namespace; here a descriptor of it is open for as long as somebody works on it."""
 

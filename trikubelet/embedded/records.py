@@ -27,6 +27,7 @@ from trikubelet.embedded.network.model import Attachment, PodNetworkSpec, PortMa
 from trikubelet.linux.trees import remove_tree
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -46,7 +47,7 @@ class Phase(enum.Enum):
     EXITED = "exited"
 
 
-@attrs.frozen
+@frozen
 class ContainerImage:
     """The image a container was made of, as it was called and as it is known."""
 
@@ -55,7 +56,7 @@ class ContainerImage:
     id: str
 
 
-@attrs.frozen
+@frozen
 class Exit:
     """How a container ended. Times are nanoseconds since the epoch."""
 

@@ -278,7 +278,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             self._reserve_container_name(sandbox, config)
             image = self._image(config)
             record = self._new_container(sandbox, config, edited, image)
-            self._lifecycle.create_container(record)
+            await self._lifecycle.create_container(record)
         return v1.CreateContainerResponse(container_id=record.id)
 
     def _reserve_container_name(self, sandbox: SandboxRecord, config: v1.ContainerConfig) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -22,7 +24,7 @@ _LOOPBACK: Final = "lo"
 _COLUMNS: Final = 16
 
 
-@attrs.frozen
+@frozen
 class Usage:
     """Of one container. None where this machine does not tell."""
 
@@ -35,7 +37,7 @@ class Usage:
     processes: int | None = None
 
 
-@attrs.frozen
+@frozen
 class Counters:
     """What went one way over a network interface, since it is there."""
 
@@ -45,7 +47,7 @@ class Counters:
     dropped: int
 
 
-@attrs.frozen
+@frozen
 class Traffic:
     """Of one network interface."""
 

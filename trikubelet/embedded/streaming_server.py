@@ -11,13 +11,13 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.embedded.records import ContainerRecord, SandboxRecord
 from trikubelet.http.streaming.command import CommandStreams
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -45,20 +45,20 @@ class NotServingError(Exception):
     """The runtime has not been started, or cannot listen."""
 
 
-@attrs.frozen
+@frozen
 class ExecSession:
     container: ContainerRecord
     argv: tuple[str, ...]
     streams: CommandStreams
 
 
-@attrs.frozen
+@frozen
 class AttachSession:
     container: ContainerRecord
     streams: CommandStreams
 
 
-@attrs.frozen
+@frozen
 class ForwardSession:
     sandbox: SandboxRecord
     ports: tuple[int, ...]

@@ -12,6 +12,8 @@ from typing import Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 _DOMAIN_COMPONENT: Final = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _DOMAIN: Final = rf"(?:{_DOMAIN_COMPONENT}(?:\.{_DOMAIN_COMPONENT})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
 _PATH_COMPONENT: Final = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -42,7 +44,7 @@ class InvalidImageNameError(ValueError):
         return f'couldn\'t parse image name "{self.image}": {self.problem}'
 
 
-@attrs.frozen
+@frozen
 class ImageName:
     """A complete image name."""
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -35,7 +37,7 @@ class YamlError(Exception):
         self.message = message
 
 
-@attrs.frozen
+@frozen
 class DuplicateKey:
     """A key that one mapping holds twice; the later value was taken."""
 
@@ -54,7 +56,7 @@ class Node:
     """False while the parser is still inside it: an alias to it now would be a cycle."""
 
 
-@attrs.frozen
+@frozen
 class Document:
     """One YAML document."""
 

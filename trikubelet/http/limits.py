@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
+from trikubelet.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Limits:
     """Sizes in bytes, times in seconds. Memory per connection is about the sum of the sizes."""
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     import trio
 
@@ -25,7 +27,7 @@ class HTTPError(Exception):
         self.headers = tuple(headers)
 
 
-@attrs.frozen
+@frozen
 class Peer:
     """The other end of a connection, as far as the connection tells."""
 
@@ -39,7 +41,7 @@ class Peer:
 NOBODY: Final = Peer()
 
 
-@attrs.frozen
+@frozen
 class User:
     """The authenticated user (`k8s.io/apiserver`'s `user.Info`)."""
 
@@ -49,7 +51,7 @@ class User:
     extra: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class Request:
     """One request, its body read to the end."""
 
@@ -109,7 +111,7 @@ class Writer(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class Response:
     """A whole answer."""
 
@@ -119,7 +121,7 @@ class Response:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-@attrs.frozen
+@frozen
 class StreamResponse:
     """An answer in pieces: `produce` is called with a writer, and ends the answer by returning.
 
@@ -152,7 +154,7 @@ class Takeover(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class UpgradeResponse:
     """An answer that may become a raw connection: `handle` decides.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
+from trikubelet.values import frozen
 
 TEXT_FORM: Final = "text/plain"
 FORMS: Final = ("application/json", "application/yaml", TEXT_FORM)
@@ -18,14 +18,14 @@ VERSIONS: Final = ("v1beta1", "v1alpha1")
 DEPRECATED: Final = frozenset({"v1alpha1"})
 
 
-@attrs.frozen
+@frozen
 class Accepted:
     form: str
     version: str = ""
     """Of the structured forms."""
 
 
-@attrs.frozen
+@frozen
 class _Clause:
     media_type: str
     quality: float

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import attrs
 
 from trikubelet.http.messages import AnyResponse, Handler, HTTPError, Request
+from trikubelet.values import frozen
 
 ANY_METHOD: Final = "*"
 OTHER_BUCKET: Final = "other"
@@ -27,7 +28,7 @@ OTHER_BUCKET: Final = "other"
 _TAIL: Final = ":*}"
 
 
-@attrs.frozen
+@frozen
 class Route:
     """One line of the table."""
 
@@ -78,7 +79,7 @@ class Route:
         return params
 
 
-@attrs.frozen
+@frozen
 class Match:
     """What the table says of a request."""
 

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
 from trikubelet.http.connection import HttpConnection
@@ -28,6 +27,7 @@ from trikubelet.http.places import NoPlaceError, Place, Places
 from trikubelet.rpc.grpc.unix import listen_unix
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = get_logger("http")
 
 
-@attrs.frozen
+@frozen
 class HttpStatistics:
     connections: int
     busy: int

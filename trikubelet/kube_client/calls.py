@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
-import attrs
 import httpx
 import trio
 
@@ -33,6 +32,7 @@ from trikubelet.kube_client.retries import retry_delay
 from trikubelet.kube_client.transport import ClusterTransport
 from trikubelet.kube_client.types import Urgency
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random
@@ -47,7 +47,7 @@ _CLOSE_TIMEOUT: Final = 1.0
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-@attrs.frozen
+@frozen
 class Call:
     """A request in the client's terms."""
 
@@ -67,7 +67,7 @@ class Call:
         return f"{self.method} {self.path}"
 
 
-@attrs.frozen
+@frozen
 class Answer:
     """What came back for a call."""
 

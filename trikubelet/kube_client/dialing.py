@@ -14,7 +14,6 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet import __version__
@@ -25,6 +24,7 @@ from trikubelet.kube_client.kubeconfig import ClusterAccess, read_kubeconfig
 from trikubelet.kube_client.kubeconfig_schema import split_server
 from trikubelet.kube_client.proxy import Proxy, ProxyError, ask_proxy, choose_proxy
 from trikubelet.kube_client.tls import handshake_problem
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -136,7 +136,7 @@ class ClusterConnector:
         return stream
 
 
-@attrs.frozen
+@frozen
 class _Target:
     scheme: str
     host: str

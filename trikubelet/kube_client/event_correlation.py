@@ -26,6 +26,7 @@ import attrs
 
 from trikubelet.api import Event, EventSource, ObjectMeta, ObjectReference, to_dict
 from trikubelet.api.name_formats import dns_subdomain
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random
@@ -46,7 +47,7 @@ DEFAULT_NAMESPACE: Final = "default"
 """Of events of objects without a namespace."""
 
 
-@attrs.frozen
+@frozen
 class Sighting:
     """Something was seen to happen to an object."""
 
@@ -59,7 +60,7 @@ class Sighting:
     annotations: Mapping[str, str] = attrs.field(factory=dict, hash=False)
 
 
-@attrs.frozen
+@frozen
 class CorrelatedEvent:
     """What the API server should hold now: `event` under the name that it has."""
 

@@ -30,6 +30,7 @@ from trikubelet.kube_client.types import EVENTS, PatchType
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import ObjectEvent, PodEvent
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -50,7 +51,7 @@ RETRIES: Final = Backoff(first=0.1, longest=10.0)
 """Seconds between tries, and between looks whether a server that was lost is back."""
 
 
-@attrs.frozen
+@frozen
 class SenderStatistics:
     """What became of the events since the start."""
 

@@ -24,6 +24,7 @@ from trikubelet.kube_client.kubeconfig_schema import ALWAYS, EXEC_VERSIONS
 from trikubelet.kube_client.tls import KeyPair
 from trikubelet.linux.programs import Finished, TooMuchOutputError, run_program
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +52,7 @@ class ExecPluginError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class ExecCredential:
     """What a program answered."""
 
@@ -61,7 +62,7 @@ class ExecCredential:
     """None: it holds until the server refuses it."""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class _Status(APIObject):
     expiration_timestamp: datetime | None = None
     token: str = attrs.field(default="", repr=False)
@@ -69,7 +70,7 @@ class _Status(APIObject):
     client_key_data: str = attrs.field(default="", repr=False)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class _Answer(APIObject):
     api_version: str = ""
     kind: str = ""

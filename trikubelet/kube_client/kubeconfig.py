@@ -22,6 +22,7 @@ from trikubelet.api import DecodeError, Problem, from_dict
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
 from trikubelet.kube_client.kubeconfig_schema import IF_AVAILABLE, Chosen, Kubeconfig, choose, split_server
 from trikubelet.linux.durable_files import write_atomically
+from trikubelet.values import frozen
 
 MAX_SIZE: Final = 10 * 2**20
 EXEC_CONFIG_EXTENSION: Final = "client.authentication.k8s.io/exec"
@@ -44,7 +45,7 @@ class KubeconfigError(Exception):
         return f"{self.file}: invalid configuration: [{', '.join(self.problems)}]"
 
 
-@attrs.frozen
+@frozen
 class TlsSettings:
     """How the server proves that it is the right one. Bytes are PEM, paths are files with PEM."""
 
@@ -56,7 +57,7 @@ class TlsSettings:
     """The server's certificate is not verified."""
 
 
-@attrs.frozen
+@frozen
 class ExecSettings:
     """A program that knows credentials."""
 
@@ -72,7 +73,7 @@ class ExecSettings:
     """What the kubeconfig has for plugins about this cluster."""
 
 
-@attrs.frozen
+@frozen
 class CredentialSettings:
     """How the client authenticates. All that is set is used, except that a plugin is not asked when something else
     is."""
@@ -93,7 +94,7 @@ class CredentialSettings:
         return None if others else self.exec
 
 
-@attrs.frozen
+@frozen
 class ClusterAccess:
     """Where an API server is, how to verify it, and the user's credentials."""
 

@@ -10,12 +10,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-import attrs
 from attrs import field
 
 from trikubelet.api import Problem
 from trikubelet.api.name_formats import dns_label
 from trikubelet.api.schema import APIObject, wire
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ NEVER, IF_AVAILABLE, ALWAYS = "Never", "IfAvailable", "Always"
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Extension(APIObject):
     """What another program keeps in the file."""
 
@@ -35,7 +35,7 @@ class Extension(APIObject):
     extension: dict[str, Any] = field(factory=dict)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Cluster(APIObject):
     """Where an API server is, and how it is known to be the right one."""
 
@@ -49,7 +49,7 @@ class Cluster(APIObject):
     extensions: tuple[Extension, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Variable(APIObject):
     """An environment variable of a plugin."""
 
@@ -57,7 +57,7 @@ class Variable(APIObject):
     value: str = field(default="", repr=False)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Exec(APIObject):
     """A program that knows credentials."""
 
@@ -70,14 +70,14 @@ class Exec(APIObject):
     interactive_mode: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class AuthProvider(APIObject):
     """A way to get credentials that Kubernetes no longer has."""
 
     name: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class User(APIObject):
     """A user's credentials."""
 
@@ -96,7 +96,7 @@ class User(APIObject):
     exec: Exec | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Context(APIObject):
     """Which user to be to which cluster."""
 
@@ -105,25 +105,25 @@ class Context(APIObject):
     namespace: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NamedCluster(APIObject):
     name: str = ""
     cluster: Cluster = field(factory=Cluster)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NamedUser(APIObject):
     name: str = ""
     user: User = field(factory=User)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class NamedContext(APIObject):
     name: str = ""
     context: Context = field(factory=Context)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Kubeconfig(APIObject):
     """The whole file."""
 
@@ -135,7 +135,7 @@ class Kubeconfig(APIObject):
     current_context: str = field(default="", metadata=wire("current-context"))
 
 
-@attrs.frozen
+@frozen
 class Chosen:
     """The parts of a kubeconfig that are used, with their names and their places in the file."""
 

@@ -10,10 +10,10 @@ import ipaddress
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-import attrs
 import trio
 
 from trikubelet.api import Node
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class NodeView(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class LocalNodeView:
     """The view of an agent without a cluster: always the initial node, as it would be created now."""
 

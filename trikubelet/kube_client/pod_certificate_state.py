@@ -24,6 +24,7 @@ import attrs
 from trikubelet.api import POD_CERTIFICATE_DENIED, POD_CERTIFICATE_FAILED, POD_CERTIFICATE_ISSUED
 from trikubelet.formats.go_quote import go_quote
 from trikubelet.formats.pem import pem_blocks
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import PodCertificateRequest
@@ -39,12 +40,12 @@ SHORTEST_USE: Final = timedelta(minutes=1)
 NEVER: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 
-@attrs.frozen
+@frozen
 class Nothing:
     """A request is to be made."""
 
 
-@attrs.frozen
+@frozen
 class Requested:
     """A request was made, and nothing is decided."""
 
@@ -56,7 +57,7 @@ class Requested:
     lost_at: datetime
 
 
-@attrs.frozen
+@frozen
 class Issued:
     """A certificate is there, for what it is worth by now."""
 
@@ -69,7 +70,7 @@ class Issued:
     renewal: Requested | None = None
 
 
-@attrs.frozen
+@frozen
 class Refused:
     """There will be none."""
 
@@ -88,7 +89,7 @@ class Refused:
 State = Nothing | Requested | Issued | Refused
 
 
-@attrs.frozen
+@frozen
 class Warned:
     """A warning that the pod's owner is to have."""
 
@@ -96,7 +97,7 @@ class Warned:
     message: str
 
 
-@attrs.frozen
+@frozen
 class Advance:
     """What follows from what is known now."""
 

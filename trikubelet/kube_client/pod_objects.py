@@ -11,7 +11,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-import attrs
 import trio
 
 from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod
@@ -19,6 +18,7 @@ from trikubelet.kube_client.object_cache import CachedObjects, FetchedObjects
 from trikubelet.kube_client.object_watches import ObjectWatches
 from trikubelet.kube_client.pod_references import references
 from trikubelet.kube_client.types import CONFIG_MAPS, SECRETS
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trikubelet.kube_client.types import ApiClient
 
 
-@attrs.frozen
+@frozen
 class PodReferences:
     """Implements `References`."""
 

@@ -16,6 +16,7 @@ import attrs
 import h11
 
 from trikubelet.kube_client.kubeconfig_schema import proxy_problem, without_password
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,7 @@ class ProxyError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class Proxy:
     """Where a proxy is and what it speaks."""
 

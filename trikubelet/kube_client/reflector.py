@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-import attrs
 import trio
 
 from trikubelet.kube_client.errors import ApiError, ApiStatusError, ApiUnreachable, CredentialsError
@@ -32,6 +31,7 @@ from trikubelet.kube_client.reflector_state import (
 )
 from trikubelet.kube_client.types import T, Undecodable
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random
@@ -49,7 +49,7 @@ E = TypeVar("E")
 log = get_logger("cluster")
 
 
-@attrs.frozen
+@frozen
 class ReflectorStatistics:
     """What a reflector has done."""
 

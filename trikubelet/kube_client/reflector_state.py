@@ -22,6 +22,7 @@ import attrs
 
 from trikubelet.backoff import Backoff
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
+from trikubelet.values import frozen
 
 SHORT_WATCH: Final = 1.0
 """Seconds. A watch that ends earlier, without an event, did not work."""
@@ -40,7 +41,7 @@ class Step(enum.Enum):
     WATCH = "watch"
 
 
-@attrs.frozen
+@frozen
 class Ended:
     """A watch ended: by the server, as it may at any time, or with its connection."""
 
@@ -52,7 +53,7 @@ class Ended:
         return self.seconds < SHORT_WATCH and self.events == 0
 
 
-@attrs.frozen
+@frozen
 class Silent:
     """A watch list did not say that it had told everything."""
 
@@ -60,7 +61,7 @@ class Silent:
 Outcome = ApiError | Ended | Silent
 
 
-@attrs.frozen
+@frozen
 class Position:
     """Where the copy stands."""
 
@@ -75,7 +76,7 @@ class Position:
     """The last watch list was refused."""
 
 
-@attrs.frozen
+@frozen
 class Request:
     """What to ask for."""
 
@@ -85,7 +86,7 @@ class Request:
     """A list may come in pages; one that is served from the server's memory cannot."""
 
 
-@attrs.frozen
+@frozen
 class Reaction:
     """What follows from a failure."""
 
@@ -157,7 +158,7 @@ def _refused(position: Position, step: Step, error: ApiStatusError) -> Reaction:
     return Reaction(attrs.evolve(position, list_next=False), wait=True, at_least=pause)
 
 
-@attrs.frozen
+@frozen
 class Pauses:
     """How long to wait after failures: exponentially longer, up to a limit, and short again after a time of peace."""
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -23,7 +25,7 @@ ALPN: Final = ("h2", "http/1.1")
 _BEGIN: Final = b"-----BEGIN"
 
 
-@attrs.frozen
+@frozen
 class KeyPair:
     """A certificate with what leads from it to an authority, and its key, as PEM."""
 

@@ -16,6 +16,7 @@ from trikubelet.api import BoundObjectReference, ObjectMeta, TokenRequest, Token
 from trikubelet.kube_client.errors import ApiError
 from trikubelet.kube_client.types import SERVICE_ACCOUNTS, Urgency
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random
@@ -46,7 +47,7 @@ class TokenError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class BoundPod:
     """The pod with which a token ends."""
 
@@ -57,7 +58,7 @@ class BoundPod:
         return BoundObjectReference(kind="Pod", api_version="v1", name=self.name, uid=self.uid)
 
 
-@attrs.frozen
+@frozen
 class TokenKey:
     """What a token is for. May be shown in logs."""
 

@@ -25,6 +25,7 @@ from trikubelet.kube_client.http1 import Http1Pool
 from trikubelet.kube_client.http2 import ApiConnection, RefusedError, send_request
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.kube_client.access import Access
@@ -46,7 +47,7 @@ class _Attempt:
     """The failure is that there is nothing to identify ourselves with."""
 
 
-@attrs.frozen
+@frozen
 class TransportStatistics:
     """A snapshot of `ClusterTransport.statistics`."""
 

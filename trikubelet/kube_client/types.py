@@ -14,8 +14,6 @@ import enum
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar
 from urllib.parse import quote
 
-import attrs
-
 from trikubelet.api import (
     CertificateSigningRequest,
     ClusterTrustBundle,
@@ -40,6 +38,7 @@ from trikubelet.api import (
     ServiceAccount,
     VolumeAttachment,
 )
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -54,7 +53,7 @@ INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends a watch's initial events."""
 
 
-@attrs.frozen
+@frozen
 class Resource(Generic[T]):
     """Where an API server serves the objects of one class."""
 
@@ -160,7 +159,7 @@ class Urgency(enum.Enum):
     """Goes at once and overdraws the limit; ordinary writes wait until the debt is paid."""
 
 
-@attrs.frozen
+@frozen
 class RateLimit:
     """A client's own limit: `qps` calls a second on average, `burst` at once."""
 
@@ -168,7 +167,7 @@ class RateLimit:
     burst: int
 
 
-@attrs.frozen
+@frozen
 class Undecodable:
     """An object that is there but that this agent cannot read. The metadata is what could be read of it."""
 
@@ -177,7 +176,7 @@ class Undecodable:
     """Never empty."""
 
 
-@attrs.frozen
+@frozen
 class Listing(Generic[T]):
     """One page of a list."""
 
@@ -192,7 +191,7 @@ class Listing(Generic[T]):
 WatchEventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
-@attrs.frozen
+@frozen
 class WatchEvent(Generic[T]):
     """One change. An `ERROR` of the server is no event: the watch raises it as ApiStatusError."""
 

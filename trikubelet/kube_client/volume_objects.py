@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
@@ -113,7 +115,7 @@ class StorageObjects(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class Token:
     """A service account token."""
 
@@ -122,7 +124,7 @@ class Token:
     renew_at: datetime
 
 
-@attrs.frozen
+@frozen
 class CertificateAndKey:
     """Of a pod certificate: PEM."""
 

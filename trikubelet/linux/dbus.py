@@ -24,6 +24,7 @@ from jeepney.fds import FileDescriptor
 from jeepney.io.trio import DBusConnection
 
 from trikubelet.scopes import body_errors
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -53,7 +54,7 @@ class BusReplyError(BusError):
         self.name = name
 
 
-@attrs.frozen
+@frozen
 class Interface:
     """An interface of one object of a service."""
 

@@ -18,8 +18,9 @@ import struct
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
+
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,7 @@ ITSELF: Final = Mask.DELETE_SELF | Mask.MOVE_SELF
 _HEADER: Final = struct.Struct("iIII")
 
 
-@attrs.frozen
+@frozen
 class FileEvent:
     """One event; `name` is the entry of a watched folder, empty when the watched path itself is meant."""
 

@@ -17,6 +17,7 @@ from typing import Final
 import attrs
 
 from trikubelet.linux.huge_pages import huge_pages_folder, page_sizes
+from trikubelet.values import frozen
 
 _PRETTY_NAME: Final = re.compile(r"""^PRETTY_NAME=["']?(.*?)["']?\s*$""", re.MULTILINE)
 _PROCESSORS: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
@@ -42,7 +43,7 @@ _ARCHITECTURES: Final = {
 """Where the kernel's name of a machine is not the one that Kubernetes uses."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Machine:
     """Facts that do not change while the agent runs."""
 

@@ -6,12 +6,11 @@ import os
 import re
 from pathlib import Path
 
-import attrs
-
 from trikubelet.linux.huge_pages import page_size_name, page_sizes
+from trikubelet.values import frozen
 
 
-@attrs.frozen
+@frozen
 class MachineFacts:
     """What containers' settings depend on and no configuration file says."""
 

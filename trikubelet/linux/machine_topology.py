@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.formats.cpu_list import parse_cpu_list
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ _PRIVATE_CACHE: Final = 2
 """Caches of higher levels belong to several cores."""
 
 
-@attrs.frozen
+@frozen
 class Core:
     socket: int
     threads: tuple[int, ...]
@@ -33,7 +34,7 @@ class Core:
     """The number of the first cache above L2 that some cores of the NUMA node share, not all of them."""
 
 
-@attrs.frozen
+@frozen
 class NumaNode:
     id: int
     cores: tuple[Core, ...] = ()
@@ -46,7 +47,7 @@ class NumaNode:
     """To each node of the machine, this one included, in the order of their numbers. Empty: nobody knows."""
 
 
-@attrs.frozen
+@frozen
 class MachineTopology:
     nodes: tuple[NumaNode, ...]
     """In the order of their numbers."""

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -24,7 +26,7 @@ MOUNTINFO: Final = Path("/proc/self/mountinfo")
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Mount:
     """One line of the list (proc_pid_mountinfo(5))."""
 

@@ -14,17 +14,16 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.linux import mount_calls as calls
 from trikubelet.linux.mount_table import MountTable
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
-@attrs.frozen
+@frozen
 class _Option:
     """What an option of mount(8) means, for mount_setattr(2) and for mount(2)."""
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -29,7 +31,7 @@ class TooMuchOutputError(Exception):
         super().__init__(f"it was killed, since it printed more than {most} bytes")
 
 
-@attrs.frozen
+@frozen
 class Finished:
     """How a program ended."""
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from trikubelet.api import SELinuxOptions
 
@@ -28,7 +30,7 @@ class LabelError(Exception):
     """The machine's default labels are not understood."""
 
 
-@attrs.frozen
+@frozen
 class _Context:
     """`user:role:type`, with `:level` where the policy has levels."""
 
@@ -49,7 +51,7 @@ class _Context:
         return ":".join((self.user, self.role, self.type, *([self.level] if self.level else [])))
 
 
-@attrs.frozen
+@frozen
 class ContainerLabels:
     """What containers get of which no pod says more. Both are empty where no policy for containers is installed."""
 

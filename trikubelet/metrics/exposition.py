@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-import attrs
 import trio
 
 from trikubelet.http.content_coding import SMALL, gzipped, header_entries, takes_gzip, weight
 from trikubelet.telemetry.families import base_name, counter
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.text_format import TextFormat, write_text
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ COLLECT_TIMEOUT: Final = 10.0
 """Seconds that a collector may wait for others. A scrape that is late is none."""
 
 
-@attrs.frozen
+@frozen
 class Exposition:
     """The answer to a scrape."""
 

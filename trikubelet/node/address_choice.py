@@ -11,9 +11,8 @@ import ipaddress
 from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api import NodeAddress
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -24,7 +23,7 @@ PROVIDED_NODE_IP: Final = "alpha.kubernetes.io/provided-node-ip"
 _IPV4: Final = 4
 
 
-@attrs.frozen
+@frozen
 class HostAddresses:
     """What the host says of itself."""
 
@@ -38,7 +37,7 @@ class HostAddresses:
     """Why the host cannot be asked; what is above may be old then."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AddressSettings:
     """What flags say of addresses."""
 

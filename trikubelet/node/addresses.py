@@ -14,9 +14,8 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.node.address_choice import HostAddresses, IPAddress
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +36,7 @@ _SECONDS: Final = 1.0
 """How long the kernel may take to answer. It answers at once; this is so that nothing can hang here."""
 
 
-@attrs.frozen
+@frozen
 class InterfaceAddress:
     """One address of one network interface."""
 

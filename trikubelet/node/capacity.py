@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import Quantity
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.linux.machine import Machine
@@ -33,7 +34,7 @@ _RESERVED_BY_EVICTION: Final = {"memory.available": MEMORY, "nodefs.available": 
 _ZERO: Final = Quantity.from_nanos(0)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Reservations:
     """What pods may not have."""
 

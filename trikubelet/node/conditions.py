@@ -12,6 +12,7 @@ import attrs
 
 from trikubelet.api import NodeCondition
 from trikubelet.formats.aggregate import aggregate
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +23,7 @@ _TRUE: Final = "True"
 _FALSE: Final = "False"
 
 
-@attrs.frozen
+@frozen
 class Pressure:
     """What the node is short of."""
 
@@ -31,7 +32,7 @@ class Pressure:
     pids: bool = False
 
 
-@attrs.frozen
+@frozen
 class _Words:
     """Of one status of a pressure condition."""
 

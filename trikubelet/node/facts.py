@@ -17,6 +17,7 @@ from trikubelet.node.address_choice import AddressSettings, HostAddresses
 from trikubelet.node.capacity import Reservations
 from trikubelet.node.conditions import Pressure
 from trikubelet.node.devices.model import DeviceResources
+from trikubelet.values import frozen
 
 DEFAULT_KUBERNETES_VERSION: Final = "v1.36.2"
 """The release whose kubelet this agent behaves like."""
@@ -24,7 +25,7 @@ _NUMBERS: Final = re.compile(r"\s*v?(\d+(?:\.\d+)*)(.*)", re.DOTALL)
 _SEMANTIC_TAIL: Final = re.compile(r"(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NodeFacts:
     """What is known of the node at one moment."""
 
@@ -61,7 +62,7 @@ class NodeFacts:
         return (*self.runtime_problems, *(problem for problem in others if problem is not None))
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NodeSettings:
     """What flags and configuration say of the node."""
 

@@ -16,11 +16,11 @@ import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
-import attrs
 import trio
 
 from trikubelet.linux.programs import Finished, TooMuchOutputError, run_program
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 log = get_logger("iptables")
 
@@ -47,7 +47,7 @@ _BUSY: Final = 4
 """How it ends when somebody else holds its lock, or it lacks the rights."""
 
 
-@attrs.frozen
+@frozen
 class Chain:
     """A chain that has to be there."""
 
@@ -63,7 +63,7 @@ class Chain:
         return ("-S", self.name, "-t", self.table)
 
 
-@attrs.frozen
+@frozen
 class Rule:
     """A rule that has to be in a chain."""
 
@@ -81,7 +81,7 @@ class Rule:
         return (self.position, *self.check[1:])
 
 
-@attrs.frozen
+@frozen
 class Family:
     """What is wanted of one of the two programs, in this order."""
 

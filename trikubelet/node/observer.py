@@ -25,6 +25,7 @@ from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.rpc.cri.v1 import VersionResponse
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -58,7 +59,7 @@ async def look_up(name: str) -> tuple[IPAddress, ...] | None:
     return None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class FactSources:
     """Which parts know the facts of the node. What a part that is missing would say is left out."""
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
@@ -48,7 +47,7 @@ class StartCheckError(Exception):
     """The machine is not one that the configuration allows to start on. The text says why, and what to do."""
 
 
-@attrs.frozen
+@frozen
 class KernelSetting:
     """One of `KERNEL_SETTINGS` as it was found."""
 

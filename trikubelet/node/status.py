@@ -33,6 +33,7 @@ from trikubelet.node.capacity import CPU, MEMORY, PODS, STORAGE, allocatable, ca
 from trikubelet.node.conditions import next_conditions
 from trikubelet.node.facts import runtime_version_text
 from trikubelet.telemetry.events import EventType
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 NAMES_PER_IMAGE: Final = 5
 
 
-@attrs.frozen
+@frozen
 class NodeOccurrence:
     """Something about the node that an event is to tell."""
 
@@ -54,7 +55,7 @@ class NodeOccurrence:
     message: str
 
 
-@attrs.frozen
+@frozen
 class NextNode:
     """The node as it should be."""
 
@@ -64,7 +65,7 @@ class NextNode:
     """Why some of it is unknown; that part is as it was."""
 
 
-@attrs.frozen
+@frozen
 class Accepted:
     """What the API server made of the last patch. An older one does not know all fields and drops them silently."""
 

@@ -34,6 +34,7 @@ from trikubelet.node.status import Accepted, has_changed, next_node, node_patch
 from trikubelet.supervision import follow, supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes.csi.node_info import DriverEntries
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ LOOK_AT_MOST: Final = 120.0
 being ready goes away without anybody saying so."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ReportedMachine:
     """What the node's status is made of, and what receives the pod networks of the node's object."""
 

@@ -30,6 +30,7 @@ from trikubelet.http.messages import Handler, Peer
 from trikubelet.http.server import HttpServer, HttpStatistics
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ class PortError(Exception):
     """A port cannot be listened on. The text tells why, and what to change."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Port:
     """One to listen on, and what to serve there."""
 

@@ -15,8 +15,9 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
+
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def reads_at_once() -> trio.CapacityLimiter:
         return limiter
 
 
-@attrs.frozen
+@frozen
 class _Identity:
     device: int
     inode: int

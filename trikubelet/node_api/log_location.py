@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import ContainerStatus, Pod, PodStatus
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 
-@attrs.frozen
+@frozen
 class LogTarget:
     """A container's log."""
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api.timestamps import parse_time
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.log_records import LogOptions
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,7 +25,7 @@ _LONGEST: Final = 100 * 365 * 86400
 _ALL_FILES: Final = 10**6
 
 
-@attrs.frozen
+@frozen
 class LogQuery:
     options: LogOptions
     previous: bool

@@ -21,6 +21,7 @@ import attrs
 
 from trikubelet.node_api.log_blocks import BlockFilter
 from trikubelet.node_api.log_stamps import STAMP, fixed_width, nanoseconds, nanoseconds_of
+from trikubelet.values import frozen
 
 _PREFIX: Final = re.compile(rb"(" + STAMP + rb") (stdout|stderr) ([^ \n]*) ")
 
@@ -28,7 +29,7 @@ LONGEST_WAITING: Final = 256 * 2**10
 """An unfinished record longer than this is passed on before its end is there."""
 
 
-@attrs.frozen
+@frozen
 class LogOptions:
     """What of a container's log is wanted (`v1.PodLogOptions`)."""
 
@@ -46,7 +47,7 @@ class LogOptions:
     """So many of the files that the log was in before its present one come first."""
 
 
-@attrs.frozen
+@frozen
 class _Record:
     """What is decided of a record by its prefix."""
 

@@ -27,6 +27,7 @@ from trikubelet.node_api.handlers.node_logs import NodeLogHandlers
 from trikubelet.node_api.handlers.pods import PodHandlers
 from trikubelet.node_api.handlers.run import RunHandlers
 from trikubelet.node_api.handlers.zpages import ZPageHandlers
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,7 +63,7 @@ _DISABLED_WITH_DEBUGGING: Final = (
 """These answer that they are switched off; the other routes of the switch are not there then."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Switches:
     """Which parts of the API there are (fields and feature gates of the KubeletConfiguration)."""
 
@@ -102,7 +103,7 @@ class Streams(Protocol):
     async def port_forward(self, request: Request) -> AnyResponse: ...
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Parts:
     """Handlers that are made elsewhere."""
 

@@ -13,10 +13,10 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.node_api.log_file import read_at
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ class NoSuchFileError(Exception):
     """There is nothing at the path, or nothing that may be seen."""
 
 
-@attrs.frozen
+@frozen
 class Entry:
     """Something in a folder."""
 
@@ -38,7 +38,7 @@ class Entry:
     is_folder: bool
 
 
-@attrs.frozen
+@frozen
 class NodeFolder:
     """Entries by name."""
 

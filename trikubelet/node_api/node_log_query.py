@@ -15,10 +15,9 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import attrs
-
 from trikubelet.api.timestamps import parse_time
 from trikubelet.http.messages import HTTPError
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +36,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _PARAMETERS: Final = ("query", "sinceTime", "untilTime", "tailLines", "boot", "pattern")
 
 
-@attrs.frozen
+@frozen
 class JournalOptions:
     """What of a service's log is wanted."""
 
@@ -49,7 +48,7 @@ class JournalOptions:
     pattern: str = ""
 
 
-@attrs.frozen
+@frozen
 class NodeLogQuery:
     """Services, or one file in the log folder."""
 

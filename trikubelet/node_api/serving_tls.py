@@ -24,6 +24,7 @@ from OpenSSL import SSL
 from trikubelet.http.messages import Peer
 from trikubelet.http.tls_stream import HandshakeError, PlainHttpError, TlsStream
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,7 +115,7 @@ class TlsSettingsError(ValueError):
         return f"{self.field}: {self.problem}"
 
 
-@attrs.frozen
+@frozen
 class TlsSettings:
     """What the configuration says, in OpenSSL's words."""
 

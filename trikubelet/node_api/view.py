@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trikubelet.node_api.log_location import LogTarget
 
 
-@attrs.frozen
+@frozen
 class Ran:
     """What a command in a container has written, and its exit code."""
 

@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from trikubelet.container.model import PodRuntimeStatus
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ class _Entry:
     observed_at: float
 
 
-@attrs.frozen
+@frozen
 class PodStatusCacheStatistics:
     pods: int
     waiting: int

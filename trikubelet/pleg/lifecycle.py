@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.container.model import ContainerState
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +22,7 @@ class LifecycleEventType(enum.Enum):
     CONTAINER_REMOVED = "ContainerRemoved"
 
 
-@attrs.frozen
+@frozen
 class PodLifecycleEvent:
     """Something that happened to one container of a pod."""
 

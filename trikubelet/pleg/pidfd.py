@@ -29,6 +29,7 @@ from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.rpc.cri.v1 import ContainerState, PodSandboxState
 from trikubelet.supervision import follow, supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,7 @@ class UnwatchableError(Exception):
     """Why a process that runs cannot be watched."""
 
 
-@attrs.frozen
+@frozen
 class WatchedProcess:
     """The first process of a container or sandbox."""
 
@@ -68,7 +69,7 @@ class WatchedProcess:
     is_sandbox: bool
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Unwatchable:
     why: str
     ended: trio.Event = attrs.field(factory=trio.Event)

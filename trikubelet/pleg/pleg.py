@@ -27,6 +27,7 @@ from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, com
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +51,7 @@ class RuntimeView(Protocol):
     async def get_pod_status(self, uid: str, name: str, namespace: str) -> PodRuntimeStatus: ...
 
 
-@attrs.frozen
+@frozen
 class PlegStatistics:
     queued: int
     in_flight: int

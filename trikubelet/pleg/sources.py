@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.pleg.cri_events import CriEventSource
 from trikubelet.pleg.pidfd import PidfdWatchers
 from trikubelet.pleg.relist import Relist
 from trikubelet.supervision import supervise
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SWITCHED_OFF: Final = "switched off"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class EnabledSources:
     """Which sources may be used."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-import attrs
+from trikubelet.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Plugin:
     """A plugin as it introduced itself."""
 

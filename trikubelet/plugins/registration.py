@@ -30,6 +30,7 @@ from trikubelet.rpc.grpc import open_unix_channel
 from trikubelet.rpc.plugin_registration.v1 import InfoRequest, RegistrationStatus, RegistrationStub
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -64,7 +65,7 @@ class RegistrationError(Exception):
     """An attempt to register failed. Its text is the kubelet's."""
 
 
-@attrs.frozen
+@frozen
 class PluginStatus:
     """What a debugger wants to know of a socket."""
 

@@ -35,6 +35,7 @@ from trikubelet.broadcast import Inbox
 from trikubelet.kube_client.errors import ApiError
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -89,7 +90,7 @@ class HeldPod:
     """Around its wait for devices."""
 
 
-@attrs.frozen
+@frozen
 class AdmitAgain:
     """An event for the sync loop: what a held pod waited for has been done, as far as it could be."""
 
@@ -98,7 +99,7 @@ class AdmitAgain:
     """Other pods have ended for it; else the node was fetched."""
 
 
-@attrs.frozen
+@frozen
 class DevicesAnswered:
     """An event for the sync loop: a held pod has its devices, or cannot get them."""
 

@@ -21,12 +21,13 @@ from trikubelet.container.model import RunningPod
 from trikubelet.pods.manager import AllPods, is_inactive
 from trikubelet.pods.registry import WorkerSummary
 from trikubelet.pods.types import KillPod, KillRuntimePod, SyncPodType, UpdatePod
+from trikubelet.values import frozen
 
 ORPHAN_GRACE_PERIOD: Final = 1
 """Seconds for an orphan: a running pod that is neither desired nor known to the pod workers."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CleanupFacts:
     """What housekeeping sees."""
 
@@ -49,14 +50,14 @@ class CleanupFacts:
     """UIDs of desired pods that wait for admission: they have no worker, may run from before, and are left alone."""
 
 
-@attrs.frozen
+@frozen
 class DeleteMirrorPod:
     """The pod that it shows is gone."""
 
     full_name: str
 
 
-@attrs.frozen
+@frozen
 class RestartPod:
     """Desired, may run, and has no worker: mostly re-created with a UID whose first life has just finished.
 
@@ -71,7 +72,7 @@ class RestartPod:
         return UpdatePod(update_type=SyncPodType.CREATE, pod=self.pod, mirror_pod=self.mirror_pod, start_time=now)
 
 
-@attrs.frozen
+@frozen
 class FinishRejectedPod:
     """Deleted and terminal without ever having had a worker (admission refused it): its deletion must complete."""
 
@@ -82,7 +83,7 @@ class FinishRejectedPod:
         return KillPod(pod=self.pod, start_time=now)
 
 
-@attrs.frozen
+@frozen
 class KillOrphan:
     """Runs, and is neither desired nor known to the pod workers."""
 
@@ -93,21 +94,21 @@ class KillOrphan:
         return KillRuntimePod(running_pod=self.running_pod, start_time=now, grace_period_override=ORPHAN_GRACE_PERIOD)
 
 
-@attrs.frozen
+@frozen
 class RemovePodDirectory:
     """Volumes and the like of a pod that is neither desired nor running, and that no worker is cleaning up."""
 
     uid: str
 
 
-@attrs.frozen
+@frozen
 class RemovePodCgroup:
     """The cgroup of a pod of which nothing runs, with whatever is left in it."""
 
     uid: str
 
 
-@attrs.frozen
+@frozen
 class ThrottlePodCgroup:
     """The cgroup of such a pod whose volumes are still there. What volumes in memory hold is charged to it and would be
     charged to the group of all pods, so it stays until they are gone."""
@@ -126,7 +127,7 @@ CleanupAction: TypeAlias = (
 )
 
 
-@attrs.frozen
+@frozen
 class CleanupPlan:
     """The actions in their order. After them, what is kept for other pods (statuses, user ids) is dropped."""
 

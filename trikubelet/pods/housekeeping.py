@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
-import attrs
 import trio
 
 from trikubelet.api.pod_kinds import is_static_pod
@@ -36,6 +35,7 @@ from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -62,7 +62,7 @@ COLLECTION_DELAY: Final = 1.0
 """Seconds to wait for more when a pod has ended: the pods of a batch are collected together."""
 
 
-@attrs.frozen
+@frozen
 class NodeContents:
     """What the node was found to hold."""
 

@@ -32,6 +32,7 @@ from trikubelet.pods.statistics import WorkerCounts
 from trikubelet.pods.types import STATUS_TIMEOUT, DesiredPod, OpenPod, PodCache, PodSyncReport, SyncPodType, UpdatePod
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 log = get_logger("pod-workers")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class LifeContext:
     """What all lives share."""
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import TERMINAL_PHASES, is_mirror_pod, is_static_pod, is_terminal
 from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from trikubelet.status.manager import StatusManager
 
 
-@attrs.frozen
+@frozen
 class PodPair:
     """A pod and the mirror pod that shows it. `pod` is None for a mirror pod whose static pod is gone."""
 
@@ -37,7 +36,7 @@ class PodPair:
     """Whether the mirror pod was asked for."""
 
 
-@attrs.frozen
+@frozen
 class AllPods:
     pods: tuple[Pod, ...]
     mirror_pods: tuple[Pod, ...]

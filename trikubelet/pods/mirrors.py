@@ -31,6 +31,7 @@ from trikubelet.kube_client.recovery import GrowingPauses
 from trikubelet.kube_client.types import PODS, Urgency, version_number
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,14 +78,14 @@ def is_outdated(mirror: Pod, static: Pod) -> bool:
     return mirror.metadata.deletion_timestamp is not None or not shows_version(mirror, static)
 
 
-@attrs.frozen
+@frozen
 class CreateMirror:
     """Nothing shows the pod."""
 
     pod: Pod
 
 
-@attrs.frozen
+@frozen
 class RemoveMirror:
     """It shows something else, or nothing."""
 

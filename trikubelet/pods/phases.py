@@ -20,6 +20,7 @@ from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.container.model import RunningPod
 from trikubelet.pods.types import Kill, KillPod, KillRuntimePod, Request, SyncPodType, UpdatePod
+from trikubelet.values import frozen
 
 MINIMUM_GRACE_PERIOD: Final = 1
 """Seconds that every pod gets at least."""
@@ -27,7 +28,7 @@ MINIMUM_GRACE_PERIOD: Final = 1
 # --- Updates ---------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ConfigUpdate:
     """A pod as its source describes it."""
 
@@ -38,7 +39,7 @@ class ConfigUpdate:
     """When the agent learned of the change; None for a repetition, whose latency means nothing."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RuntimeUpdate:
     """A pod of which only the runtime knows: it can be ended, nothing else."""
 
@@ -91,7 +92,7 @@ def remember(active: Update | None, taken: Update) -> Update:
 # --- Phases ----------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Identity:
     """What never changes while a worker knows a pod."""
 
@@ -101,7 +102,7 @@ class Identity:
     first_seen: float
 
 
-@attrs.frozen
+@frozen
 class Ending:
     """The circumstances of the pod's end."""
 
@@ -113,7 +114,7 @@ class Ending:
     """A pod with this UID was created anew: forget this one as soon as it has finished."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class WaitingToStart:
     """Known, and not yet allowed to touch the runtime."""
 
@@ -121,7 +122,7 @@ class WaitingToStart:
     pending: ConfigUpdate
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Syncing:
     """Set up and kept running."""
 
@@ -132,7 +133,7 @@ class Syncing:
     in_flight: bool = False
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class TerminationRequested:
     """Asked to end. A sync may still be in flight, so containers may still start."""
 
@@ -148,7 +149,7 @@ class TerminationRequested:
     """The runtime was seen to hold this pod."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Terminating:
     """Being ended. No container of it starts any more."""
 
@@ -160,7 +161,7 @@ class Terminating:
     in_flight: bool = False
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Terminated:
     """Nothing of it runs; what it held is being released."""
 
@@ -172,7 +173,7 @@ class Terminated:
     in_flight: bool = False
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Finished:
     """History. There is no worker any more."""
 
@@ -239,28 +240,28 @@ def further_ending(ending: Ending, request: Request) -> Ending:
 # --- Work and its outcome --------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class SyncPod:
     """Make the runtime match the pod."""
 
     update: ConfigUpdate
 
 
-@attrs.frozen
+@frozen
 class TerminatePod:
     """Stop every container of the pod. How is in the phase: requests may still hasten it."""
 
     update: ConfigUpdate
 
 
-@attrs.frozen
+@frozen
 class TerminateRuntimePod:
     """Stop a pod of which only the runtime knows."""
 
     update: RuntimeUpdate
 
 
-@attrs.frozen
+@frozen
 class CleanUpPod:
     """Release what the pod held."""
 
@@ -270,7 +271,7 @@ class CleanUpPod:
 Work: TypeAlias = SyncPod | TerminatePod | TerminateRuntimePod | CleanUpPod
 
 
-@attrs.frozen
+@frozen
 class Completed:
     """The work succeeded."""
 
@@ -278,7 +279,7 @@ class Completed:
     """Of a sync: the pod has run its course."""
 
 
-@attrs.frozen
+@frozen
 class Failed:
     """The work raised."""
 
@@ -287,7 +288,7 @@ class Failed:
     """When a backoff behind the failure expires, if there is one."""
 
 
-@attrs.frozen
+@frozen
 class Cancelled:
     """The work was cancelled, since it was out of date."""
 
@@ -303,7 +304,7 @@ class RetryReason(enum.Enum):
     NETWORK_NOT_READY = "network not ready"
 
 
-@attrs.frozen
+@frozen
 class Retry:
     """Look again later."""
 

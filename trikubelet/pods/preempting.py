@@ -21,6 +21,7 @@ from trikubelet.status.conditions import as_disrupted
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, bounded
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,7 @@ class PodKiller(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class Preempting:
     """Carries out `Preempt`."""
 

@@ -14,8 +14,6 @@ import enum
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.container.model import nothing_runs
 from trikubelet.pods import machine
@@ -37,6 +35,7 @@ from trikubelet.pods.phases import (
     asks_to_end,
 )
 from trikubelet.pods.types import KillRuntimePod, Request
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -52,7 +51,7 @@ class WorkerLifecycle(enum.Enum):
     TERMINATED = "terminated"
 
 
-@attrs.frozen
+@frozen
 class WorkerSummary:
     """One worker as `sync_known_pods` found it (kubelet: `PodWorkerSync`)."""
 
@@ -63,7 +62,7 @@ class WorkerSummary:
     static: bool = False
 
 
-@attrs.frozen
+@frozen
 class KnownPods:
     """What came of a comparison of the known pods with the desired ones."""
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.pods.phases import Failed, Retry, RetryReason
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +36,7 @@ class BackoffError(Exception):
         """Trio time at which the backoff expires."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RetryPolicy:
     """Intervals in seconds."""
 

@@ -15,12 +15,13 @@ from trikubelet.api.pod_kinds import has_ended
 from trikubelet.container.model import PodRuntimeStatus
 from trikubelet.probes.results import PodResults
 from trikubelet.status.container_statuses import ResourceHealthOf, shows_health
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import ObjectMeta
 
 
-@attrs.frozen
+@frozen
 class Settled:
     """The input of a sync that found nothing to do."""
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.pods.phases import Cancelled, CleanUpPod, ConfigUpdate, Failed, SyncPod
 from trikubelet.pods.types import SyncPodType
 from trikubelet.telemetry.metrics import DEFAULT_BOUNDS, Histogram, Histograms, exponential_bounds
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +21,7 @@ LATENCY_BOUNDS: Final = DEFAULT_BOUNDS
 TERMINATED: Final = "terminated"
 
 
-@attrs.frozen
+@frozen
 class LatencyStatistics:
     """Times from learning of a change to the end of the work it caused."""
 
@@ -33,7 +32,7 @@ class LatencyStatistics:
     """How many took at most so long, for each of `LATENCY_BOUNDS`."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PodWorkersStatistics:
     """What a debugger or a metrics endpoint wants to see. Pods are counted by phase."""
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
 from trikubelet.admission.declared_features import FAILED_CHECK, update_problem
@@ -33,6 +32,7 @@ from trikubelet.status.conditions import readiness_differs
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.admission.types import Verdict
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = get_logger("sync-loop")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SyncParts:
     """What the sync loop and its handler act on, and ask. It is where all of these meet."""
 

@@ -33,6 +33,7 @@ from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.sources.mux import PodOperation, PodUpdate
 from trikubelet.supervision import FAULTS, supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -61,7 +62,7 @@ HOUSEKEEPING_PAUSE_PER_POD: Final = 50e-6
 HOUSEKEEPING_WARNING: Final = 1.0
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Fault:
     """A version of a pod that could not be handled."""
 

@@ -42,6 +42,7 @@ from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.spans import Spans, spanned
+from trikubelet.values import frozen
 from trikubelet.volumes.errors import AttachLimitError, PodFoldersError, VolumesNotReadyError
 from trikubelet.volumes.interface import PodVolumes
 
@@ -93,7 +94,7 @@ class Durable(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SyncContext:
     """What the syncers of all pods share."""
 

@@ -6,10 +6,9 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
-import attrs
-
 from trikubelet.api import Pod
 from trikubelet.container.model import RunningPod
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -39,7 +38,7 @@ PodStatusFn = Callable[["PodStatus"], "PodStatus"]
 UpdateType: TypeAlias = Literal[SyncPodType.CREATE, SyncPodType.UPDATE, SyncPodType.SYNC]
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class UpdatePod:
     """A new version of a pod, or a reason to look at it again. It may ask for the pod's end by what it says of it."""
 
@@ -50,7 +49,7 @@ class UpdatePod:
     """Trio time at which the agent learned of the change."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class KillPod:
     """The end of a pod (kubelet: `KillPodOptions`). To wait for it, await the pod's life."""
 
@@ -63,7 +62,7 @@ class KillPod:
     """Seconds."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class KillRuntimePod:
     """The end of a pod of which only the runtime knows."""
 
@@ -77,7 +76,7 @@ Request: TypeAlias = UpdatePod | KillPod | KillRuntimePod
 """What a pod's life can be asked for (kubelet: `UpdatePodOptions`)."""
 
 
-@attrs.frozen
+@frozen
 class Kill:
     """How the containers are to be ended."""
 
@@ -89,7 +88,7 @@ class Kill:
     """Of the last request that had one."""
 
 
-@attrs.frozen
+@frozen
 class PodSyncReport:
     """What came of a work that did not fail."""
 

@@ -32,6 +32,7 @@ from trikubelet.container.restart_policy import should_restart
 from trikubelet.probes.schedule import ROUNDING
 from trikubelet.probes.types import ProbeKey, ProbeKind
 from trikubelet.status.conditions import restarts_all
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ _INITIAL: Final = {
 }
 
 
-@attrs.frozen
+@frozen
 class WorkerSpec:
     """Which probe of which container a worker is for; as the pod was when the worker was made."""
 
@@ -59,7 +60,7 @@ class WorkerSpec:
     sidecar: bool
 
 
-@attrs.frozen
+@frozen
 class WorkerState:
     """What a worker remembers."""
 
@@ -73,7 +74,7 @@ class WorkerState:
     """Nothing is asked before there is a new container."""
 
 
-@attrs.frozen
+@frozen
 class Observation:
     """What a worker sees when it looks."""
 
@@ -101,7 +102,7 @@ class Next(enum.Enum):
     """This container is never asked again. The worker forgets its result and is gone."""
 
 
-@attrs.frozen
+@frozen
 class Verdict:
     """What came of a look or an answer."""
 

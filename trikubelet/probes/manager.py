@@ -21,7 +21,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, assert_never
 
-import attrs
 import trio
 
 from trikubelet.container.probe_results import ProbeResult
@@ -29,6 +28,7 @@ from trikubelet.probes.decisions import workers_of
 from trikubelet.probes.schedule import first_delay
 from trikubelet.probes.types import ProbeKind
 from trikubelet.probes.worker import ProbeContext, Worker
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,7 +48,7 @@ _RESTARTING = (ProbeKind.LIVENESS, ProbeKind.STARTUP)
 """The kinds whose failure has a container restarted."""
 
 
-@attrs.frozen
+@frozen
 class ProbeStatistics:
     """What a debugger wants to see."""
 

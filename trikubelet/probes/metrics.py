@@ -13,6 +13,7 @@ import attrs
 
 from trikubelet.container.probe_results import ProbeResult
 from trikubelet.telemetry.metrics import DEFAULT_BOUNDS, Histogram
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +31,7 @@ RESULT_LABELS: Final = {
 }
 
 
-@attrs.frozen
+@frozen
 class ProbeTotal:
     """A sample of the counter `prober_probe_total`."""
 
@@ -39,7 +40,7 @@ class ProbeTotal:
     value: int
 
 
-@attrs.frozen
+@frozen
 class ProbeDurations:
     """A sample of the histogram `prober_probe_duration_seconds`."""
 
@@ -55,7 +56,7 @@ class ProbeDurations:
         return self.buckets[-1]
 
 
-@attrs.frozen
+@frozen
 class ProbeSamples:
     """Everything, at one moment."""
 

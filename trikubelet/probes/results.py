@@ -17,12 +17,13 @@ from trikubelet.container.model import ContainerID
 from trikubelet.container.probe_results import ProbeResult, ProbeResults
 from trikubelet.probes.types import ProbeKind
 from trikubelet.status.container_statuses import NO_OUTCOMES, ProbeOutcomes
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@attrs.frozen
+@frozen
 class PodResults:
     """The results of one pod, for each of their readers."""
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
-
 from trikubelet.api import Container, Pod
 from trikubelet.container.model import ContainerID
 from trikubelet.container.probe_results import ProbeResult
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Probe
@@ -33,7 +32,7 @@ class Outcome(enum.Enum):
     UNKNOWN = "unknown"
 
 
-@attrs.frozen
+@frozen
 class ProbeAnswer:
     """What asking once gave."""
 
@@ -44,7 +43,7 @@ class ProbeAnswer:
     """Not empty: asking itself failed, which says nothing about the container. It is tried again."""
 
 
-@attrs.frozen
+@frozen
 class ProbeKey:
     """One probe of one container."""
 
@@ -53,7 +52,7 @@ class ProbeKey:
     kind: ProbeKind
 
 
-@attrs.frozen
+@frozen
 class ProbeTarget:
     """The container to ask."""
 
@@ -75,7 +74,7 @@ class ProbeTarget:
                 return self.container.startup_probe
 
 
-@attrs.frozen
+@frozen
 class ProbeUpdate:
     """A probe changed its mind."""
 

@@ -33,6 +33,7 @@ from trikubelet.probes.schedule import next_tick, tick_from
 from trikubelet.probes.types import ProbeKind, ProbeTarget, ProbeUpdate
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.container.model import ContainerID
@@ -59,7 +60,7 @@ class WorkerCounts:
     """How many are at it now."""
 
 
-@attrs.frozen
+@frozen
 class ProbeContext:
     """What all workers share."""
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.container.model import ContainerID, ContainerState
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
 
 
-@attrs.frozen
+@frozen
 class Attempt:
     """The next run of a container."""
 

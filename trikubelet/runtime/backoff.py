@@ -22,6 +22,7 @@ from trikubelet.container.model import ContainerState
 from trikubelet.formats.hashing import fnv1a_64
 from trikubelet.runtime.results import CRASH_LOOP_BACK_OFF, SyncAction, SyncResult
 from trikubelet.telemetry.events import EventType
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
@@ -37,7 +38,7 @@ IMAGE_INITIAL: Final = 10.0
 IMAGE_MAXIMUM: Final = 300.0
 
 
-@attrs.frozen
+@frozen
 class _Entry:
     wait: float
     updated: float

@@ -22,9 +22,10 @@ from trikubelet.runtime.resize import Resizing
 from trikubelet.runtime.sandboxes.sandbox import NoResourceClaims, ResourceClaims
 from trikubelet.telemetry.events import EventRecorder
 from trikubelet.telemetry.spans import Spans
+from trikubelet.values import frozen
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RuntimeContext:
     """By default, of a node of its own that keeps nothing on the disk but pods' files."""
 

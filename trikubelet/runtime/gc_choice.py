@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.container.model import ContainerState
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
 
 
-@attrs.frozen
+@frozen
 class ContainerGCPolicy:
     """How many dead containers stay. Negative numbers mean no limit."""
 
@@ -24,7 +23,7 @@ class ContainerGCPolicy:
     max_containers: int = -1
 
 
-@attrs.frozen
+@frozen
 class DeadContainer:
     """A container that does not run."""
 
@@ -41,7 +40,7 @@ class DeadContainer:
     pod_sandbox_id: str = ""
 
 
-@attrs.frozen
+@frozen
 class SeenSandbox:
     """A sandbox, and whether it is in use."""
 

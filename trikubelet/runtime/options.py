@@ -11,6 +11,7 @@ import attrs
 from trikubelet.api import Container, Pod, Quantity
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.runtime.backoff import CONTAINER_INITIAL, CONTAINER_MAXIMUM
+from trikubelet.values import frozen
 
 DEFAULT_IDS_PER_POD: Final = 65_536
 
@@ -27,7 +28,7 @@ class NodeValues(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class FixedNodeValues:
     """The facts of a node without a cluster, which do not change."""
 
@@ -41,7 +42,7 @@ class FixedNodeValues:
         return self.resources
 
 
-@attrs.frozen
+@frozen
 class IDRange:
     """User and group ids of the node, for pods with user namespaces."""
 
@@ -49,7 +50,7 @@ class IDRange:
     length: int
 
 
-@attrs.frozen
+@frozen
 class RuntimeOptions:
     """Settings of the runtime manager; the names of the kubelet's settings in brackets."""
 

@@ -33,6 +33,7 @@ from trikubelet.container.progress import any_main_container_created, any_main_c
 from trikubelet.container.restart_policy import matching_restart_rule, restarts_on_failure, to_be_restarted
 from trikubelet.runtime.attempt import was_only_made
 from trikubelet.runtime.resize_plan import NO_RESIZE, ActuatedPod, PodResize, ResizePlanner
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
@@ -51,7 +52,7 @@ class KillReason(enum.Enum):
     NONE = ""
 
 
-@attrs.frozen
+@frozen
 class ContainerToKill:
     """A container to kill, with the words for its event."""
 
@@ -60,7 +61,7 @@ class ContainerToKill:
     reason: KillReason = KillReason.NONE
 
 
-@attrs.frozen
+@frozen
 class PodActions:
     """What to do, in the order in which `RuntimeManager.sync_pod` does it. Numbers are positions in the pod's spec."""
 
@@ -377,7 +378,7 @@ def _go_on_after(plan: _InitPlan, pod: Pod, index: int) -> None:
         plan.start.append(index + 1)
 
 
-@attrs.frozen
+@frozen
 class ContainerToReset:
     """A container to remove, after a kill where it may still run, because all containers of the pod restart."""
 

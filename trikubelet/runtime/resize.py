@@ -35,6 +35,7 @@ from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.resize_plan import CPU, MEMORY, ContainerToResize
 from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ log = get_logger("runtime")
 RESIZE_POD_ERROR: Final = "ResizePodInPlaceError"
 
 
-@attrs.frozen
+@frozen
 class MemoryUse:
     """Bytes in use, files in the page cache included; None where it is not known."""
 
@@ -64,7 +65,7 @@ UsageOf: TypeAlias = "Callable[[Pod, PodRuntimeStatus], Awaitable[MemoryUse]]"
 """Measures now. Raises MemoryUseError."""
 
 
-@attrs.frozen
+@frozen
 class MeasuredByRuntime:
     """A `UsageOf`: containers as the runtime says, the pod as its cgroup says."""
 
@@ -89,7 +90,7 @@ class MeasuredByRuntime:
         return MemoryUse(sum(known) if len(known) == len(containers) else None, containers)
 
 
-@attrs.frozen
+@frozen
 class Resizing:
     """The parts that the runtime manager needs to resize pods."""
 
@@ -104,7 +105,7 @@ class _ResizeError(Exception):
     message: str
 
 
-@attrs.frozen
+@frozen
 class _Step:
     """One change of a pod's cgroup: the amount before and after, and the settings to write."""
 

@@ -25,6 +25,7 @@ from trikubelet.allocation.model import ALL_RESIZES, PodAllocation, ResizeGates
 from trikubelet.api import Container, Pod, Quantity, ResourceRequirements, is_sidecar
 from trikubelet.cgroups.settings import MIN_MILLI_CPU_LIMIT, MIN_SHARES
 from trikubelet.container.model import ContainerID, ContainerState
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.container.model import ContainerStatus, PodRuntimeStatus, RuntimeResources
@@ -36,7 +37,7 @@ _ZERO: Final = Quantity()
 _NOTHING: Final = ResourceRequirements()
 
 
-@attrs.frozen
+@frozen
 class Amounts:
     """Resources of a container or a pod that can be resized: thousandths of a CPU, bytes. 0: none."""
 
@@ -52,7 +53,7 @@ class Amounts:
         return attrs.evolve(self, memory_request=other.memory_request, memory_limit=other.memory_limit)
 
 
-@attrs.frozen
+@frozen
 class ActuatedPod:
     """The resources of a pod that the runtime was last told."""
 
@@ -63,7 +64,7 @@ class ActuatedPod:
     """An earlier sync started containers with other resources and could not set the pod's cgroup accordingly."""
 
 
-@attrs.frozen
+@frozen
 class ContainerToResize:
     """A running container that gets other resources in place."""
 
@@ -73,7 +74,7 @@ class ContainerToResize:
     current: Amounts
 
 
-@attrs.frozen
+@frozen
 class PodResize:
     """The resizes to do, in this order: memory, then cpu."""
 

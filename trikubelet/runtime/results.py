@@ -12,6 +12,8 @@ from typing import Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 POST_START_HOOK_ERROR: Final = "PostStartHookError"
 CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"
 CRASH_LOOP_BACK_OFF: Final = "CrashLoopBackOff"
@@ -32,7 +34,7 @@ class SyncAction(enum.Enum):
     RESIZE_POD = "ResizePodInPlace"
 
 
-@attrs.frozen
+@frozen
 class SyncResult:
     """One action and how it went."""
 
@@ -71,7 +73,7 @@ class SyncPodError(Exception):
         )
 
 
-@attrs.frozen
+@frozen
 class PodSyncResult:
     """All that a sync did (kubelet: `PodSyncResult`)."""
 

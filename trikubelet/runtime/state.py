@@ -18,6 +18,7 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.container.abilities import HandlerAbilities, RuntimeAbilities
 from trikubelet.formats.aggregate import aggregate
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ RUNTIME_READY: Final = "RuntimeReady"
 NETWORK_READY: Final = "NetworkReady"
 
 
-@attrs.frozen
+@frozen
 class RuntimeConditions:
     """Problems in words; None where there is none."""
 

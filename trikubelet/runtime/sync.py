@@ -54,6 +54,7 @@ from trikubelet.runtime.results import (
 from trikubelet.runtime.sandboxes.sandbox import Sandbox, SandboxError, SandboxMaker
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,7 @@ IMAGE_VOLUME_REFUSED: Final = "ImageVolumeMountFailed"
 _ENDED: Final = (ContainerState.EXITED, ContainerState.UNKNOWN)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SyncParts:
     """The parts of the runtime manager that a sync works with."""
 
@@ -341,7 +342,7 @@ class PodSync:
             metrics.image_volumes_mounted += 0 if refused else mounts
 
 
-@attrs.frozen
+@frozen
 class _Place:
     """Where containers are started, and with what."""
 

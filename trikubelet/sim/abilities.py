@@ -33,7 +33,9 @@ class Abilities:
 
     def describe(self, reply: v1.StatusResponse) -> None:
         """Add to a reply what the runtime says of itself."""
-        reply.runtime_handlers = [v1.RuntimeHandler(name, features) for name, features in self.handlers.items()]
+        reply.runtime_handlers = [
+            v1.RuntimeHandler(name=name, features=features) for name, features in self.handlers.items()
+        ]
         if self.supplemental_groups_policy:
             reply.features = v1.RuntimeFeatures(supplemental_groups_policy=True)
 

@@ -20,8 +20,9 @@ from collections import Counter, defaultdict, deque
 from random import Random
 from typing import Literal
 
-import attrs
 from grpclib.const import Status
+
+from trikubelet.values import frozen
 
 ANY_RPC = "*"
 
@@ -37,7 +38,7 @@ When = Literal["before", "during", "after"]
 """At which moment of a call: nothing of it has happened, it was cut short, or only the reply is missing."""
 
 
-@attrs.frozen
+@frozen
 class Fault:
     kind: FaultKind
     status: Status = Status.UNAVAILABLE
@@ -48,7 +49,7 @@ class Fault:
     """At which moment of its call a RESTART comes."""
 
 
-@attrs.frozen
+@frozen
 class _Chance:
     rpc: str
     probability: float

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trio._core._run import CancelStatus
 
 
-@attrs.frozen
+@frozen
 class Holdings:
     """The counts at one moment."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 
-import attrs
 from grpclib.const import Status
+
+from trikubelet.values import frozen
 
 DEFAULT_SIZE = 10_000_000
 
@@ -20,7 +21,7 @@ _DENIED = (
 )
 
 
-@attrs.frozen
+@frozen
 class SimulatedImage:
     """An image as the runtime knows it."""
 
@@ -48,7 +49,7 @@ class SimulatedImage:
         return () if "@" in self.reference else (self.reference,)
 
 
-@attrs.frozen
+@frozen
 class PullError:
     """How a pull fails."""
 

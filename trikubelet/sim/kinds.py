@@ -11,6 +11,7 @@ import attrs
 
 from trikubelet.api import Pod, pod_from_dict, set_pod_defaults
 from trikubelet.sim.programs import Life, Program
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from random import Random
@@ -21,7 +22,7 @@ VERSIONS: Final = ("1", "2", "3")
 """Tags of each image: a pod is updated by giving it another one."""
 
 
-@attrs.frozen
+@frozen
 class Kind:
     """How one sort of pod lives."""
 

@@ -29,6 +29,7 @@ from trikubelet.sim.node import ScriptedSource, run_deterministically, simulated
 from trikubelet.sim.runtime import SimulatedRuntime
 from trikubelet.sim.watch import Violation, Wanted, Watch
 from trikubelet.sim.weather import Weather
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ DELAY: Final = (0.001, 0.02)
 """Seconds that a simulated call takes."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class LifeOptions:
     """What kind of life."""
 
@@ -58,7 +59,7 @@ class LifeOptions:
     """How long a pod stays on the node."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class LifeSummary:
     """What came of it. Equal for equal options, but for `real_seconds`."""
 

@@ -28,6 +28,7 @@ from trikubelet.container.labels import POD_UID
 from trikubelet.rpc.cri import v1
 from trikubelet.sim.images import ImageShelf, SimulatedImage
 from trikubelet.sim.programs import Life, Program, ProgramBook
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ RUNNING = v1.ContainerState.CONTAINER_RUNNING
 EXITED = v1.ContainerState.CONTAINER_EXITED
 
 
-@attrs.frozen
+@frozen
 class PlannedEnd:
     """How a running container will end, if nothing else comes first."""
 
@@ -143,7 +144,7 @@ class Container:
         return f"{metadata.name}_{pod.name}_{pod.namespace}_{pod.uid}_{metadata.attempt}"
 
 
-@attrs.frozen
+@frozen
 class Change:
     """Something happened to a container (or to a sandbox, then `container` is None)."""
 

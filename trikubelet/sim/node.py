@@ -43,6 +43,7 @@ from trikubelet.sim import machine as simulated
 from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles, memory_allocations
 from trikubelet.sim.probing import SimulatedTargets
 from trikubelet.sim.runtime import SimulatedRuntime
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -136,7 +137,7 @@ class SimulatedExits(PidfdWatchers):
         return SimulatedEnd(machine, container or sandbox)
 
 
-@attrs.frozen
+@frozen
 class SimulatedEnd:
     """Implements `ProcessEnd`."""
 

@@ -11,12 +11,12 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.probes.types import Asker, Outcome, ProbeAnswer, ProbeKind
 from trikubelet.sim.machine import RUNNING
 from trikubelet.sim.programs import Late
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.probes.types import ProbeTarget
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REMEMBERED: Final = 100_000
 
 
-@attrs.frozen
+@frozen
 class Asked:
     """One question that was put to a container."""
 

@@ -14,9 +14,10 @@ import attrs
 
 from trikubelet.probes.types import Outcome, ProbeAnswer, ProbeKind
 from trikubelet.sim.images import normalize
+from trikubelet.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Life:
     """One run of a container, from its start to its end."""
 
@@ -36,7 +37,7 @@ class Life:
     """If not empty, StartContainer fails with this message and the container is exited with code 128."""
 
 
-@attrs.frozen
+@frozen
 class ExecOutcome:
     """What a command in a container does."""
 
@@ -56,7 +57,7 @@ def _exec_succeeds(command: Sequence[str]) -> ExecOutcome:
 ANSWERS_WELL: Final = ProbeAnswer(Outcome.SUCCESS)
 
 
-@attrs.frozen
+@frozen
 class Late:
     """An answer to a probe that takes its time; by default it never comes."""
 
@@ -74,7 +75,7 @@ def _answers_well(kind: ProbeKind, age: float) -> ProbeAnswer:
     return ANSWERS_WELL
 
 
-@attrs.frozen
+@frozen
 class Program:
     """The lives of a container, in the order of its starts within one pod. The last life repeats."""
 
@@ -112,7 +113,7 @@ class Program:
         return cls((broken,)) if times is None else cls((broken,) * times + (Life(),))
 
 
-@attrs.frozen
+@frozen
 class _Rule:
     program: Program
     container: str

@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.pods.phases import (
@@ -33,6 +32,7 @@ from trikubelet.rpc.cri import v1
 from trikubelet.sim.crash_loops import CrashLoops
 from trikubelet.sim.holdings import Holdings
 from trikubelet.sim.machine import RUNNING, Change, Container
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ _STARTED: Final = v1.ContainerEventType.CONTAINER_STARTED_EVENT
 _STOPPED: Final = v1.ContainerEventType.CONTAINER_STOPPED_EVENT
 
 
-@attrs.frozen
+@frozen
 class Violation:
     """Something that must not be was so."""
 
@@ -86,7 +86,7 @@ class Violation:
         return f"at {self.time:.3f} s, pod {self.pod}: {self.detail} (violates: {self.invariant})"
 
 
-@attrs.frozen
+@frozen
 class Wanted:
     """A pod that shall be running, and what its main container's image shall be."""
 

@@ -46,6 +46,7 @@ from trikubelet.sources.manifests import (
     unread_manifest,
 )
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
@@ -71,7 +72,7 @@ OnProblems = Callable[[Path, tuple[ManifestProblem, ...]], None]
 log = get_logger("file-source")
 
 
-@attrs.frozen
+@frozen
 class _Seen:
     """One entry of a listing; `manifest` is None when the file is the version that was parsed last."""
 
@@ -94,7 +95,7 @@ class _File:
     """Trio time from which the problems are told."""
 
 
-@attrs.frozen
+@frozen
 class _Listing:
     entries: tuple[_Seen, ...] = ()
     problem: str | None = None

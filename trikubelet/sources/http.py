@@ -24,6 +24,7 @@ from trikubelet.api.pod_kinds import HTTP_SOURCE
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
 from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, list_fields, read_static_pod
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ class HttpSourceError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class HttpPods:
     """What an answer holds."""
 

@@ -47,6 +47,7 @@ from trikubelet.api.decode import wire_name
 from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, FILE_SOURCE, HTTP_SOURCE
 from trikubelet.api.schema import APIObject
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -64,7 +65,7 @@ _FNV_PRIME: Final = 0x0000000001000000000000000000013B
 _FNV_MASK: Final = 2**128 - 1
 
 
-@attrs.frozen
+@frozen
 class ManifestProblem:
     """One thing that is wrong with a manifest file."""
 
@@ -81,7 +82,7 @@ class ManifestProblem:
         return ": ".join(part for part in (place, self.path, self.message) if part)
 
 
-@attrs.frozen
+@frozen
 class ManifestPod:
     """A static pod and the line where its manifest begins."""
 
@@ -89,7 +90,7 @@ class ManifestPod:
     line: int
 
 
-@attrs.frozen
+@frozen
 class Manifest:
     """What a file holds: pods, or problems."""
 
@@ -101,7 +102,7 @@ class Manifest:
     """The content was not seen (no permission, no descriptor left, ...): the same version may be fine next time."""
 
 
-@attrs.frozen
+@frozen
 class Signature:
     """What tells one version of a file from another."""
 
@@ -283,7 +284,7 @@ def _name_of(data: Any) -> str:
 # --- One static pod --------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class StaticPod:
     """What the data of a manifest says."""
 

@@ -32,6 +32,7 @@ from trikubelet.api.pod_kinds import (
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -62,7 +63,7 @@ class PodOperation(enum.Enum):
 _DELIVERY: Final = (PodOperation.REMOVE, PodOperation.ADD, PodOperation.UPDATE, PodOperation.DELETE)
 
 
-@attrs.frozen
+@frozen
 class PodUpdate:
     """Pods of one source that one operation concerns."""
 
@@ -88,7 +89,7 @@ class PodSource(Protocol):
 # --- Merging (pure) --------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Merged:
     """The outcome of one set."""
 

@@ -39,6 +39,7 @@ from trikubelet.container.model import PodRuntimeStatus
 from trikubelet.container.progress import any_main_container_created
 from trikubelet.container.restart_policy import should_restart
 from trikubelet.status.resources import ActualResources
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,7 @@ def shows_health(status: PodStatus, health: ResourceHealthOf) -> bool:
     return all(one.allocated_resources_status == health(one.name) for one in shown)
 
 
-@attrs.frozen
+@frozen
 class StatusContext:
     """The inputs of a container's status besides the container."""
 
@@ -278,7 +279,7 @@ def _volume_mount(mount: VolumeMount, supported: bool) -> VolumeMountStatus:
     )
 
 
-@attrs.frozen
+@frozen
 class ProbeOutcomes:
     """The newest results by container id (`containerd://…`); a container that is not in a mapping has none yet."""
 

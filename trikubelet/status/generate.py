@@ -57,6 +57,7 @@ from trikubelet.status.container_statuses import (
 )
 from trikubelet.status.phase import pod_phase
 from trikubelet.status.resources import with_pod_resources
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     _Statuses = Sequence[ContainerStatus]
 
 
-@attrs.frozen
+@frozen
 class Eviction:
     """Why the agent ends a pod on its own, such as an active deadline that has passed."""
 

@@ -25,6 +25,7 @@ from trikubelet.status.generate import terminated_status
 from trikubelet.status.merge import IllegalTransitionError, next_status, says_the_same
 from trikubelet.status.metrics import StatusMetrics
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ class PodLookup(Protocol):
     def resolve_uid(self, uid: str) -> str: ...
 
 
-@attrs.frozen
+@frozen
 class StatusChange:
     """The newest status of a pod, as a subscription hands it out."""
 
@@ -73,7 +74,7 @@ class StatusChange:
         return self.pod.status
 
 
-@attrs.frozen
+@frozen
 class StatusStatistics:
     """Counts for debugging."""
 

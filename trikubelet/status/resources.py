@@ -30,6 +30,7 @@ from trikubelet.api import (
 from trikubelet.cgroups.interface import CgroupReading
 from trikubelet.cgroups.settings import CPU, MEMORY, MIN_MILLI_CPU_LIMIT, MIN_SHARES, milli_of_quota, milli_of_shares
 from trikubelet.container.model import ContainerState, RuntimeResources
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,7 @@ _MIN_CPU: Final = Quantity.from_milli(MIN_SHARES)
 _MIN_CPU_LIMIT: Final = Quantity.from_milli(MIN_MILLI_CPU_LIMIT)
 
 
-@attrs.frozen
+@frozen
 class ActualResources:
     """What is known of a pod's resources, beside what the runtime reports of its containers."""
 
@@ -78,7 +79,7 @@ class ActualResources:
         return pod if self.actuated is None else with_allocation(pod, self.actuated)
 
 
-@attrs.frozen
+@frozen
 class _Known:
     """Thousandths of a processor, and bytes. None: it is not known."""
 

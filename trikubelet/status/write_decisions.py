@@ -28,6 +28,7 @@ from trikubelet.kube_client.types import Urgency, version_number
 from trikubelet.status.conditions import find_condition
 from trikubelet.status.manager import StatusChange
 from trikubelet.status.merge import may_be_deleted, merge_for_server, normalized, says_the_same
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -42,7 +43,7 @@ QUICK_TRIES: Final = 3
 """Conflicts after which the next try no longer comes at once."""
 
 
-@attrs.frozen
+@frozen
 class Record:
     """What this agent has written to the API server about a pod."""
 
@@ -62,12 +63,12 @@ class Record:
     """The object does not exist any more, or is to be left alone."""
 
 
-@attrs.frozen
+@frozen
 class NothingThere:
     """There is no object to write to, or not yet."""
 
 
-@attrs.frozen
+@frozen
 class UpToDate:
     """The server has it."""
 
@@ -75,12 +76,12 @@ class UpToDate:
     change: StatusChange
 
 
-@attrs.frozen
+@frozen
 class Later:
     """Another client wrote again what was undone just now."""
 
 
-@attrs.frozen
+@frozen
 class Fetch:
     """Get the server's copy first."""
 
@@ -88,7 +89,7 @@ class Fetch:
     """With the name to ask for."""
 
 
-@attrs.frozen
+@frozen
 class PatchStatus:
     """Write a status."""
 
@@ -100,7 +101,7 @@ class PatchStatus:
     urgency: Urgency
 
 
-@attrs.frozen
+@frozen
 class DeletePod:
     """The pod has ended, and its object was asked to go: it goes."""
 
@@ -255,7 +256,7 @@ def missing_fields(sent: Mapping[str, Any], served: Mapping[str, Any], path: str
 # --- Failures --------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Failures:
     """How often the writes of a pod have failed since one succeeded."""
 
@@ -268,7 +269,7 @@ class Failures:
         return self.conflicts + self.refusals + self.others
 
 
-@attrs.frozen
+@frozen
 class Retry:
     """Try again."""
 
@@ -280,7 +281,7 @@ class Retry:
     """A new status need not wait."""
 
 
-@attrs.frozen
+@frozen
 class ObjectGone:
     """There is no such object any more."""
 

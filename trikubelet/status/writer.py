@@ -48,6 +48,7 @@ from trikubelet.status.write_decisions import (
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -75,7 +76,7 @@ RECOVERIES_PER_SECOND: Final = 100
 """When the API server is back, the pods that waited for it come one after the other, within a second."""
 
 
-@attrs.frozen
+@frozen
 class WriterStatistics:
     """Counts for debugging."""
 

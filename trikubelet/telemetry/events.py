@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from trikubelet.api import ObjectReference
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ class EventType(enum.Enum):
     WARNING = "Warning"
 
 
-@attrs.frozen
+@frozen
 class PodEvent:
     """One event of a pod, with how often it was seen."""
 
@@ -63,7 +64,7 @@ class PodEvent:
         )
 
 
-@attrs.frozen
+@frozen
 class NodeEvent:
     """One event of the node itself, with how often it was seen."""
 
@@ -75,7 +76,7 @@ class NodeEvent:
     count: int = 1
 
 
-@attrs.frozen
+@frozen
 class ObjectEvent:
     """One event of another object that pods use, as their claims. Nothing is kept of it."""
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
-import attrs
-
 from trikubelet.telemetry.metrics import Histogram, Labels
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,7 +23,7 @@ V = TypeVar("V", float, Histogram)
 """Families are made of one value, or of one for each combination of labels."""
 
 
-@attrs.frozen
+@frozen
 class Sample:
     """One value."""
 
@@ -35,7 +34,7 @@ class Sample:
     """Nanoseconds since 1970; None: no time is given, and the reader takes the time of reading."""
 
 
-@attrs.frozen
+@frozen
 class HistogramSample:
     """One histogram, whole: with a sample for each bucket there would be fourteen times as many objects, for each
     container that is probed."""
@@ -47,7 +46,7 @@ class HistogramSample:
     sum: float
 
 
-@attrs.frozen
+@frozen
 class Family:
     """All series of one name."""
 
@@ -58,7 +57,7 @@ class Family:
     samples: Sequence[Sample] = ()
 
 
-@attrs.frozen
+@frozen
 class HistogramFamily:
     """All histograms of one name."""
 

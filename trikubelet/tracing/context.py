@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import Final
 
-import attrs
+from trikubelet.values import frozen
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -20,7 +20,7 @@ _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-(
 _INVALID_VERSION: Final = "ff"
 
 
-@attrs.frozen
+@frozen
 class SpanContext:
     """What others need to know of a span to continue its trace."""
 

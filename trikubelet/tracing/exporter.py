@@ -27,6 +27,7 @@ from trikubelet.scopes import running
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.tracing.otlp import encode_span, resource_spans
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -74,7 +75,7 @@ class ExportCounts:
     """For want of room, or of a collector that takes them."""
 
 
-@attrs.frozen
+@frozen
 class _Encoded:
     """A request whose bytes are there."""
 
@@ -84,7 +85,7 @@ class _Encoded:
         return self.payload
 
 
-@attrs.frozen
+@frozen
 class _Batch:
     spans: int
     request: _Encoded

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from trikubelet.tracing.context import SpanContext, is_sampled
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from random import Random
@@ -42,7 +43,7 @@ class Kind(enum.IntEnum):
     CLIENT = 3
 
 
-@attrs.frozen
+@frozen
 class SpanEvent:
     """Something that happened in a span. `at` is in nanoseconds since 1970."""
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import attrs
 
 from trikubelet.api import Quantity
+from trikubelet.values import frozen
 from trikubelet.volumes.model import MountedVolume, Presence, VolumeSpec
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PodMount:
     """A volume set up for one pod, surely or perhaps."""
 
@@ -36,7 +37,7 @@ class PodMount:
     """Trio time at which its content has to be renewed."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ActualVolume:
     """One volume, by its unique name, with all pods that have it."""
 

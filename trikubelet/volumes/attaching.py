@@ -20,6 +20,7 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.values import frozen
 from trikubelet.volumes.errors import TransientVolumeError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ RESOURCE_EXHAUSTED: Final = 8
 """gRPC's code, in `status.attachError.errorCode`: the node can take no more volumes of the driver."""
 
 
-@attrs.frozen
+@frozen
 class Attached:
     """A volume that is attached."""
 

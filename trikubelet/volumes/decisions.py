@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import attrs
 
+from trikubelet.values import frozen
 from trikubelet.volumes.actual import ActualVolume, PodMount
 from trikubelet.volumes.desired import Obstacle, Wanted
 from trikubelet.volumes.expansion import Expansion
@@ -54,7 +55,7 @@ class Action(enum.Enum):
 _OF_ONE_POD: Final = frozenset({Action.SET_UP, Action.REFRESH, Action.TEAR_DOWN})
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Operation:
     """Something to be done to the volume `name`, for the pod `uid` (empty: for the node)."""
 
@@ -92,7 +93,7 @@ class Certainty(enum.Enum):
     """What was there before: nothing was tried."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Done:
     """What an operation that succeeded gave."""
 
@@ -103,7 +104,7 @@ class Done:
     expansion: Expansion | None = None
 
 
-@attrs.frozen
+@frozen
 class Failed:
     """An operation that did not succeed."""
 
@@ -117,7 +118,7 @@ class Failed:
 Outcome = Done | Failed
 
 
-@attrs.frozen
+@frozen
 class Step:
     """What comes next: an operation, else perhaps a time (Trio's) to ask again."""
 
@@ -125,7 +126,7 @@ class Step:
     wake_at: float | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class VolumeContext:
     """All that the next step for a volume depends on."""
 

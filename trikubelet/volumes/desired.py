@@ -18,6 +18,7 @@ from trikubelet.admission.predicates import matches_terms
 from trikubelet.api import Pod, Quantity
 from trikubelet.api.persistent_volumes import READ_ONLY_MANY
 from trikubelet.kube_client.object_getter import ObjectError
+from trikubelet.values import frozen
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.layout import folder_of_plugin
 from trikubelet.volumes.migration.translate import TranslationError, migration_of
@@ -44,7 +45,7 @@ MOUNT_OPTIONS_CHECK: Final = "MountOptionSupport check"
 NO_MOUNT_OPTIONS: Final = "mount options are not supported for this volume type"
 
 
-@attrs.frozen
+@frozen
 class Obstacle:
     """Why a volume that is known must not be mounted. `step` and `problem` are for the event's text."""
 
@@ -52,7 +53,7 @@ class Obstacle:
     problem: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Wanted:
     """A volume that a pod wants to be there."""
 
@@ -77,7 +78,7 @@ class Wanted:
         return persistent is not None and persistent.spec.access_modes == (READ_WRITE_ONCE_POD,)
 
 
-@attrs.frozen
+@frozen
 class Resolved:
     """What the wanted volumes of a pod are, all by their names in the pod and in its order."""
 
@@ -86,7 +87,7 @@ class Resolved:
     obstacles: Mapping[str, Obstacle]
 
 
-@attrs.frozen
+@frozen
 class _Used:
     """Names of volumes that containers mount, and of those that they take as devices."""
 

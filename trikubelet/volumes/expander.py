@@ -11,6 +11,7 @@ from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.volume_objects import StorageObjects
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes import messages
 from trikubelet.volumes.errors import NotExpandedError, TransientVolumeError, UncertainVolumeError, VolumeError
 from trikubelet.volumes.expansion import (
@@ -43,7 +44,7 @@ class ExpansionError(Exception):
         self.expansion = expansion
 
 
-@attrs.frozen
+@frozen
 class Expander:
     storage: StorageObjects
     recorder: EventRecorder

@@ -11,10 +11,9 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Final, assert_never
 
-import attrs
-
 from trikubelet.api import PersistentVolumeClaim, Quantity
 from trikubelet.api.persistent_volumes import READ_WRITE_MANY
+from trikubelet.values import frozen
 from trikubelet.volumes.sources import CSI, LOCAL
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _GROWING: Final = (CSI, LOCAL)
 _RESIZING_ON_NODE: Final = ("NodeResizePending", "NodeResizeInProgress")
 
 
-@attrs.frozen
+@frozen
 class Growth:
     """What a volume should become."""
 
@@ -57,7 +56,7 @@ class Told(enum.Enum):
     INFEASIBLE = "a condition, and that this size is not to be had"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Verdict:
     """What follows from a refusal."""
 
@@ -68,7 +67,7 @@ class Verdict:
     """It is taken for grown: nothing is left to be done on a node."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Expansion:
     """What came of growing a volume."""
 

@@ -6,12 +6,11 @@ import enum
 from datetime import datetime
 from pathlib import Path
 
-import attrs
-
 from trikubelet.api import PersistentVolume, PersistentVolumeClaim, Pod, Volume
+from trikubelet.values import frozen
 
 
-@attrs.frozen
+@frozen
 class VolumeSpec:
     """A volume of a pod once it is known what it is: for a claim, the persistent volume behind it."""
 
@@ -36,7 +35,7 @@ class VolumeSpec:
     """The SELinux label that it was mounted with, of a volume known from the disk; None when that is not known."""
 
 
-@attrs.frozen
+@frozen
 class MountLabel:
     """The SELinux label that a volume is mounted with for one pod; empty: without, its files are relabelled."""
 
@@ -54,7 +53,7 @@ class Presence(enum.Enum):
     PRESENT = "present"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SetUpRequest:
     """What a kind is to do for one volume of one pod."""
 
@@ -80,7 +79,7 @@ class SetUpRequest:
     """It was found on disk after a restart of the agent."""
 
 
-@attrs.frozen
+@frozen
 class MountedVolume:
     """A volume that is there."""
 
@@ -97,7 +96,7 @@ class MountedVolume:
     """When its content, a token say, has to be renewed; None when only events change it."""
 
 
-@attrs.frozen
+@frozen
 class VolumeUsage:
     """Bytes and inodes; None for what the kind cannot tell."""
 

@@ -18,6 +18,7 @@ from trikubelet.clock import WallClock
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes import messages
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.decisions import Action, Certainty, Done, Failed, Operation, Outcome
@@ -62,7 +63,7 @@ _DEADLINES: Final = {
 }
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Operations:
     """`clean_subpaths` undoes what was bound for containers: given a pod's UID and a volume's inner name."""
 

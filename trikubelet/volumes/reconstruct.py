@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import is_staged
 from trikubelet.volumes.errors import VolumeError
@@ -31,7 +31,7 @@ DEADLINE: Final = 10.0
 """Seconds for one volume: the whole agent waits for this."""
 
 
-@attrs.frozen
+@frozen
 class VolumeFolder:
     """A volume of a pod, as far as its path tells."""
 
@@ -41,7 +41,7 @@ class VolumeFolder:
     block: bool
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class FoundVolume:
     """A volume that may be there."""
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-import attrs
-
 from trikubelet.backoff import Backoff
+from trikubelet.values import frozen
 
 DELAYS: Final = Backoff(first=0.5, longest=122.0)
 
 
-@attrs.frozen
+@frozen
 class RetryDelay:
     """What failed last, and when it may be tried again (Trio time)."""
 

@@ -50,7 +50,10 @@ def test_everything_that_plugins_ask_for_is_there() -> None:
     assert extras.environment == {"A": "1", "B": "2"}
     assert extras.annotations == {"x": "y"}
     assert list(extras.mounts) == [v1.Mount(container_path="/lib1", host_path="/home/lib1", readonly=True)]
-    assert list(extras.devices) == [v1.Device("/dev/a", "/dev/sda", "mrw"), v1.Device("/dev/b", "/dev/sdb", "rw")]
+    assert list(extras.devices) == [
+        v1.Device(container_path="/dev/a", host_path="/dev/sda", permissions="mrw"),
+        v1.Device(container_path="/dev/b", host_path="/dev/sdb", permissions="rw"),
+    ]
     assert conflicts == []
 
 

@@ -9,6 +9,7 @@ import attrs
 from trikubelet.allocation.cpus.state import CpuState
 from trikubelet.allocation.cpus.static_policy import StaticPolicy
 from trikubelet.allocation.topology.hints import giving
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 CPU: Final = "cpu"
 
 
-@attrs.frozen
+@frozen
 class CpuManager:
     """The static policy and who has which CPUs. See `topology.admit.ResourceManager`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ _BOOLEANS: Final = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) 
 )
 
 
-@attrs.frozen
+@frozen
 class StaticPolicyOptions:
     full_cores: bool = False
     """Refuse what is no multiple of a core's threads."""

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 import attrs
 
+from trikubelet.values import frozen
+
 Containers = Mapping[str, Mapping[str, int]]
 """By the pod's UID, then by the container's name."""
 
 
-@attrs.frozen
+@frozen
 class CpuState:
     """The CPUs of containers that have their own, and those that all others share. Never changed: a change makes
     another one."""

@@ -27,6 +27,7 @@ from trikubelet.allocation.demands import (
 )
 from trikubelet.allocation.topology.hints import AllocationError, TopologyHint, node_sets
 from trikubelet.formats.cpu_list import format_cpu_list, set_of
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.allocation.cpus.state import CpuState
@@ -50,7 +51,7 @@ def reserved_count(reserved: Quantity | None) -> int:
     return reserved.value()
 
 
-@attrs.frozen
+@frozen
 class StaticPolicy:
     topology: CpuTopology
     options: StaticPolicyOptions = NO_OPTIONS

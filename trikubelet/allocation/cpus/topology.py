@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.formats.cpu_list import members, set_of
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,7 @@ Groups = dict[int, int]
 """The CPUs of each core, each socket and so on, by its number; in the order of the numbers."""
 
 
-@attrs.frozen
+@frozen
 class CpuPlace:
     """Where one CPU is, in numbers that are unique on the machine."""
 

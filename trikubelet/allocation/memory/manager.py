@@ -9,6 +9,7 @@ import attrs
 from trikubelet.allocation.memory.state import MemoryState
 from trikubelet.allocation.memory.static_policy import MEMORY, StaticPolicy
 from trikubelet.allocation.topology.hints import giving
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
 
 
-@attrs.frozen
+@frozen
 class MemoryManager:
     """The static policy and who has memory of which NUMA nodes. See `topology.admit.ResourceManager`."""
 

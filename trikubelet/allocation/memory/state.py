@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import attrs
 
 from trikubelet.formats.cpu_list import members
+from trikubelet.values import frozen
 
 
-@attrs.frozen
+@frozen
 class MemoryTable:
     """One kind of memory of one NUMA node, in bytes."""
 
@@ -22,7 +23,7 @@ class MemoryTable:
     """What they have not."""
 
 
-@attrs.frozen
+@frozen
 class NodeState:
     assignments: int
     """How many blocks have to do with this node."""
@@ -35,7 +36,7 @@ class NodeState:
 Machine = Mapping[int, NodeState]
 
 
-@attrs.frozen
+@frozen
 class Block:
     """Memory of a container, somewhere on these NUMA nodes."""
 
@@ -48,7 +49,7 @@ class Block:
 Blocks = tuple[Block, ...]
 
 
-@attrs.frozen
+@frozen
 class MemoryState:
     """Never changed: a change makes another one."""
 

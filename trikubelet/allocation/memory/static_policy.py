@@ -35,6 +35,7 @@ from trikubelet.allocation.memory.state import (
 from trikubelet.allocation.topology.hints import AllocationError, TopologyHint, narrowness, node_sets
 from trikubelet.api.quantity import Quantity
 from trikubelet.formats.cpu_list import format_cpu_list, members, set_of
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -75,7 +76,7 @@ def _table(total: int, reserved: int, huge: int) -> MemoryTable:
     return MemoryTable(total, reserved, allocatable, 0, allocatable)
 
 
-@attrs.frozen
+@frozen
 class StaticPolicy:
     empty: Machine
     """See `empty_machine`."""

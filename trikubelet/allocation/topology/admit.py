@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-import attrs
-
 from trikubelet.allocation.demands import all_containers, has_pod_level_resources
 from trikubelet.allocation.topology.hints import AllocationError
 from trikubelet.allocation.topology.policy import NONE
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +46,7 @@ class ResourceManager(Protocol):
         """After it was given to a pod with resources of its own. Raises AllocationError."""
 
 
-@attrs.frozen
+@frozen
 class NothingToGive:
     """A resource manager of a node that has none of its resources."""
 

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 
 
-@attrs.frozen
+@frozen
 class TopologyHint:
     nodes: int | None
     """None: any."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.allocation.cpus.options import parse_boolean
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +15,7 @@ _MAX_NODES: Final = "max-allowable-numa-nodes"
 DEFAULT_MAX_NODES: Final = 8
 
 
-@attrs.frozen
+@frozen
 class TopologyOptions:
     prefer_closest: bool = False
     """Of sets with as many NUMA nodes prefer the one whose nodes are closest to each other."""

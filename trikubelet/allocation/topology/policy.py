@@ -19,6 +19,7 @@ import attrs
 from trikubelet.allocation.topology.hints import TopologyHint
 from trikubelet.allocation.topology.options import DEFAULTS, TopologyOptions
 from trikubelet.formats.cpu_list import members, set_of
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +39,7 @@ _Lists = Sequence[Sequence[TopologyHint]]
 _Key = tuple[bool, int, int, int, int]
 
 
-@attrs.frozen
+@frozen
 class TopologyPolicy:
     name: str
     nodes: tuple[int, ...] = ()

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any, cast
 
-import attrs
-
 from trikubelet.embedded.images.entry_path import split_entry_name
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.reference import is_digest
@@ -30,6 +28,7 @@ from trikubelet.embedded.images.tar_stream import (
     broken_input_is_an_archive_error,
     decompressed,
 )
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from trikubelet.embedded.images.model import UnpackLimits
 
 
-@attrs.frozen
+@frozen
 class ArchivedLayer:
     """A layer still packed."""
 
@@ -51,7 +50,7 @@ class ArchivedLayer:
     """Whether the file has been compared with that digest already."""
 
 
-@attrs.frozen
+@frozen
 class ArchivedImage:
     """An image of an archive, its documents read and checked, its layers not yet."""
 

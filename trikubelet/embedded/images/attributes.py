@@ -15,7 +15,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import tarfile
@@ -27,7 +27,7 @@ _CAPABILITY = "security.capability"
 _NOT_SUPPORTED = (errno.ENOTSUP, errno.EPERM, errno.EACCES)
 
 
-@attrs.frozen
+@frozen
 class Attributes:
     """A file's metadata. The defaults are those of a directory that a layer implies but does not bring."""
 

@@ -6,17 +6,16 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.embedded.images.lower import OPAQUE_XATTR
 from trikubelet.embedded.images.model import LayerFormat
 from trikubelet.linux.trees import remove_tree
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@attrs.frozen
+@frozen
 class Capabilities:
     """What this process may do with files in the store."""
 

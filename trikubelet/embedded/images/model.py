@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from trikubelet.embedded.images.errors import ArchiveError
+from trikubelet.values import frozen
 
 
 class LayerFormat(enum.Enum):
@@ -24,7 +25,7 @@ class LayerFormat(enum.Enum):
     FLAT = "flat"
 
 
-@attrs.frozen
+@frozen
 class UnpackLimits:
     """What one image may take at most: against archives made to fill the disk (bombs, huge sparse files)."""
 
@@ -44,7 +45,7 @@ class UnpackLimits:
         return self.max_bytes + 4096 * self.max_entries
 
 
-@attrs.frozen
+@frozen
 class ImageConfig:
     """How an image wants to be run: the `config` part of an OCI image configuration. Environment is `NAME=value`."""
 
@@ -60,7 +61,7 @@ class ImageConfig:
     volumes: tuple[str, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class StoredImage:
     """An image that containers can be made of."""
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from trikubelet.embedded.images.archive import (
     ArchivedImage,
     ArchivedLayer,
@@ -20,6 +18,7 @@ from trikubelet.embedded.images.archive import (
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.platform import Platform
 from trikubelet.embedded.images.reference import is_digest
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +39,7 @@ DEEPEST_INDEX = 4
 _MOST_LAYERS = 1024
 
 
-@attrs.frozen
+@frozen
 class Manifest:
     """A manifest, its configuration read and checked."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ _ARCHITECTURES = {
 }
 
 
-@attrs.frozen
+@frozen
 class Platform:
     """An operating system and processor, in OCI's words."""
 

@@ -14,19 +14,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, config_from_spec
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 log = get_logger("images")
 
 _VERSION = 1
 
 
-@attrs.frozen
+@frozen
 class LayerRecord:
     """What is known of an unpacked layer directory."""
 
@@ -37,7 +36,7 @@ class LayerRecord:
     """Digests of the packed layers that it was made of, which lie beside it (`packed_layer`), the lowest first."""
 
 
-@attrs.frozen
+@frozen
 class _Cached:
     key: tuple[int, int, int]
     image: StoredImage

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 
-import attrs
-
 from trikubelet.embedded.images.errors import InvalidReferenceError
+from trikubelet.values import frozen
 
 DEFAULT_HOST = "docker.io"
 DEFAULT_TAG = "latest"
@@ -28,7 +27,7 @@ _HEX_ID = re.compile(r"[0-9a-f]{64}")
 _ID_PREFIX = re.compile(rf"(?:sha256:)?([0-9a-f]{{{SHORTEST_ID_PREFIX},64}})")
 
 
-@attrs.frozen
+@frozen
 class Reference:
     """A full image reference: a repository with either a tag or a digest."""
 

@@ -19,8 +19,6 @@ import stat
 import tarfile
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import attrs
-
 from trikubelet.embedded.images.archive import digest_of
 from trikubelet.embedded.images.attributes import Attributes
 from trikubelet.embedded.images.entry_path import OPAQUE_WHITEOUT, WHITEOUT_PREFIX
@@ -28,6 +26,7 @@ from trikubelet.embedded.images.lower import is_opaque, is_whiteout
 from trikubelet.embedded.images.model import StoredImage
 from trikubelet.embedded.images.oci_layout import INDEX, digest_in
 from trikubelet.embedded.images.records import packed_layer, read_layer
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ _COMPRESSIONS: Final = {b"\x1f\x8b": "+gzip", b"\x28\xb5": "+zstd"}
 """By a file's first bytes."""
 
 
-@attrs.frozen
+@frozen
 class SavedName:
     """An image to save, and the names that the archive tells for it."""
 

@@ -11,8 +11,6 @@ import os
 import re
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
-
 from trikubelet.embedded.images import docker_save, oci_layout
 from trikubelet.embedded.images.archive import ArchivedImage, ArchivedLayer, digest_of, open_archive
 from trikubelet.embedded.images.disk_space import check_space
@@ -31,6 +29,7 @@ from trikubelet.embedded.images.tar_stream import (
 )
 from trikubelet.embedded.images.unpack import LayerUnpacker, UnpackBudget
 from trikubelet.linux.trees import disk_usage, remove_tree
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +44,7 @@ _LOOK_AT_DISK_EVERY = 32
 _NO_REPOSITORY_CHARACTERS = re.compile(r"[^a-z0-9]+")
 
 
-@attrs.frozen
+@frozen
 class StagedImage:
     """An image whose layers are unpacked, in the staging directory or, from an earlier import, in the store."""
 

@@ -40,6 +40,7 @@ from trikubelet.embedded.images.reference import Reference, id_prefix
 from trikubelet.linux.inotify import Inotify, Mask
 from trikubelet.linux.trees import remove_tree
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,7 +60,7 @@ ImageUsers = Callable[[str], Sequence[str]]
 """Ids of the containers that are made of the image with this id."""
 
 
-@attrs.frozen
+@frozen
 class StoreUsage:
     """What the store takes on disk."""
 

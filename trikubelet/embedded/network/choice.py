@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.embedded.network.cni.folder import DEFAULT_FOLDER, DEFAULT_PLUGIN_FOLDERS, configuration_files
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +23,7 @@ HOST: Final = "host"
 WAYS: Final = (AUTO, CNI, BRIDGE, PASTA, HOST)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NetworkOptions:
     """What flags and the configuration say of the pods' network."""
 
@@ -37,7 +36,7 @@ class NetworkOptions:
     cni_bin_dirs: tuple[Path, ...] = DEFAULT_PLUGIN_FOLDERS
 
 
-@attrs.frozen
+@frozen
 class Choice:
     """One of WAYS, and why, where it is the machine's network."""
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     import socket
 
@@ -15,7 +17,7 @@ class NetworkError(Exception):
     """A pod's network could not be made or taken down; the text says what was tried and why it failed."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PortMapping:
     """A port of the machine that leads to one of the pod (`hostPort`)."""
 
@@ -27,7 +29,7 @@ class PortMapping:
     """The machine's address that it is bound to; empty means all."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PodNetworkSpec:
     """What a pod wants of its network. Written to disk with the sandbox: what was attached must be detached alike."""
 
@@ -40,7 +42,7 @@ class PodNetworkSpec:
     cgroup_parent: str = ""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Attachment:
     """A pod's network as it was made."""
 

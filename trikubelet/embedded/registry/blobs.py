@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.embedded.images.disk_space import check_space
 from trikubelet.embedded.registry.client import RegistryClient
 from trikubelet.embedded.registry.errors import HostError, PullFailure
 from trikubelet.embedded.registry.retry import bytes_to_skip
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ class _File:
         os.close(self._fd)
 
 
-@attrs.frozen
+@frozen
 class BlobReader:
     """Reads blobs of one registry into a folder. `on_bytes` gets how many came."""
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,7 +21,7 @@ _PARAMETER = re.compile(r"""([!#$%&'*+.^_`|~0-9A-Za-z-]+)[ \t]*=[ \t]*(?:"((?:[^
 _BETWEEN = re.compile(r"[\s,]*")
 
 
-@attrs.frozen
+@frozen
 class Challenge:
     """One way to authenticate that a server offers."""
 

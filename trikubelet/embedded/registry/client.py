@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-import attrs
 import httpx
 import trio
 
@@ -25,6 +24,7 @@ from trikubelet.embedded.registry.errors import HostError, PullFailure
 from trikubelet.embedded.registry.hosts import is_loopback
 from trikubelet.embedded.registry.retry import PASSING_STATUSES, Timeouts, read_retry_after, wait_before_retry, worst
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -48,7 +48,7 @@ _CLOSE_TIMEOUT: Final = 5.0
 _CLIENT_ID: Final = "trikubelet"
 
 
-@attrs.frozen
+@frozen
 class RegistryClient:
     """The hosts of a registry, each with its connections. Made by `open_client`."""
 

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from trikubelet.values import frozen
+
 _DOCKER_HUB = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
 
 
@@ -15,7 +17,7 @@ class CredentialsFormatError(ValueError):
     """Credentials that cannot be read. The text does not repeat them."""
 
 
-@attrs.frozen
+@frozen
 class Credentials:
     """A password, a token to exchange, or a token to show; all empty: none."""
 

@@ -24,6 +24,7 @@ from trikubelet.embedded.images.platform import Platform
 from trikubelet.embedded.images.reference import is_digest
 from trikubelet.embedded.registry.client import read_limited
 from trikubelet.embedded.registry.errors import HostError, PullFailure
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.embedded.images.reference import Reference
@@ -39,7 +40,7 @@ _MOST_BYTES: Final = 4 * 2**20
 """Of one document, as containerd's limit."""
 
 
-@attrs.frozen
+@frozen
 class PulledImage:
     """An image whose documents are here and checked, its layers not yet."""
 
@@ -50,7 +51,7 @@ class PulledImage:
     """Of the packed layers, by digest."""
 
 
-@attrs.frozen
+@frozen
 class _Document:
     body: bytes
     content: dict[str, Any]

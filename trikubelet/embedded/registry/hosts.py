@@ -20,6 +20,7 @@ import attrs
 
 from trikubelet.embedded.registry.errors import HostsFileError
 from trikubelet.formats.durations import parse_duration
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ _DOCKER_HUB: Final = ("docker.io", "registry-1.docker.io")
 _CAPABILITIES: Final = frozenset({"pull", "resolve", "push"})
 
 
-@attrs.frozen
+@frozen
 class RegistryHost:
     """One server that has a registry's images, and how to talk to it."""
 
@@ -164,7 +165,7 @@ def _with_tls(
     return host
 
 
-@attrs.frozen
+@frozen
 class _Reader:
     """Reads one hosts file's tables."""
 

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.clock import WallClock
@@ -32,6 +31,7 @@ from trikubelet.embedded.registry.hosts import find_hosts
 from trikubelet.embedded.registry.progress import PullProgress
 from trikubelet.embedded.registry.retry import Timeouts
 from trikubelet.scopes import leaves
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ _LAYERS_AT_ONCE: Final = 3
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-@attrs.frozen
+@frozen
 class Pull:
     """What one pull needs to know."""
 

@@ -10,6 +10,7 @@ import attrs
 
 from trikubelet.backoff import Backoff
 from trikubelet.embedded.registry.errors import HostError, PullFailure
+from trikubelet.values import frozen
 
 PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers that say nothing of the request, but of the moment."""
@@ -17,7 +18,7 @@ PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 
 
-@attrs.frozen
+@frozen
 class Timeouts:
     """How long a pull waits, in seconds, and how often it tries."""
 

@@ -13,9 +13,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
 from trikubelet.embedded.seccomp.syscalls import ABIS_OF_MACHINE, Abi
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,7 +71,7 @@ class ProfileError(Exception):
     """A profile that cannot be read or carried out. The text says where in it and why."""
 
 
-@attrs.frozen
+@frozen
 class Condition:
     """One comparison of an argument. For MASKED_EQ `value` is the mask, and `value_two` what it leaves."""
 
@@ -82,7 +81,7 @@ class Condition:
     value_two: int = 0
 
 
-@attrs.frozen
+@frozen
 class Rule:
     """System calls by name, the conditions that must all hold, and the answer."""
 
@@ -91,7 +90,7 @@ class Rule:
     conditions: tuple[Condition, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class Profile:
     """What a filter is made of. `abis`: those it knows, the machine's own first; calls of others kill the thread."""
 
@@ -101,7 +100,7 @@ class Profile:
     flags: int
 
 
-@attrs.frozen
+@frozen
 class Situation:
     """What the conditions of a Docker profile are about."""
 

@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _TABLE: Final = Path(__file__).with_name("syscalls.csv")
 
 
-@attrs.frozen
+@frozen
 class Abi:
     """One way to call the kernel, as OCI names it."""
 

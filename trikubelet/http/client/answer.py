@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import attrs
+from trikubelet.values import frozen
 
 _HEAD: Final = re.compile(
     rb"HTTP/1\.[01] ([2-5][0-9]{2}) [^\0\r\n\f\v]*\r\n"
@@ -24,7 +24,7 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,5}")
 _WITHOUT_BODY: Final = (204, 304)
 
 
-@attrs.frozen
+@frozen
 class SimpleAnswer:
     """An answer that is there to its end."""
 

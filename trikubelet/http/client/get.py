@@ -25,6 +25,7 @@ from trikubelet.formats.go_quote import go_quote_bytes
 from trikubelet.http.client.answer import read_simple_answer
 from trikubelet.http.client.connect import close_quietly, connect_socket, dial_problem, dial_timeout, errno_text
 from trikubelet.http.client.request import HTTPRequest, HTTPRequestError, redirected
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import socket
@@ -42,7 +43,7 @@ _TELLING: Final = len(b"HTTP/")
 _BROKEN: Final = "net/http: HTTP/1.x transport connection broken"
 
 
-@attrs.frozen
+@frozen
 class HTTPResponse:
     """An answer, whatever its status."""
 

@@ -12,6 +12,8 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from trikubelet.api import Container, HTTPGetAction
 
@@ -35,7 +37,7 @@ class HTTPRequestError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class HTTPRequest:
     """A GET request."""
 

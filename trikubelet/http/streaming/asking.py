@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import h11
 import trio
 
 from trikubelet.http.raw_stream import RawStream
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ _HEAD_SIZE: Final = 64 * 2**10
 _RECEIVE: Final = 16 * 2**10
 
 
-@attrs.frozen
+@frozen
 class Answer:
     """What the server said."""
 

@@ -16,13 +16,13 @@ from base64 import b64encode
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 from wsproto.frame_protocol import CloseReason
 
 from trikubelet.http.streaming.inbox import Inbox, Room
 from trikubelet.http.streaming.websocket import LINGER, MessagePart, WebSocket, WebSocketClosed, open_websocket
 from trikubelet.scopes import body_errors
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -36,7 +36,7 @@ _CHANNEL_BUFFER: Final = 256 * 2**10
 _CONNECTION_BUFFER: Final = 2 * 2**20
 
 
-@attrs.frozen
+@frozen
 class ChannelProtocol:
     """A WebSocket subprotocol."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-import attrs
+from trikubelet.values import frozen
 
 CREATION_TIMEOUT: Final = 30.0
 IDLE_TIMEOUT: Final = 4 * 3600.0
@@ -13,7 +13,7 @@ _SUCCESS, _FAILURE = "Success", "Failure"
 _NON_ZERO, _EXIT_CODE = "NonZeroExitCode", "ExitCode"
 
 
-@attrs.frozen
+@frozen
 class StreamingTimeouts:
     """How long a streaming connection may take and rest, in seconds."""
 
@@ -26,7 +26,7 @@ class StreamingTimeouts:
 DEFAULT_TIMEOUTS: Final = StreamingTimeouts()
 
 
-@attrs.frozen
+@frozen
 class CommandStreams:
     """Which streams a command has. With a terminal, stderr arrives on stdout."""
 
@@ -36,7 +36,7 @@ class CommandStreams:
     tty: bool = False
 
 
-@attrs.frozen
+@frozen
 class TerminalSize:
     """In characters; 0 to 65535 each."""
 
@@ -47,14 +47,14 @@ class TerminalSize:
         return json.dumps({"Width": self.width, "Height": self.height}, separators=(",", ":")).encode()
 
 
-@attrs.frozen
+@frozen
 class Exited:
     """The command ran and ended. What a signal ended has 128 + its number, as in a shell; attach always says 0."""
 
     code: int = 0
 
 
-@attrs.frozen
+@frozen
 class Failed:
     """The command could not be run, or its outcome is unknown."""
 

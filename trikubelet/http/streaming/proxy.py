@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.http.messages import TEXT, HTTPError, Request, Response, Takeover
@@ -27,6 +26,7 @@ from trikubelet.http.streaming.runtime_upgrade import (
     runtime_upgrade,
 )
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -128,7 +128,7 @@ def refusal(refused: RefusedError) -> Response:
     )
 
 
-@attrs.frozen
+@frozen
 class SpliceTimeouts:
     """In seconds."""
 

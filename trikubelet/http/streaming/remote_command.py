@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.http.streaming.channels import (
@@ -50,6 +49,7 @@ from trikubelet.http.streaming.handshake import (
 )
 from trikubelet.http.streaming.spdy import SpdySession, SpdyStream, open_spdy
 from trikubelet.scopes import body_errors
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -98,7 +98,7 @@ class _Input(trio.abc.ReceiveStream):
             await self._wire.send_eof()
 
 
-@attrs.frozen
+@frozen
 class _Wires:
     """What a transport gives."""
 

@@ -20,6 +20,7 @@ import h11
 import trio
 
 from trikubelet.http.streaming.asking import SWITCHING, Answer, ask_for_upgrade
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -61,7 +62,7 @@ class RefusedError(Exception):
         return f"the runtime refused the stream with status {self.status}: {text}"
 
 
-@attrs.frozen
+@frozen
 class RuntimeAddress:
     """Where a URL of the runtime leads."""
 
@@ -77,7 +78,7 @@ class RuntimeAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@attrs.frozen
+@frozen
 class Upgraded:
     """The runtime said yes."""
 

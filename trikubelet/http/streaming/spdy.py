@@ -24,7 +24,6 @@ from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.http.streaming.activity import Activity
@@ -47,6 +46,7 @@ from trikubelet.http.streaming.spdy_frames import (
     SynStream,
 )
 from trikubelet.scopes import body_errors
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -63,7 +63,7 @@ _PONGS: Final = 16
 _REPLY_TIMEOUT: Final = 30.0
 
 
-@attrs.frozen
+@frozen
 class SpdyLimits:
     """What a session may cost, in bytes where nothing else is said."""
 
@@ -200,7 +200,7 @@ class SpdyStream(trio.abc.HalfCloseableStream):
         self._replied.set()
 
 
-@attrs.frozen
+@frozen
 class SpdyStatistics:
     """`buffered`: bytes that have arrived and were not read. `failure`: why the session ended, "" for in order."""
 
@@ -412,7 +412,7 @@ async def open_spdy(
     transport: trio.abc.Stream,
     *,
     client: bool,
-    limits: SpdyLimits = SpdyLimits(),
+    limits: SpdyLimits = SpdyLimits(),  # noqa: B008 - frozen
     idle_timeout: float = float("inf"),
 ) -> AsyncIterator[SpdySession]:
     """A session over `transport`, which it owns. `idle_timeout`: seconds without a frame until it is cut.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.http.streaming.spdy_headers import HeaderBlockError, HeaderDecoder, HeaderEncoder, Headers
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ class GoAwayStatus(IntEnum):
     INTERNAL_ERROR = 2
 
 
-@attrs.frozen
+@frozen
 class SynStream:
     """Opens a stream. Clients' streams have odd numbers, servers' even ones, and they only grow."""
 
@@ -79,7 +80,7 @@ class SynStream:
     slot: int = 0
 
 
-@attrs.frozen
+@frozen
 class SynReply:
     """Accepts a stream."""
 
@@ -88,7 +89,7 @@ class SynReply:
     fin: bool = False
 
 
-@attrs.frozen
+@frozen
 class RstStream:
     """Ends a stream in both directions."""
 
@@ -96,27 +97,27 @@ class RstStream:
     status: int
 
 
-@attrs.frozen
+@frozen
 class Setting:
     id: int
     value: int
     flags: int = 0
 
 
-@attrs.frozen
+@frozen
 class Settings:
     settings: tuple[Setting, ...]
     clear: bool = False
 
 
-@attrs.frozen
+@frozen
 class Ping:
     """Wants the same frame back, if it carries a number of the other side (clients' are odd)."""
 
     id: int
 
 
-@attrs.frozen
+@frozen
 class GoAway:
     """No more streams. moby/spdystream takes it for the end of everything: it reads nothing after it."""
 
@@ -124,7 +125,7 @@ class GoAway:
     status: int = GoAwayStatus.OK
 
 
-@attrs.frozen
+@frozen
 class MoreHeaders:
     """A HEADERS frame: headers that come later in a stream."""
 
@@ -133,7 +134,7 @@ class MoreHeaders:
     fin: bool = False
 
 
-@attrs.frozen
+@frozen
 class WindowUpdate:
     """`stream_id` 0 is the session."""
 
@@ -141,7 +142,7 @@ class WindowUpdate:
     delta: int
 
 
-@attrs.frozen
+@frozen
 class Data:
     """Payload of a stream; when received, maybe a part of what the frame carries."""
 

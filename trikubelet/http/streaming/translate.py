@@ -40,6 +40,7 @@ from trikubelet.http.streaming.runtime_upgrade import (
 )
 from trikubelet.http.streaming.spdy import SpdySession, SpdyStream, open_spdy
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -156,7 +157,7 @@ def _result(protocol: str, status: bytes) -> CommandResult:
     return Failed(result.message.removeprefix(_PREFIX)) if isinstance(result, Failed) else result
 
 
-@attrs.frozen
+@frozen
 class _RemoteStreams:
     """The runtime's side of a command."""
 

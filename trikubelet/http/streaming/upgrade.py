@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import h11
 import trio
 
 from trikubelet.http.streaming.asking import SWITCHING, ask_for_upgrade
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ class UpgradeError(Exception):
         self.message = message
 
 
-@attrs.frozen
+@frozen
 class Upgraded:
     """`headers`: of the answer, names in lower case."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 from wsproto.connection import CLIENT, SERVER, Connection, ConnectionState
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
@@ -23,6 +22,7 @@ from wsproto.utilities import LocalProtocolError
 from trikubelet.http.streaming.activity import Activity
 from trikubelet.http.streaming.outbox import Outbox
 from trikubelet.scopes import body_errors
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -47,7 +47,7 @@ class WebSocketClosed(trio.BrokenResourceError):
         self.reason = reason
 
 
-@attrs.frozen
+@frozen
 class MessagePart:
     """Some bytes of a message, in order; text as UTF-8. Never another message's parts in between."""
 

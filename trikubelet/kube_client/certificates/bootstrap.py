@@ -51,6 +51,7 @@ from trikubelet.kube_client.kubeconfig import (
 from trikubelet.kube_client.tls import KeyPair, TlsError, client_context
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +74,7 @@ ASK_HEALTH: Final = 2.0
 SIGNED_WITHIN: Final = 3600.0
 
 
-@attrs.frozen
+@frozen
 class BootstrapOptions:
     """What flags and configuration say of the node's identity."""
 

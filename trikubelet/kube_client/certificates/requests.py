@@ -27,6 +27,7 @@ from trikubelet.backoff import Backoff
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.types import SIGNING_REQUESTS, Undecodable
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ WATCH_TIMEOUT: Final = 300.0
 RETRIES: Final = Backoff(first=1.0, longest=10.0)
 
 
-@attrs.frozen
+@frozen
 class Wanted:
     """The subject of a certificate. Names and addresses (in their usual form) are sorted and unique."""
 
@@ -74,7 +75,7 @@ class SigningError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class Submitted:
     """A request that the API server has."""
 

@@ -16,7 +16,6 @@ import random
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -38,6 +37,7 @@ from trikubelet.kube_client.errors import ApiError
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +101,7 @@ def _addresses(certificate: x509.Certificate) -> set[str]:
     return {str(ipaddress.ip_address(str(ip))) for ip in _alternative(certificate).get_values_for_type(x509.IPAddress)}
 
 
-@attrs.frozen
+@frozen
 class RotationStatistics:
     """What became of the requests since the start."""
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from trikubelet.formats.pem import pem_blocks
 from trikubelet.kube_client.tls import KeyPair
 from trikubelet.linux.durable_files import sync_folder, write_atomically
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,7 +46,7 @@ class NoPairError(CertificateError):
     """There is none yet: to be asked for."""
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class CertifiedKey:
     """A private key and the certificates for it, the node's own first."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.linux.netlink.messages import (
     NLM_F_CREATE,
     NLM_F_EXCL,
@@ -20,6 +18,7 @@ from trikubelet.linux.netlink.messages import (
     text,
     unpack,
 )
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +59,7 @@ LONGEST_NAME: Final = 15
 LONGEST_ALIAS: Final = 255
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Link:
     """A network device."""
 

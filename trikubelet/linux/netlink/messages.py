@@ -12,6 +12,8 @@ from typing import Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 NLMSG_NOOP: Final = 1
 NLMSG_ERROR: Final = 2
 NLMSG_DONE: Final = 3
@@ -39,7 +41,7 @@ class MalformedMessageError(ValueError):
     """Bytes that are no netlink message or not the attributes that were expected."""
 
 
-@attrs.frozen
+@frozen
 class Request:
     """A message to the kernel, without what the socket adds: a sequence number, and that it is a request."""
 
@@ -50,7 +52,7 @@ class Request:
     """What it does, for errors."""
 
 
-@attrs.frozen
+@frozen
 class Message:
     """A message from the kernel."""
 

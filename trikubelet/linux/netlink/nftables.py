@@ -26,6 +26,7 @@ from trikubelet.linux.netlink.messages import (
     text,
     unpack,
 )
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -98,7 +99,7 @@ _ELEMENTS_AT_ONCE: Final = 256
 _FRAME: Final = struct.Struct("!BBH")
 
 
-@attrs.frozen
+@frozen
 class Type:
     """A type of data as `nft list ruleset` shows it: its number there, and its length."""
 
@@ -112,7 +113,7 @@ PROTOCOL: Final = Type(12, 1)
 PORT: Final = Type(13, 2)
 
 
-@attrs.frozen
+@frozen
 class Element:
     """An entry of a map. Key and value are of parts, each padded to four bytes (`joined`)."""
 
@@ -121,7 +122,7 @@ class Element:
     comment: str = attrs.field(default="", eq=False)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Chain:
     """A chain that is called by a hook."""
 
@@ -133,7 +134,7 @@ class Chain:
     """Its policy: what happens to packets that no rule decides about."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Rule:
     """A rule of some chain."""
 

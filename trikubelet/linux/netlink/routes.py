@@ -6,8 +6,6 @@ import ipaddress
 import struct
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.linux.netlink.messages import (
     NLM_F_CREATE,
     NLM_F_EXCL,
@@ -18,6 +16,7 @@ from trikubelet.linux.netlink.messages import (
     native32,
     unpack,
 )
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +56,7 @@ _ADDRESS_HEADER: Final = struct.Struct("=BBBBI")
 _ROUTE_HEADER: Final = struct.Struct("=BBBBBBBBI")
 
 
-@attrs.frozen
+@frozen
 class AssignedAddress:
     """An address of a device."""
 
@@ -65,7 +64,7 @@ class AssignedAddress:
     interface: Interface
 
 
-@attrs.frozen
+@frozen
 class Route:
     """A route to one place; `link` is 0 where it has several ways or none."""
 

@@ -21,6 +21,7 @@ import attrs
 from trikubelet.node.devices.choice import Pick, Request, Stock, containers_in_order, device_limits, open_pick, picked
 from trikubelet.node.devices.choice import reusable as reusable_by
 from trikubelet.node.devices.model import DeviceResources, Grant, Needs, PluginDevice
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
@@ -30,7 +31,7 @@ STOP_GRACE: Final = 300.0
 """Seconds that a resource stays after its plugin has ended (`endpointStopGracePeriod`)."""
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Resource:
     """A resource that a plugin has, had, or is about to have."""
 
@@ -51,7 +52,7 @@ class _Resource:
 _UNKNOWN: Final = _Resource()
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Reservation:
     resource: str
     devices: Collection[str]

@@ -24,6 +24,7 @@ import attrs
 from trikubelet.linux.checkpoint import BrokenCheckpointError, CheckpointError, read_checkpoint, to_bytes
 from trikubelet.linux.state_file import StateFile
 from trikubelet.node.devices.model import DeviceFile, DeviceMount, Grant, Grants, Needs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ FILE: Final = "device_grants_state"
 """In the folder of device plugins."""
 
 
-@attrs.frozen
+@frozen
 class Remembered:
     """What a file says."""
 

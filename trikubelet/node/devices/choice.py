@@ -18,6 +18,7 @@ import attrs
 from trikubelet.admission.types import AllocationError
 from trikubelet.api import is_sidecar
 from trikubelet.node.devices.model import PluginDevice
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
 
 
-@attrs.frozen
+@frozen
 class Request:
     """A container asks for devices of one resource."""
 
@@ -38,7 +39,7 @@ class Request:
     """The NUMA nodes that were agreed on, a set; None if it does not matter."""
 
 
-@attrs.frozen
+@frozen
 class Stock:
     """What there is of the resource."""
 
@@ -59,7 +60,7 @@ class Stock:
         return self.devices[device].numa_nodes if device in self.devices else ()
 
 
-@attrs.frozen
+@frozen
 class Pick:
     """What a container can get."""
 

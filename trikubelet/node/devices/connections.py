@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
 from trikubelet.node.devices.endpoint import Endpoint, PluginError, connected
 from trikubelet.rpc.grpc import open_unix_channel
 from trikubelet.supervision import contain
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = get_logger("devices")
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class _Plugin:
     number: int
     """A later registration has a higher one."""

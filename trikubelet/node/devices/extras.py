@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import attrs
-
 from trikubelet.rpc.cri import v1
 from trikubelet.runtime.containers.container import ContainerExtras
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +22,7 @@ NO_EXTRAS: Final = ContainerExtras()
 T = TypeVar("T")
 
 
-@attrs.frozen
+@frozen
 class Conflict:
     """Two plugins want different things."""
 
@@ -57,7 +56,10 @@ def container_extras(grants: Mapping[str, Grant]) -> tuple[ContainerExtras, list
     files = by_path("device", [file for one in needs for file in one.files])
     mounts = by_path("mount", [mount for one in needs for mount in one.mounts])
     extras = ContainerExtras(
-        devices=[v1.Device(one.container_path, one.host_path, one.permissions) for one in files],
+        devices=[
+            v1.Device(container_path=one.container_path, host_path=one.host_path, permissions=one.permissions)
+            for one in files
+        ],
         cdi_devices=list(dict.fromkeys(name for one in needs for name in one.cdi_devices)),
         mounts=[
             v1.Mount(container_path=one.container_path, host_path=one.host_path, readonly=one.read_only)

@@ -40,6 +40,7 @@ from trikubelet.node.podresources.providers import Device
 from trikubelet.rpc.grpc import open_unix_channel
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -69,7 +70,7 @@ def _runs_never(_uid: str, _container: str) -> bool:
     return False
 
 
-@attrs.frozen
+@frozen
 class ResourceStatistics:
     """What a debugger wants to see of a resource."""
 

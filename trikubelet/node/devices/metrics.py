@@ -5,9 +5,10 @@ from __future__ import annotations
 import attrs
 
 from trikubelet.telemetry.metrics import Counts, Histograms
+from trikubelet.values import frozen
 
 
-@attrs.frozen
+@frozen
 class DeviceMetrics:
     """By resource; the kubelet's names for them in brackets."""
 

@@ -7,12 +7,14 @@ from typing import Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 HEALTHY: Final = "Healthy"
 """Of a device. Plugins may say anything else of one that is not."""
 UNHEALTHY: Final = "Unhealthy"
 
 
-@attrs.frozen
+@frozen
 class PluginDevice:
     """A device, as its plugin lists it."""
 
@@ -22,7 +24,7 @@ class PluginDevice:
     """Those that it is close to; empty where the plugin does not tell."""
 
 
-@attrs.frozen
+@frozen
 class PluginOptions:
     """What a plugin wants to be asked."""
 
@@ -32,7 +34,7 @@ class PluginOptions:
     """Which devices go well together."""
 
 
-@attrs.frozen
+@frozen
 class DeviceFile:
     """A device file of the node, in a container."""
 
@@ -42,7 +44,7 @@ class DeviceFile:
     """Of `r`, `w` and `m`."""
 
 
-@attrs.frozen
+@frozen
 class DeviceMount:
     """A file or folder of the node, in a container."""
 
@@ -51,7 +53,7 @@ class DeviceMount:
     read_only: bool = False
 
 
-@attrs.frozen
+@frozen
 class Needs:
     """What a container needs to use its devices: a plugin's answer to Allocate."""
 
@@ -63,7 +65,7 @@ class Needs:
     """`vendor.com/class=name`."""
 
 
-@attrs.frozen
+@frozen
 class Grant:
     """What one container has of one resource."""
 
@@ -76,7 +78,7 @@ Grants = Mapping[str, Mapping[str, Grant]]
 """What a pod has: by container, then by resource."""
 
 
-@attrs.frozen
+@frozen
 class DeviceResources:
     """What the node has of its plugins' resources."""
 

@@ -19,6 +19,7 @@ from trikubelet.allocation.demands import all_containers, at_once
 from trikubelet.allocation.topology.hints import AllocationError, TopologyHint, node_sets
 from trikubelet.formats.cpu_list import set_of
 from trikubelet.node.devices.book import DeviceBook
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -35,7 +36,7 @@ NO_AFFINITIES: Final[Affinities] = {}
 _Hints = Sequence[TopologyHint] | None
 
 
-@attrs.frozen
+@frozen
 class DeviceOffers:
     """Made by `DeviceManager.offers` for one pod. See `allocation.topology.admit.ResourceManager`."""
 

@@ -89,7 +89,8 @@ class ClaimCheckpoint:
         self._path = path
         self._claims = claims
         self._write = write
-        self._written = to_bytes(claims())
+        self._seen = tuple(claims())
+        self._written = to_bytes(self._seen)
         """What the file means, if there is one; without one it says nothing of any claim."""
         self._one_at_a_time = trio.Lock()
 
@@ -99,14 +100,16 @@ class ClaimCheckpoint:
         A write that has begun is finished when this is cancelled. Those who wait for one share the next.
         """
         async with self._one_at_a_time:
-            content = to_bytes(self._claims())
-            if content == self._written:
+            claims = tuple(self._claims())
+            if claims == self._seen:
                 return
+            content = to_bytes(claims)
             try:
-                await self._write(self._path, content)
+                if content != self._written:
+                    await self._write(self._path, content)
             except OSError as error:
                 raise CheckpointError(self._path, f"cannot be written: {error.strerror}") from error
-            self._written = content
+            self._seen, self._written = claims, content
 
 
 def _checksum(data: str) -> int:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api.validate_resources import is_extended_resource
 from trikubelet.node.dra.model import ClaimState
 from trikubelet.runtime.sandboxes.sandbox import ResourceClaimError
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod, PodResourceClaim, ResourceClaimObject
@@ -23,7 +22,7 @@ DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """Of extended resources that are named after a DeviceClass."""
 
 
-@attrs.frozen
+@frozen
 class ClaimGates:
     """Feature gates: `DRAExtendedResource`, `DRAWorkloadResourceClaims`, `ResourceHealthStatus` and `…Message`."""
 
@@ -33,7 +32,7 @@ class ClaimGates:
     health_message: bool = True
 
 
-@attrs.frozen
+@frozen
 class ClaimUse:
     """A claim that a pod uses."""
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.api import ResourceHealth, ResourceStatus
@@ -36,6 +35,7 @@ from trikubelet.runtime.sandboxes.sandbox import ResourceClaimError
 from trikubelet.status.container_statuses import no_resource_health
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -60,7 +60,7 @@ SOURCES_PERIOD: Final = 1.0
 log = get_logger("claims")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PodsOnNode:
     """What a manager asks of pods, by their UIDs."""
 

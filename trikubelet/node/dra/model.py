@@ -7,11 +7,13 @@ from typing import TypeAlias
 
 import attrs
 
+from trikubelet.values import frozen
+
 ClaimKey: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 
-@attrs.frozen
+@frozen
 class ClaimDevice:
     """A device that a driver has prepared for a claim."""
 
@@ -30,7 +32,7 @@ class ClaimDevice:
         return not request or not self.requests or request in self.requests
 
 
-@attrs.frozen
+@frozen
 class ClaimState:
     """A claim that pods of this node use, or did until a moment ago."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import is_critical_pod
 from trikubelet.node.eviction.messages import eviction_message
 from trikubelet.node.eviction.ranking import rank
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +22,7 @@ HARD_GRACE: Final = 1
 """Seconds that a pod has when there is no time."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Eviction:
     """One pod to be ended for the node's sake."""
 

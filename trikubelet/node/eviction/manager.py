@@ -34,6 +34,7 @@ from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, Histograms
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,7 +62,7 @@ CLEANUP_TIMEOUT: Final = 30.0
 AGE_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class EvictionContext:
     """What eviction asks of the agent's other parts."""
 

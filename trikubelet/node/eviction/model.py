@@ -12,12 +12,13 @@ import attrs
 
 from trikubelet.api import Pod
 from trikubelet.config.eviction_values import Layout, Signal
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Observation:
     """How much was left."""
 
@@ -29,7 +30,7 @@ class Observation:
     """Of memory: with inactive file pages, so more than what is not available."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class FsUsage:
     """What somebody uses of a file system."""
 
@@ -40,7 +41,7 @@ class FsUsage:
 NOTHING_USED: Final = FsUsage()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ContainerUsage:
     """Of one container."""
 
@@ -50,7 +51,7 @@ class ContainerUsage:
     logs: FsUsage = NOTHING_USED
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PodUsage:
     """Of one pod."""
 
@@ -65,7 +66,7 @@ class PodUsage:
     """Bytes of the node's disk: layers, logs, local volumes and the pod's own files."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PodMemoryUsage:
     """All memory in use: what a limit is compared with by the kernel."""
 
@@ -73,7 +74,7 @@ class PodMemoryUsage:
     containers: Mapping[str, int] = attrs.field(factory=dict)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Measurement:
     """One look at the node and its pods."""
 
@@ -115,7 +116,7 @@ class UsageSource(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class LocalEviction:
     """A pod that used more of the disk than it may."""
 

@@ -28,6 +28,7 @@ from trikubelet.config.eviction_values import (
 )
 from trikubelet.node.eviction.local_limits import over_their_limits
 from trikubelet.node.eviction.model import LocalEviction, Measurement, Observation
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RoundState:
     """What a round leaves to the next. Times are those that `begin_round` was given."""
 
@@ -49,7 +50,7 @@ class RoundState:
     """Of the last round."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Round:
     """What is to be done."""
 

@@ -32,6 +32,7 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.config.eviction_values import MEMORY_SIGNALS, Signal, Threshold
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,7 +56,7 @@ NODE_PRESSURE: Final = Path("/proc/pressure/memory")
 _USAGE: Final = "memory.usage_in_bytes"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NotifierPlaces:
     """Where the kernel can be asked to notify. Nowhere: then it does not."""
 

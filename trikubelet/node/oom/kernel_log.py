@@ -18,6 +18,8 @@ from typing import Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 ROOT: Final = "/"
 """The cgroup that is short of memory when the whole machine is."""
 _START: Final = "invoked oom-killer:"
@@ -29,7 +31,7 @@ _LIMIT_BEFORE_5_0: Final = re.compile(r"Task in (.*) killed as a result of limit
 _VICTIM: Final = re.compile(r"Killed process ([0-9]+) \((.+)\)")
 
 
-@attrs.frozen
+@frozen
 class OomKill:
     """The kernel killed a process for want of memory."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.telemetry.metrics import Counts
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ V1ALPHA1: Final = ("v1alpha1",)
 """The one label, `server_api_version`."""
 
 
-@attrs.frozen
+@frozen
 class PodResourcesMetrics:
     """The kubelet's names for them begin with `kubelet_pod_resources_endpoint_`."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Container, Pod
 
 
-@attrs.frozen
+@frozen
 class Device:
     """A device of a device plugin."""
 
@@ -28,7 +28,7 @@ class Device:
     """Empty when the plugin does not tell."""
 
 
-@attrs.frozen
+@frozen
 class ClaimDevice:
     """A device of a ResourceClaim."""
 
@@ -41,7 +41,7 @@ class ClaimDevice:
     """Which part of it, if several claims may have parts."""
 
 
-@attrs.frozen
+@frozen
 class Claim:
     """A ResourceClaim, and what of it one container has."""
 
@@ -131,7 +131,7 @@ class NoProvider:
 NO_PROVIDER: Final = NoProvider()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Providers:
     """All of them. They answer at once, from what they know."""
 

@@ -17,6 +17,7 @@ from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Pod, PodStatus
 from trikubelet.api.pod_kinds import SYSTEM_CRITICAL_PRIORITY
 from trikubelet.config.kubelet_configuration import SHUTDOWN_GATES, ShutdownGracePeriod
 from trikubelet.status.conditions import as_disrupted
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +30,7 @@ _DEFAULT_PRIORITY: Final = 0
 _SECOND: Final = timedelta(seconds=1)
 
 
-@attrs.frozen
+@frozen
 class PodGroup:
     """Pods that end at the same time."""
 

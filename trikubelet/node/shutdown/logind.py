@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
 from trikubelet.linux import sd_notify
 from trikubelet.linux.dbus import SYSTEM_BUS, Bus, BusError, Interface, open_bus
 from trikubelet.node.shutdown.interface import LogindError
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -28,7 +28,7 @@ KEPT_AS: Final = "shutdown-inhibitor"
 _SIGHUP: Final = 1
 
 
-@attrs.frozen
+@frozen
 class SystemLogind:
     """The machine's logind."""
 
@@ -51,7 +51,7 @@ class SystemLogind:
                     yield Session(bus, signals, self.override)
 
 
-@attrs.frozen
+@frozen
 class Session:
     """Implements `LogindSession`."""
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
-import attrs
 import trio
 
 from trikubelet.backoff import Backoff
@@ -36,6 +35,7 @@ from trikubelet.pods.workers import KillTimeoutError
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -101,7 +101,7 @@ class _Phase(Enum):
     """The pods have ended, and the machine goes down."""
 
 
-@attrs.frozen
+@frozen
 class _Run:
     """What a manager has while it runs."""
 

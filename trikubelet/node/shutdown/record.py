@@ -10,12 +10,12 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
 from trikubelet.api.timestamps import format_micro_time, parse_time
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ NEVER: Final = "0001-01-01T00:00:00Z"
 _READABLE: Final = 0o644
 
 
-@attrs.frozen
+@frozen
 class ShutdownTimes:
     """Of the last shutdown."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.node.stats.kernel_files import read_text
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ _V2: Final = {
 }
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DeviceIo:
     """Of one group and one block device, `major:minor`."""
 
@@ -59,7 +60,7 @@ class DeviceIo:
     """By table and operation; `Total`, `Sync` and others beside `Read` and `Write` in v1."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DiskStats:
     """Of a whole block device since it is there. Times are milliseconds."""
 

@@ -21,6 +21,7 @@ from trikubelet.node.stats.block_io import READ, TOTAL, WRITE
 from trikubelet.node.stats.cadvisor_catalogue import FAMILIES
 from trikubelet.node.stats.cgroup_places import pod_group
 from trikubelet.telemetry.families import Family, Sample
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,7 +44,7 @@ _Value = tuple[str, tuple[str, ...], float | None]
 """A family's name, values of its further labels, and the value."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class _Whose:
     container: str = ""
     id: str = ""

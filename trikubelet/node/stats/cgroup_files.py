@@ -15,6 +15,7 @@ from trikubelet.node.stats.block_io import DeviceIo, read_devices
 from trikubelet.node.stats.cgroup_places import processes_of
 from trikubelet.node.stats.kernel_files import read_limit, read_number, read_pressure, read_table, read_text
 from trikubelet.node.stats.model import PsiStats
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.node.stats.cgroup_places import CgroupPlace
@@ -23,7 +24,7 @@ _TICK: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 """Nanoseconds."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CpuReading:
     """Counters in nanoseconds and numbers."""
 
@@ -41,7 +42,7 @@ class CpuReading:
     shares: int | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class MemoryReading:
     """Bytes and numbers."""
 
@@ -78,7 +79,7 @@ class MemoryReading:
         return None if self.swap_limit is None else max(0, self.swap_limit - (self.swap or 0))
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CgroupReading:
     """Of one group at one time (nanoseconds since 1970)."""
 

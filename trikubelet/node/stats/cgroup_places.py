@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.node.stats.kernel_files import read_text
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -34,7 +35,7 @@ _DEEP: Final = 4
 _ID: Final = re.compile(r"[0-9a-f]{64}")
 
 
-@attrs.frozen
+@frozen
 class CgroupPlace:
     """The folders of one group."""
 
@@ -51,7 +52,7 @@ class CgroupPlace:
         return self.unified or next(iter(self.controllers.values()), None)
 
 
-@attrs.frozen
+@frozen
 class _Mount:
     folder: str
     root: str

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.container.labels import CONTAINER_NAME
 from trikubelet.rpc.cri import v1
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RunningContainer:
     """A container that is measured."""
 
@@ -30,7 +29,7 @@ class RunningContainer:
     image: str = ""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class MeasuredPod:
     """A pod with something to measure."""
 

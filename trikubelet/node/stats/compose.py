@@ -31,6 +31,7 @@ from trikubelet.node.stats.model import (
 )
 from trikubelet.node.stats.runtime_replies import ReportedContainer, ReportedSandbox
 from trikubelet.node.stats.storage import PodVolumeStats, added, ephemeral_storage
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -47,7 +48,7 @@ _UNREPORTED: Final = ReportedContainer(id="")
 _UNREPORTED_SANDBOX: Final = ReportedSandbox(id="")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ImageFileSystem:
     """What the runtime says of a file system that it keeps images or layers on."""
 
@@ -57,7 +58,7 @@ class ImageFileSystem:
     inodes_used: int | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Facts:
     """What was asked of others."""
 

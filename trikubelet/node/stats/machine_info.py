@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.node.stats.kernel_files import read_text
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from trikubelet.linux.machine import Machine
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class MachineInfo:
     """Numbers, bytes and names; empty what is not known."""
 

@@ -38,6 +38,7 @@ from trikubelet.node.stats.proc_files import (
     read_network,
     read_rlimit,
 )
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,7 +51,7 @@ MISC: Final = "misc"
 PODS: Final = "pods"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NodePaths:
     """Where things are on the node."""
 
@@ -69,7 +70,7 @@ class NodePaths:
     """`cgroupRoot`: the pods' group lies there."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Measured:
     """What was read. Containers' groups are known by container id, pods' by `pod_group`, the node's daemons by name."""
 

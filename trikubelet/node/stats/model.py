@@ -5,10 +5,10 @@ Times are nanoseconds since 1970, sizes bytes. `wire.py` derives the names on th
 
 from __future__ import annotations
 
-import attrs
+from trikubelet.values import frozen
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PsiData:
     """How long tasks waited. `total` is in microseconds, as the kernel gives it and the kubelet passes it on."""
 
@@ -19,7 +19,7 @@ class PsiData:
     avg300: float = 0.0
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PsiStats:
     """Pressure on one resource (KEP-4205): all tasks waited, or some."""
 
@@ -27,7 +27,7 @@ class PsiStats:
     some: PsiData = PsiData()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CpuStats:
     """`usage_nano_cores`: billionths of a core, over some seconds before `time`."""
 
@@ -37,7 +37,7 @@ class CpuStats:
     psi: PsiStats | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class MemoryStats:
     """`available_bytes` is the limit less the working set, None without a limit."""
 
@@ -51,7 +51,7 @@ class MemoryStats:
     psi: PsiStats | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SwapStats:
     """`swap_available_bytes` is the limit less the usage, None without a limit."""
 
@@ -60,7 +60,7 @@ class SwapStats:
     swap_usage_bytes: int | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class IoStats:
     """Pressure on input and output."""
 
@@ -68,7 +68,7 @@ class IoStats:
     psi: PsiStats | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class InterfaceStats:
     """Counters of one network interface."""
 
@@ -79,7 +79,7 @@ class InterfaceStats:
     tx_errors: int | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NetworkStats(InterfaceStats):
     """The counters of the default interface, and those of all."""
 
@@ -87,7 +87,7 @@ class NetworkStats(InterfaceStats):
     interfaces: tuple[InterfaceStats, ...] = ()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class FsStats:
     """Of a file system, and what somebody uses of it."""
 
@@ -100,7 +100,7 @@ class FsStats:
     inodes_used: int | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PvcRef:
     """The claim behind a volume."""
 
@@ -108,7 +108,7 @@ class PvcRef:
     namespace: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class VolumeStats(FsStats):
     """One volume of a pod, by its name there."""
 
@@ -116,7 +116,7 @@ class VolumeStats(FsStats):
     pvc_ref: PvcRef | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ContainerStats:
     """One container, or a group of the node's daemons."""
 
@@ -130,7 +130,7 @@ class ContainerStats:
     swap: SwapStats | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PodRef:
     """Which pod."""
 
@@ -139,14 +139,14 @@ class PodRef:
     uid: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ProcessStats:
     """Processes of a pod's containers."""
 
     process_count: int | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PodStats:
     """One pod. `start_time` is when its sandbox was made."""
 
@@ -163,7 +163,7 @@ class PodStats:
     swap: SwapStats | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RuntimeStats:
     """The file systems of images and of what containers write."""
 
@@ -171,7 +171,7 @@ class RuntimeStats:
     container_fs: FsStats | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RlimitStats:
     """How many tasks the machine may have, and has."""
 
@@ -180,7 +180,7 @@ class RlimitStats:
     curproc: int | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NodeStats:
     """The machine. `start_time` is when it was booted."""
 
@@ -197,7 +197,7 @@ class NodeStats:
     swap: SwapStats | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Summary:
     """Everything. `problems` says what could not be found out and why; it is not on the wire."""
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.node.stats.kernel_files import read_text
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +23,7 @@ _LIMIT: Final = "Max open files"
 UNLIMITED: Final = -1
 
 
-@attrs.frozen
+@frozen
 class OpenFiles:
     """Of one group."""
 

@@ -15,6 +15,7 @@ import attrs
 from trikubelet.node.stats.cgroup_files import CgroupReading, CpuReading, MemoryReading, read_cgroup
 from trikubelet.node.stats.kernel_files import read_number, read_pressure, read_table, read_text
 from trikubelet.node.stats.model import InterfaceStats, NetworkStats, RlimitStats
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ _USUAL_DEFAULT: Final = "eth0"
 _COLUMNS: Final = 16
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Interface:
     """Counters since the interface is there."""
 
@@ -54,7 +55,7 @@ class Interface:
         )
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NetworkReading:
     """Of one network namespace."""
 

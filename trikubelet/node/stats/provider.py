@@ -39,6 +39,7 @@ from trikubelet.node.stats.storage import pod_volume_stats
 from trikubelet.node.stats.wire import summary_json
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes.model import VolumeUsage
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ LISTS_KEPT: Final = 300.0
 """Seconds for which a runtime's lists are used when it gives no newer ones."""
 
 
-@attrs.frozen
+@frozen
 class StatsView:
     """What statistics need to know of the agent."""
 
@@ -109,7 +110,7 @@ class StatsTimeoutError(Exception):
         )
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Collection:
     """All that one collection found."""
 

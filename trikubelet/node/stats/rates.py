@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -25,7 +25,7 @@ SHORTEST: Final = SECOND // 2
 FORGET: Final = 600 * SECOND
 
 
-@attrs.frozen
+@frozen
 class _Sample:
     at: int
     usage: int

@@ -12,8 +12,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
 from trikubelet.node.stats.model import (
     CpuStats,
     FsStats,
@@ -27,6 +25,7 @@ from trikubelet.node.stats.model import (
 )
 from trikubelet.rpc.cri.list_cache import split_entries
 from trikubelet.rpc.cri.wire import FIXED64, LENGTH_DELIMITED, REPEATED, SINGLE, VARINT, Reader, read_fields
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     Table = dict[int, Reader]
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ReportedContainer:
     """What the runtime says of one container."""
 
@@ -49,7 +48,7 @@ class ReportedContainer:
     """On the file system that the layer is on; may name nothing that is here."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ReportedSandbox:
     """What the runtime says of one pod."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.node.stats.model import ContainerStats, FsStats, PvcRef, VolumeStats
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from trikubelet.volumes.model import VolumeUsage
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PodVolumeStats:
     """The volumes of one pod that were measured. Only the ephemeral ones count against the node's disk."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ _SUBRESOURCES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@attrs.frozen
+@frozen
 class Attributes:
     """What somebody wants to do. Any one of several alternatives suffices."""
 

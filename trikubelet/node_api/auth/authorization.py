@@ -28,6 +28,7 @@ from trikubelet.node_api.auth.reviews import (
     SubjectAccessReviewStatus,
 )
 from trikubelet.node_api.auth.sharing import SharedLookups
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.http.messages import User
@@ -62,7 +63,7 @@ class AlwaysAllow:
         return True
 
 
-@attrs.frozen
+@frozen
 class AccessStatistics:
     cached: int
     hits: int

@@ -17,6 +17,7 @@ from trikubelet.node_api.auth.reviews import Reviewer
 from trikubelet.node_api.auth.tokens import BearerTokens, ProtocolTokens, ReviewedTokens
 from trikubelet.node_api.auth.union import Authenticator, Union
 from trikubelet.supervision import supervise
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random
@@ -45,7 +46,7 @@ class NoApiServerError(AuthConfigurationError):
     """The API server is to be asked, and there is none."""
 
 
-@attrs.frozen
+@frozen
 class NodeAuth:
     """All that the node's port needs to know of users. `run` it as long as the port is served."""
 

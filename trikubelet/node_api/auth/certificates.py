@@ -17,12 +17,12 @@ import hashlib
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.http.messages import Request, User
 from trikubelet.node_api.auth.expiring import ExpiringCache
 from trikubelet.node_api.auth.union import AuthenticationError
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ SMALLEST_RSA_KEY: Final = 1024
 _WEAK_HASHES: Final = ("md5", "sha1")
 
 
-@attrs.frozen
+@frozen
 class _Verified:
     """What is kept of a good chain."""
 
@@ -59,7 +59,7 @@ class _Verified:
         return self.begin <= now <= self.end
 
 
-@attrs.frozen
+@frozen
 class CertificateStatistics:
     cached: int
     hits: int

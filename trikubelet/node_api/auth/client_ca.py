@@ -17,6 +17,7 @@ import trio
 from trikubelet.broadcast import Broadcast
 from trikubelet.linux.inotify import ENTRIES, Inotify, Mask
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from cryptography import x509  # noqa: TC004 - attrs evaluates no annotation
@@ -45,7 +46,7 @@ class ClientCAError(Exception):
         return f"client CA file {self.path}: {self.problem}"
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class Bundle:
     """Authorities; any of them is trusted by itself."""
 

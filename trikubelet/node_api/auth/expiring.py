@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-import attrs
+from trikubelet.values import frozen
 
 V = TypeVar("V")
 
 
-@attrs.frozen
+@frozen
 class _Entry(Generic[V]):
     value: V
     expires: float

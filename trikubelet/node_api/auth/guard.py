@@ -23,6 +23,7 @@ from trikubelet.node_api.auth.authorization import AuthorizationError
 from trikubelet.node_api.auth.tokens import without_credentials
 from trikubelet.node_api.auth.union import AuthenticationError
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.node_api.auth.authorization import Authorizer
@@ -34,7 +35,7 @@ UNAUTHORIZED: Final = Response(b"Unauthorized", 401)
 log = get_logger("auth")
 
 
-@attrs.frozen
+@frozen
 class GuardStatistics:
     """Requests since the start."""
 

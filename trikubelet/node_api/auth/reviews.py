@@ -21,6 +21,7 @@ from trikubelet.api import KubernetesObject, ObjectMeta
 from trikubelet.api.schema import REQUIRED, APIObject
 from trikubelet.kube_client.errors import ApiError, ApiStatusError, ApiUnreachable
 from trikubelet.kube_client.types import Resource
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -49,7 +50,7 @@ class ReviewError(Exception):
         return self.message
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class UserInfo(APIObject):
     """Which user a token belongs to (`authentication.k8s.io/v1`)."""
 
@@ -59,14 +60,14 @@ class UserInfo(APIObject):
     extra: dict[str, tuple[str, ...]] = attrs.field(factory=dict)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TokenReviewSpec(APIObject):
     """The token. No audiences: it is to be one for the API server, as for the kubelet."""
 
     token: str = attrs.field(default="", repr=False)
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TokenReviewStatus(APIObject):
     """`error` says why the token could not be checked, and of most servers also why it is not good."""
 
@@ -75,7 +76,7 @@ class TokenReviewStatus(APIObject):
     error: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class TokenReview(KubernetesObject):
     api_version: str = "authentication.k8s.io/v1"
     kind: str = "TokenReview"
@@ -84,7 +85,7 @@ class TokenReview(KubernetesObject):
     status: TokenReviewStatus = attrs.field(default=TokenReviewStatus())
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ResourceAttributes(APIObject):
     """What is to be done, to what."""
 
@@ -95,7 +96,7 @@ class ResourceAttributes(APIObject):
     name: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SubjectAccessReviewSpec(APIObject):
     """The user, and what the user wants to do."""
 
@@ -106,7 +107,7 @@ class SubjectAccessReviewSpec(APIObject):
     uid: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SubjectAccessReviewStatus(APIObject):
     """Neither `allowed` nor `denied`: no authorizer has an opinion, which is no permission."""
 
@@ -116,7 +117,7 @@ class SubjectAccessReviewStatus(APIObject):
     evaluation_error: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class SubjectAccessReview(KubernetesObject):
     api_version: str = "authorization.k8s.io/v1"
     kind: str = "SubjectAccessReview"

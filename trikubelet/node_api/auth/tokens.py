@@ -26,6 +26,7 @@ from trikubelet.node_api.auth.expiring import ExpiringCache
 from trikubelet.node_api.auth.reviews import TOKEN_REVIEWS, ReviewError, TokenReview, TokenReviewSpec
 from trikubelet.node_api.auth.sharing import SharedLookups
 from trikubelet.node_api.auth.union import AuthenticationError
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ class ProtocolTokens:
         return await self._tokens.user_of(token) if token else None
 
 
-@attrs.frozen
+@frozen
 class TokenStatistics:
     cached: int
     hits: int
@@ -75,7 +76,7 @@ class TokenStatistics:
     """TokenReviews by HTTP status, or `<error>`."""
 
 
-@attrs.frozen
+@frozen
 class _Verdict:
     """What is kept of an answer."""
 

@@ -16,6 +16,7 @@ from trikubelet.http.content_coding import gzipped, takes_gzip
 from trikubelet.http.messages import JSON, Handler, Request, Response
 from trikubelet.node_api.handlers.health import Observe
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,7 +29,7 @@ LIMIT_SECONDS: Final = 30.0
 _SMALLEST_PACKED: Final = 1024
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Exposition:
     """The handlers of metrics and statistics. They answer GET, and the ones of metrics any other method too."""
 

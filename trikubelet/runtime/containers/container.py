@@ -46,6 +46,7 @@ from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, POST_START
 from trikubelet.runtime.turns import Making, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.rpc.cri.client import RuntimeClient
@@ -76,7 +77,7 @@ class StartError(Exception):
         return f"{self.reason}: {self.message}"
 
 
-@attrs.frozen
+@frozen
 class StartRequest:
     """A container to start, and where."""
 
@@ -345,7 +346,7 @@ class ContainerStarter:
         )
 
 
-@attrs.frozen
+@frozen
 class ContainerExtras:
     """Additions to a container for what it was given of the machine. The pod's spec wins over them."""
 
@@ -360,7 +361,7 @@ class ContainerExtras:
     """Lists of CPUs and of NUMA nodes, `0-3,8`; empty: all."""
 
 
-@attrs.frozen
+@frozen
 class ContainerInputs:
     """The inputs of a container's configuration beyond the pod's spec."""
 

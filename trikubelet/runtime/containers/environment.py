@@ -24,6 +24,7 @@ from trikubelet.container.errors import ContainerConfigError
 from trikubelet.container.expansion import MOST_OF_ALL, ExpansionError, expand_known
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -53,7 +54,7 @@ WORK_OF_ONE: Final = 128
 _BLANKS: Final = " \t"
 
 
-@attrs.frozen
+@frozen
 class EnvFile:
     """A file of variables in a volume of the pod."""
 
@@ -63,7 +64,7 @@ class EnvFile:
     """Bytes that are not UTF-8 are kept as surrogates."""
 
 
-@attrs.frozen
+@frozen
 class EnvironmentObjects:
     """The objects that a container's environment names, or the errors of fetching them."""
 
@@ -81,7 +82,7 @@ def container_environment(
     *,
     addresses: Addresses,
     allocatable: Mapping[str, Quantity],
-    objects: EnvironmentObjects = EnvironmentObjects(),
+    objects: EnvironmentObjects = EnvironmentObjects(),  # noqa: B008 - frozen
 ) -> dict[str, str]:
     """The variables of a container (kubelet: `makeEnvironmentVariables`).
 

@@ -53,7 +53,7 @@ def container_devices(pod: Pod, container: Container, mounts: PodMounts) -> list
         if volume is None or volume.device is None:
             raise ContainerConfigError(f'cannot find volume "{wanted.name}" to pass into container "{container.name}"')
         permissions = "r" if volume.read_only else "mrw"
-        made.append(v1.Device(wanted.device_path, host_path=volume.device, permissions=permissions))
+        made.append(v1.Device(container_path=wanted.device_path, host_path=volume.device, permissions=permissions))
     return made
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api.security_context import apparmor_profile, effective_security_context
 from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _MAX_UID: Final = 2**31 - 1
 
 
-@attrs.frozen
+@frozen
 class ImageUser:
     """The user that an image asks for: a number, else a name, else root."""
 

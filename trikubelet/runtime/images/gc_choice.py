@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.values import frozen
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _UNITS: Final = ("KiB", "MiB", "GiB")
 
 
-@attrs.frozen
+@frozen
 class ImageGCPolicy:
     """When images are removed. Ages in seconds."""
 
@@ -36,7 +38,7 @@ class ImageGCPolicy:
         return self.high_threshold_percent < 100 or self.max_age > 0
 
 
-@attrs.frozen
+@frozen
 class SeenImage:
     """An image as the runtime lists it."""
 
@@ -48,7 +50,7 @@ class SeenImage:
     """Tags and digests."""
 
 
-@attrs.frozen
+@frozen
 class ImageRecord:
     """An image, and since when it is known. Moments in seconds of whatever clock the caller uses."""
 
@@ -58,7 +60,7 @@ class ImageRecord:
     """When it was last seen in use, None for never."""
 
 
-@attrs.frozen
+@frozen
 class DiskSpace:
     """Size and free space of the file system that holds the images, in bytes."""
 

@@ -43,6 +43,7 @@ from trikubelet.runtime.metrics import RuntimeMetrics, image_size_word
 from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, IMAGE_PULL_BACK_OFF
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,7 +88,7 @@ class ImageError(Exception):
         return f"{self.reason}: {self.message}"
 
 
-@attrs.frozen
+@frozen
 class ImageRequest:
     """An image that a pod needs."""
 
@@ -99,7 +100,7 @@ class ImageRequest:
     """The container that runs it, which events name; None for an image that becomes a volume."""
 
 
-@attrs.frozen
+@frozen
 class PresentImage:
     """An image that the runtime has."""
 
@@ -108,7 +109,7 @@ class PresentImage:
     user: ImageUser
 
 
-@attrs.frozen
+@frozen
 class _Wanted:
     """A request, and what has been found out for it."""
 
@@ -127,7 +128,7 @@ class _Wanted:
         return _backoff_key(self.pod, self.image)
 
 
-@attrs.frozen
+@frozen
 class _Pulled:
     """An image that came."""
 

@@ -16,7 +16,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ _ROTATED: Final = re.compile(r"(?P<stamp>\d{8}-\d{6})(?P<suffix>\.gz|\.tmp|)", r
 _SECOND: Final = timedelta(seconds=1)
 
 
-@attrs.frozen
+@frozen
 class LogRotationPolicy:
     """When logs are rotated, and how many files each may have."""
 
@@ -50,7 +50,7 @@ class LogRotationPolicy:
         return self.rotates and size >= max(1, self.max_size)
 
 
-@attrs.frozen
+@frozen
 class Tidying:
     """The work on the rotated files of a log."""
 

@@ -16,6 +16,7 @@ import attrs
 from trikubelet.api.name_formats import dns_label, dns_subdomain
 from trikubelet.container.errors import SandboxConfigError
 from trikubelet.container.messages import describe_pod
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,7 +52,7 @@ _LOCAL_LINES: Final = (
 )
 
 
-@attrs.frozen
+@frozen
 class DNSSettings:
     """The content of a resolv.conf."""
 
@@ -60,7 +61,7 @@ class DNSSettings:
     options: tuple[str, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class PodDNS:
     """A pod's settings, and what had to be changed to get there."""
 

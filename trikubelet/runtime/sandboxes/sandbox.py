@@ -26,6 +26,7 @@ from trikubelet.runtime.sandboxes.name_resolution import kernel_hostname, pod_dn
 from trikubelet.runtime.turns import Making, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +86,7 @@ class NoResourceClaims:
             raise ResourceClaimError(f"this node has no drivers for resource claims, but the pod asks for {asked}")
 
 
-@attrs.frozen
+@frozen
 class Sandbox:
     """A sandbox to start containers in."""
 
@@ -97,7 +98,7 @@ class Sandbox:
     ips: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class _Settings:
     handler: str
     user_namespace: v1.UserNamespace

@@ -22,6 +22,7 @@ from trikubelet.container.errors import SandboxConfigError
 from trikubelet.rpc.cri import v1
 from trikubelet.runtime.options import IDRange
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Container as Holder
@@ -183,7 +184,7 @@ class UserNamespaces:
         half.replace(path)
 
 
-@attrs.frozen
+@frozen
 class _Mapping:
     """One line of a record."""
 

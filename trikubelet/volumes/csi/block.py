@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import attrs
-
+from trikubelet.values import frozen
 from trikubelet.volumes.csi import rules, vol_data
 from trikubelet.volumes.csi.client import CSIError
 from trikubelet.volumes.csi.context import CallContext
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from trikubelet.volumes.model import SetUpRequest, VolumeSpec
 
 
-@attrs.frozen
+@frozen
 class BlockVolumes:
     """What `CSIKind` does for volumes with `volumeMode: Block`."""
 

@@ -17,6 +17,7 @@ from grpclib.exceptions import GRPCError
 from trikubelet.rpc.csi import v1
 from trikubelet.rpc.status_text import code_name, status_text
 from trikubelet.telemetry.metrics import Histograms
+from trikubelet.values import frozen
 from trikubelet.volumes.csi.rules import TOKENS_KEY
 from trikubelet.volumes.errors import NotExpandedError, UncertainVolumeError, VolumeError
 from trikubelet.volumes.expansion import Refusal
@@ -74,7 +75,7 @@ class CSIError(Exception):
         return status_text(self.status, self.message)
 
 
-@attrs.frozen
+@frozen
 class NodeInfo:
     """Which node this is, in a driver's words."""
 

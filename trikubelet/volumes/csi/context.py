@@ -14,6 +14,7 @@ import attrs
 
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.volume_objects import PodCredentials, StorageObjects
+from trikubelet.values import frozen
 from trikubelet.volumes.csi import rules
 from trikubelet.volumes.csi.client import Capabilities, CSIError, NodeClient
 from trikubelet.volumes.csi.drivers import Drivers
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from trikubelet.volumes.csi.rules import Source
 
 
-@attrs.frozen
+@frozen
 class Publication:
     """What a driver gets beside the volume itself when it is published for a pod."""
 
@@ -39,7 +40,7 @@ class Publication:
     """When the first of the tokens should be replaced."""
 
 
-@attrs.frozen
+@frozen
 class CallContext:
     """`node`: this node's name."""
 

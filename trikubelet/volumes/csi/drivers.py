@@ -9,12 +9,11 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import attrs
-
 from trikubelet.broadcast import Broadcast
 from trikubelet.rpc.grpc import Channel, open_unix_channel
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histograms
+from trikubelet.values import frozen
 from trikubelet.volumes.csi.client import CALL_TIMEOUT, NodeClient
 from trikubelet.volumes.errors import TransientVolumeError
 from trikubelet.volumes.metrics import STORAGE_BOUNDS
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 log = get_logger("csi")
 
 
-@attrs.frozen
+@frozen
 class Driver:
     """A driver that serves CSI's Node service."""
 

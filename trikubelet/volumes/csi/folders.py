@@ -9,10 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-import attrs
-
 from trikubelet.linux.mounter import Mounter
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes.csi import rules, vol_data
 from trikubelet.volumes.csi.vol_data import VolumeData, VolumeDataError
 from trikubelet.volumes.disk import Disk
@@ -29,7 +28,7 @@ T = TypeVar("T")
 log = get_logger("csi")
 
 
-@attrs.frozen
+@frozen
 class Folders:
     """`volume`: its name, for errors."""
 

@@ -23,6 +23,7 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.kube_client.errors import ApiError, ApiUnreachable, CredentialsError
 from trikubelet.kube_client.recovery import GrowingPauses
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,7 +43,7 @@ AWAY_LONGEST: Final = 30.0
 log = get_logger("node")
 
 
-@attrs.frozen
+@frozen
 class DriverOnNode:
     """What a driver says of itself on this node (NodeGetInfo)."""
 

@@ -21,8 +21,7 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-import attrs
-
+from trikubelet.values import frozen
 from trikubelet.volumes.layout import device_link, plugins_directory, pods_directory, volume_directory
 
 PLUGIN: Final = "kubernetes.io/csi"
@@ -51,7 +50,7 @@ def uid_of(root: Path, below_pod: Path) -> str:
     return below_pod.relative_to(pods_directory(root)).parts[0]
 
 
-@attrs.frozen
+@frozen
 class BlockPaths:
     """Of a block volume of one pod."""
 

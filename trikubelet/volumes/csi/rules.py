@@ -28,6 +28,7 @@ from trikubelet.api.persistent_volumes import (
 )
 from trikubelet.api.timestamps import format_time
 from trikubelet.rpc.csi import v1
+from trikubelet.values import frozen
 from trikubelet.volumes.csi.paths import PLUGIN
 from trikubelet.volumes.errors import TransientVolumeError, VolumeError
 from trikubelet.volumes.model import VolumeUsage
@@ -60,7 +61,7 @@ _PRECISE_MODES: Final = {
 }
 
 
-@attrs.frozen
+@frozen
 class Source:
     """What a specification says of a CSI volume, be it inline or persistent."""
 

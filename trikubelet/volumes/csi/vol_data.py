@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from trikubelet.values import frozen
 from trikubelet.volumes.csi.paths import VOL_DATA
 from trikubelet.volumes.layout import DIRECTORY_MODE
 
@@ -33,7 +34,7 @@ class VolumeDataError(Exception):
     """There is a file, but without what it should have."""
 
 
-@attrs.frozen
+@frozen
 class VolumeData:
     """About a volume of a pod; of a staged volume only the first two and the label."""
 

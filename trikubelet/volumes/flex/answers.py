@@ -6,7 +6,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ class NotSupportedError(Exception):
     """The driver leaves a command to the agent."""
 
 
-@attrs.frozen
+@frozen
 class Capabilities:
     """What a driver can. One that does not say, can all but metrics."""
 
@@ -39,7 +39,7 @@ class Capabilities:
     requires_fs_resize: bool = True
 
 
-@attrs.frozen
+@frozen
 class Answer:
     """That of a command that succeeded."""
 

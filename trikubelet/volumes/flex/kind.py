@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import attrs
 import trio
 
 from trikubelet.api import FlexPersistentVolumeSource, FlexVolumeSource, Volume
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError
 from trikubelet.volumes.flex.answers import NotSupportedError, options, pod_options
@@ -49,7 +49,7 @@ PATH_DEADLINE: Final = 60.0
 """Seconds for a call on a path where the driver may have mounted something."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class FlexTools:
     """What the kinds of all drivers are made with."""
 

@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from trikubelet.linux.mounter import Mounter
+from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
@@ -30,7 +29,7 @@ BACKING_FILES: Final = "block/loop*/loop/backing_file"
 _FILE_MODE: Final = 0o640
 
 
-@attrs.frozen
+@frozen
 class DeviceMap:
     """Where one pod's device of one volume is known from. Paths without links."""
 
@@ -45,7 +44,7 @@ class DeviceMap:
         return self.folder / self.uid
 
 
-@attrs.frozen
+@frozen
 class DeviceMapper:
     """Arranges them. `sysfs` is where the kernel lists its loop devices."""
 

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
-import attrs
 import trio
 
 from trikubelet.api import Quantity
@@ -26,6 +25,7 @@ from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.volume_objects import PodCredentials, WatchedObjects
 from trikubelet.linux.mounter import Mounter
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError
@@ -55,7 +55,7 @@ log = get_logger("volumes")
 RETRY_AFTER: Final = timedelta(seconds=60)
 
 
-@attrs.frozen
+@frozen
 class Content:
     """What a volume shall show, and when that has to be renewed."""
 
@@ -63,7 +63,7 @@ class Content:
     refresh_at: datetime | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ContentKind:
     """What the four have in common; each says in `_content` what is to be shown."""
 
@@ -165,7 +165,7 @@ class ContentKind:
             raise
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ConfigMapKind(ContentKind):
     plugin = CONFIG_MAP
     in_memory = False
@@ -180,7 +180,7 @@ class ConfigMapKind(ContentKind):
         return Content(config_map_payload(found, source.items, default_mode=source.default_mode, optional=optional))
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SecretKind(ContentKind):
     plugin = SECRET
 
@@ -194,7 +194,7 @@ class SecretKind(ContentKind):
         return Content(secret_payload(found, source.items, default_mode=source.default_mode, optional=optional))
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DownwardAPIKind(ContentKind):
     plugin = DOWNWARD_API
 
@@ -205,7 +205,7 @@ class DownwardAPIKind(ContentKind):
         return Content(downward_payload(source.items, request.pod, default_mode=mode, allocatable=given))
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ProjectedKind(ContentKind):
     """Several sources in one folder. `refresh_at` is when the first token or certificate is to be renewed; one whose
     renewal failed is asked for again after a minute."""

@@ -19,6 +19,7 @@ import trio
 from trikubelet.api import LocalVolumeSource, ObjectMeta, PersistentVolume, PersistentVolumeSpec
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.disk import FOREIGN_DEADLINE
@@ -263,7 +264,7 @@ class LocalKind(NodeKind):
         remove_folder(at)
 
 
-@attrs.frozen
+@frozen
 class _Found:
     """A volume before it is set up for a pod."""
 

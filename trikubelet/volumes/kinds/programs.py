@@ -6,10 +6,10 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.linux import programs
+from trikubelet.values import frozen
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MOST_OUTPUT: Final = 1 << 20
 HIDDEN: Final = "***"
 
 
-@attrs.frozen
+@frozen
 class Ended:
     """How a program ended."""
 

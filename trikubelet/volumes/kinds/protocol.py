@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import attrs
-
+from trikubelet.values import frozen
 from trikubelet.volumes.errors import TransientVolumeError, VolumeError
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class VolumeKind(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class Kinds:
     """All kinds of this agent. Those of flexVolume drivers come and go."""
 

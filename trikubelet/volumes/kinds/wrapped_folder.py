@@ -12,11 +12,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from trikubelet.linux.mounter import Mounter
 from trikubelet.linux.trees import StillMountedError
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.removal import remove_folder
 from trikubelet.volumes.sources import EMPTY_DIR
@@ -31,7 +30,7 @@ _INSTEAD: Final = b"on disk, since mounting a tmpfs is not permitted\n"
 """The mark of a folder that should have been a tmpfs."""
 
 
-@attrs.frozen
+@frozen
 class WrappedFolder:
     """One volume's folder. All methods raise OSError."""
 

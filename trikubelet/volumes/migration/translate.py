@@ -26,6 +26,7 @@ from trikubelet.api.persistent_volumes import (
     READ_WRITE_ONCE,
     VOLUME_MODE_FILESYSTEM,
 )
+from trikubelet.values import frozen
 from trikubelet.volumes.migration import topology
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class TranslationError(Exception):
     """The volume says something that its CSI driver has no words for."""
 
 
-@attrs.frozen
+@frozen
 class Migration:
     """A kind whose volumes a CSI driver serves."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.formats.aggregate import aggregate
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ class PayloadError(Exception):
         return cls(aggregate(problems))
 
 
-@attrs.frozen
+@frozen
 class PayloadFile:
     """One file."""
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
+from trikubelet.values import frozen
 from trikubelet.volumes.payload.files import PayloadFile, mode_of_files
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 PRIVATE_MODE: Final = 0o600
 
 
-@attrs.frozen
+@frozen
 class Readers:
     """The user and group that read the volume's credentials."""
 

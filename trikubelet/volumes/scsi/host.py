@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
+from trikubelet.values import frozen
 from trikubelet.volumes.folders import names_in
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 _HOST: Final = re.compile(r"host(\d+)")
 
 
-@attrs.frozen
+@frozen
 class ScsiHost:
     """`sysfs` and `dev` are folders, so that there may be others than the machine's. Methods raise OSError."""
 

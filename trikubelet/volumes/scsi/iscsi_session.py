@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.programs import run_program
 
@@ -39,7 +40,7 @@ _SESSION_KEYS: Final = tuple(
 )
 
 
-@attrs.frozen
+@frozen
 class Target:
     """A target, over which portals and by which interface it is reached, and how one logs in there."""
 
@@ -62,7 +63,7 @@ class Target:
         return f"{self.portals[0]}:{self.volume}" if self.initiator else self.interface
 
 
-@attrs.frozen
+@frozen
 class ISCSIAdm:
     """The program, about a volume, which errors are about. Methods raise VolumeError."""
 

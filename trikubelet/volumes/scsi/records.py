@@ -16,6 +16,7 @@ import attrs
 
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.folders import names_in
 
@@ -24,7 +25,7 @@ log = get_logger("volumes")
 DEVICES: Final = "volumeDevices"
 
 
-@attrs.frozen
+@frozen
 class ScsiDisk:
     """A disk as a volume."""
 
@@ -39,7 +40,7 @@ class ScsiDisk:
     """The persistent volume's source, as the API server writes it."""
 
 
-@attrs.frozen
+@frozen
 class DiskRecords:
     """Of one plugin. `top` is its folder."""
 

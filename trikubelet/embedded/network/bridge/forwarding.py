@@ -16,11 +16,10 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.linux.netlink import expressions as x
 from trikubelet.linux.netlink.links import LONGEST_ALIAS
 from trikubelet.linux.netlink.nftables import HOOK_FORWARD, INET, insert_rule
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,7 +42,7 @@ _FAMILIES: Final = {INET: "inet", x.IPV4: "ip", x.IPV6: "ip6"}
 _DISABLE_IP6: Final = ("sys/net/ipv6/conf/all/disable_ipv6", "sys/net/ipv6/conf/default/disable_ipv6")
 
 
-@attrs.frozen
+@frozen
 class ProcFiles:
     """Small files of /proc. Those of the network are of the namespace that the caller's thread is in."""
 

@@ -9,8 +9,6 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.embedded.network.bridge import forwarding
 from trikubelet.embedded.network.bridge.addresses import choose_ipv4, gateway, is_gateway, overlapping, private_ipv6
 from trikubelet.embedded.network.bridge.names import BRIDGES
@@ -20,6 +18,7 @@ from trikubelet.linux.netlink import links, nftables, routes
 from trikubelet.linux.netlink.links import Link
 from trikubelet.linux.netlink.nftables import NFNL_SUBSYS_NFTABLES
 from trikubelet.linux.netlink.routes import AssignedAddress, Network, Route
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _ETHERNET_MTU: Final = 1500
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Machine:
     """What the machine's network was when it was looked at."""
 
@@ -63,7 +62,7 @@ class Machine:
         return routed + [each.interface.network for each in self.addresses if each.link != bridge]
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Host:
     """The bridge as it was made."""
 

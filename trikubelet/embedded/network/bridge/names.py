@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-import attrs
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.linux.netlink.routes import Address
@@ -15,7 +15,7 @@ BRIDGES: Final = "tkb-"
 _VETHS: Final = "tv"
 
 
-@attrs.frozen
+@frozen
 class Names:
     """What belongs to the runtime in this folder. The kernel allows 15 characters."""
 

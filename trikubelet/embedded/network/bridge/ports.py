@@ -6,11 +6,10 @@ import ipaddress
 import struct
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.embedded.network.model import NetworkError
 from trikubelet.linux.netlink.nftables import Element, joined
 from trikubelet.linux.netlink.routes import Address
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +20,7 @@ PROTOCOLS: Final = {"tcp": 6, "udp": 17, "sctp": 132}
 _PORTS: Final = range(1, 65536)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Binding:
     """A port of the machine that leads to a pod, for one family of addresses."""
 

@@ -28,6 +28,7 @@ from trikubelet.embedded.network.cni.documents import (
 )
 from trikubelet.embedded.network.model import NetworkError
 from trikubelet.linux.durable_files import sync_folder, write_atomically
+from trikubelet.values import frozen
 
 DEFAULT_CACHE: Final = Path("/var/lib/cni")
 _KIND: Final = "cniCacheV1"
@@ -35,7 +36,7 @@ _MOST_BYTES: Final = 8 * 2**20
 """Of a file: a configuration in base64 and a result, each as large as they may be, and more than that."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CachedAttachment:
     """One attachment, with all that taking it down needs."""
 
@@ -97,7 +98,7 @@ def attachment_from_json(fields: dict[str, Any], what: str) -> CachedAttachment:
     )
 
 
-@attrs.frozen
+@frozen
 class ResultCache:
     """The folder of these files."""
 

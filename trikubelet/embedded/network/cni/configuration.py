@@ -21,6 +21,7 @@ from trikubelet.embedded.network.cni.documents import (
     text_in,
 )
 from trikubelet.embedded.network.cni.versions import configured_versions
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ _FLAGS: Final = ("disableCheck", "disableGC", "loadOnlyInlinedPlugins")
 _TRUTHS: Final = {"true": True, "false": False}
 
 
-@attrs.frozen
+@frozen
 class PluginConfiguration:
     """One plugin of a network."""
 
@@ -41,7 +42,7 @@ class PluginConfiguration:
     """All that is configured, these two included."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NetworkConfiguration:
     """A network that pods can be attached to."""
 

@@ -32,6 +32,7 @@ from trikubelet.embedded.network.cni.plugin import end_left_plugins
 from trikubelet.embedded.network.cni.results import pod_addresses, result_to_json
 from trikubelet.embedded.network.model import Attachment, NetworkError
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -53,7 +54,7 @@ _STATE: Final = "cni"
 _FIRST_INTERFACE: Final = "eth0"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CniFolders:
     """Where things are on this machine."""
 

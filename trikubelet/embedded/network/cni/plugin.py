@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.embedded.network.cni.documents import MOST_BYTES, CniDataError, printable
@@ -23,6 +22,7 @@ from trikubelet.embedded.network.cni.results import PluginProblem, parse_problem
 from trikubelet.embedded.network.model import NetworkError
 from trikubelet.linux.programs import Finished, TooMuchOutputError, run_program
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -46,7 +46,7 @@ class PluginError(NetworkError):
         self.problem = problem
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class PluginCall:
     """What a plugin is asked, but for its configuration."""
 

@@ -26,9 +26,10 @@ from trikubelet.embedded.network.cni.documents import (
     texts_in,
 )
 from trikubelet.embedded.network.cni.versions import KNOWN, at_least
+from trikubelet.values import frozen
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Interface:
     """A network interface that was made, in the pod (`sandbox` is the path of its namespace) or on the machine."""
 
@@ -40,7 +41,7 @@ class Interface:
     pci_id: str = ""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Address:
     """An address with the length of its prefix: `10.1.0.2/24`."""
 
@@ -58,7 +59,7 @@ class Address:
         return 6 if ":" in self.address else 4
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Route:
     """A route; `table` and `scope` may be 0, so None says that they are not given."""
 
@@ -71,7 +72,7 @@ class Route:
     scope: int | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Dns:
     """What the network says of name servers. Kubernetes takes no account of it."""
 
@@ -81,7 +82,7 @@ class Dns:
     options: tuple[str, ...] = ()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Result:
     """What an ADD made."""
 
@@ -91,7 +92,7 @@ class Result:
     dns: Dns = attrs.field(factory=Dns)
 
 
-@attrs.frozen
+@frozen
 class PluginProblem:
     """A plugin's error result."""
 

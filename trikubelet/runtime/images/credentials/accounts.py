@@ -13,6 +13,7 @@ from trikubelet.runtime.images.credentials.keyring import Source
 from trikubelet.runtime.images.credentials.plugin_config import CACHE_BY_TOKEN
 from trikubelet.runtime.images.credentials.plugin_protocol import PluginError
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import ObjectMeta, Pod
@@ -47,7 +48,7 @@ class NoServiceAccounts:
 _STANDALONE: Final = ObjectError("cannot get ServiceAccounts when kubelet is in standalone mode", "no client")
 
 
-@attrs.frozen
+@frozen
 class AccountAccess:
     """The account that a plugin is asked for, and its token."""
 

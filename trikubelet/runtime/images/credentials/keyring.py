@@ -13,6 +13,7 @@ import attrs
 
 from trikubelet.formats.hashing import go_json_string
 from trikubelet.runtime.images.credentials.locations import Location, LocationError, covers, parse_location
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +24,7 @@ _SCHEMES: Final = ("https://", "http://")
 _API_PATHS: Final = ("/v1/", "/v2/")
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class Auth:
     """A login for a registry (Docker: `AuthConfig`). Files, secrets and plugins know only the first three."""
 
@@ -40,7 +41,7 @@ class Auth:
         return "Auth(…)"
 
 
-@attrs.frozen
+@frozen
 class Source:
     """The object that a credential belongs to, in the pod's namespace."""
 
@@ -50,7 +51,7 @@ class Source:
     name: str
 
 
-@attrs.frozen
+@frozen
 class TrackedCredential:
     """A credential, and the object that it comes from."""
 

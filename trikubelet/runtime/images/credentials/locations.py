@@ -13,6 +13,8 @@ from urllib.parse import unquote
 
 import attrs
 
+from trikubelet.values import frozen
+
 _BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
 _BAD_HOST_ESCAPE: Final = re.compile("%(?!25|[89a-fA-F][0-9a-fA-F])")
 _BAD_HOST_CHARACTER: Final = re.compile(r"[ \\^`{|}]")
@@ -31,7 +33,7 @@ class LocationError(ValueError):
         return self.problem
 
 
-@attrs.frozen
+@frozen
 class Location:
     """Where a registry, or a part of it, is."""
 

@@ -20,6 +20,7 @@ from trikubelet.api.name_formats import qualified_name
 from trikubelet.api.problems import Problem
 from trikubelet.api.schema import APIObject
 from trikubelet.runtime.images.credentials.locations import LocationError, parse_location
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +55,7 @@ _NO_TOKENS: Final = (
 )
 
 
-@attrs.frozen
+@frozen
 class TokenAttributes:
     """The token and annotations that a plugin gets which works with service accounts (`tokenAttributes`)."""
 
@@ -66,7 +67,7 @@ class TokenAttributes:
     optional_annotations: tuple[str, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class CredentialProvider:
     """One plugin."""
 
@@ -82,7 +83,7 @@ class CredentialProvider:
     tokens: TokenAttributes | None = None
 
 
-@attrs.frozen
+@frozen
 class PluginConfig:
     """All plugins of the node."""
 
@@ -92,13 +93,13 @@ class PluginConfig:
     """`sha256:…` of the files, by which a reader of metrics sees that they changed."""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class _Variable(APIObject):
     name: str = ""
     value: str = ""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class _TokenAttributes(APIObject):
     service_account_token_audience: str = ""
     cache_type: str = ""
@@ -107,7 +108,7 @@ class _TokenAttributes(APIObject):
     optional_service_account_annotation_keys: tuple[str, ...] = ()
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class _Provider(APIObject):
     name: str = ""
     match_images: tuple[str, ...] = ()
@@ -118,7 +119,7 @@ class _Provider(APIObject):
     token_attributes: _TokenAttributes | None = None
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class _Configuration(APIObject):
     api_version: str = ""
     kind: str = ""

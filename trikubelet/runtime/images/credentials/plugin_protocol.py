@@ -19,6 +19,7 @@ from trikubelet.runtime.images.credentials.secret_json import (
     clean,
     parse_secret_json,
 )
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +47,7 @@ class PluginError(Exception):
         return self.message
 
 
-@attrs.frozen
+@frozen
 class PluginResponse:
     """The decoded answer of a plugin."""
 

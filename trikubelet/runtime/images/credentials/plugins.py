@@ -28,6 +28,7 @@ from trikubelet.runtime.images.credentials.plugin_protocol import (
 )
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, Histograms
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
@@ -102,7 +103,7 @@ class Plugins:
         return keyring.lookup(repository)
 
 
-@attrs.frozen
+@frozen
 class _Kept:
     logins: Logins = attrs.field(repr=False)
     expires: float

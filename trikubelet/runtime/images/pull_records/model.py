@@ -15,6 +15,7 @@ from trikubelet.api import APIObject
 from trikubelet.api.schema import REQUIRED
 from trikubelet.config.image_rules import ANYTHING_BELOW
 from trikubelet.formats.image_names import InvalidImageNameError, without_tag_and_digest
+from trikubelet.values import frozen
 
 API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 READ_VERSIONS: Final = frozenset({API_VERSION, "kubelet.config.k8s.io/v1alpha1"})
@@ -27,7 +28,7 @@ NEVER_VERIFY_ALLOWLISTED: Final = "NeverVerifyAllowlistedImages"
 ALWAYS_VERIFY: Final = "AlwaysVerify"
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PullIntent(APIObject):
     """A pull began, and its end is not recorded."""
 
@@ -37,7 +38,7 @@ class PullIntent(APIObject):
     """As the container names it."""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ImageBefore(APIObject):
     """What an image's name led to when a pull began whose end is not recorded. The kubelet keeps no such."""
 
@@ -49,7 +50,7 @@ class ImageBefore(APIObject):
     """The runtime's id of it."""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PullSecret(APIObject):
     """A secret that an image was pulled with."""
 
@@ -64,7 +65,7 @@ class PullSecret(APIObject):
         return self.namespace, self.name, self.uid
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PullServiceAccount(APIObject):
     """A service account; a plugin got the credentials with its token."""
 
@@ -77,7 +78,7 @@ class PullServiceAccount(APIObject):
         return self.namespace, self.name, self.uid
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class ImageCredentials(APIObject):
     """The credentials that brought an image."""
 
@@ -87,7 +88,7 @@ class ImageCredentials(APIObject):
     """No credentials were needed, or the node's own: every pod may use the image."""
 
 
-@attrs.frozen(repr=False)
+@frozen(repr=False)
 class PulledRecord(APIObject):
     """An image that was pulled here, and by whom."""
 
@@ -134,7 +135,7 @@ def _merged(known: ImageCredentials, new: ImageCredentials) -> ImageCredentials:
     )
 
 
-@attrs.frozen
+@frozen
 class VerificationPolicy:
     """The settings imagePullCredentialsVerificationPolicy and preloadedImagesVerificationAllowlist."""
 
@@ -166,7 +167,7 @@ class VerificationPolicy:
         )
 
 
-@attrs.frozen
+@frozen
 class PodCredentials:
     """A pod's credentials for an image, without the node's own."""
 
