@@ -8,10 +8,10 @@ The compiler is grpc_tools' protoc with betterproto's plugin, both from the envi
 new black does not make the code stale, a changed field number does.
 
 Four things are done to the plugin's output. Messages of CRI and of pod resources get the base class of
-`trikubelet.rpc.cri.codec`, which is faster than betterproto's and otherwise the same; those that are few, or have what
-that codec does not know, keep betterproto's. Enums get `enum.IntEnum` as their base for type checkers, which do not see
-that betterproto's own `Enum` is one and take its members for ints. Trailing blanks go. The header names the command
-that made the file.
+`trikubelet.rpc.cri.codec`, which is faster than betterproto's, makes dataclasses of them when they are used, and is
+otherwise the same; those that are few, or have what that codec does not know, keep betterproto's. Enums get
+`enum.IntEnum` as their base for type checkers, which do not see that betterproto's own `Enum` is one and take its
+members for ints. Trailing blanks go. The header names the command that made the file.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from typing import NamedTuple
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
+BETTERPROTO_BASE = "from betterproto.grpc.grpclib_server import ServiceBase"
+OWN_BASE = "from trikubelet.rpc.grpc.service import ServiceBase"
 HEADER = """\
 # Generated from protos/{proto} by `make protos`. Do not edit.
 # This file has been @generated
@@ -130,11 +132,12 @@ def adapt(source: Source, code: str) -> str:
     while lines[0].startswith("#"):
         del lines[0]
     first_class = next(number for number, line in enumerate(lines) if line.startswith(("class ", "@dataclass")))
-    head = "\n".join(lines[:first_class]).rstrip()
+    head = "\n".join(lines[:first_class]).rstrip().replace(BETTERPROTO_BASE, OWN_BASE)
     body = "\n".join(line.rstrip() for line in lines[first_class:])
     bases = ""
     if source.fast:
-        body = body.replace("(betterproto.Message):", "(Message):")
+        body = body.replace("(betterproto.Message):", "(Message):").replace("@dataclass(eq=False, repr=False)\n", "")
+        head = head.replace("from dataclasses import dataclass\n", "")
         bases += FAST_MESSAGE
     if "(betterproto.Enum):" in body:
         body = body.replace("(betterproto.Enum):", "(Enum):")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -57,6 +57,8 @@ from trikubelet.kube_client.trust_bundles import anchors, selects
 from trikubelet.node.devices.endpoint import _devices
 from trikubelet.node_api.node_log_query import read_node_log_query
 from trikubelet.rpc.device_plugins.v1beta1 import Device, ListAndWatchResponse
+from trikubelet.rpc.grpc.hpack import Decoder, HpackError
+from trikubelet.rpc.grpc.http2 import MAX_HEADER_LIST_SIZE
 from trikubelet.rpc.grpc.metadata import decode_metadata
 from trikubelet.rpc.grpc.status import failure_of_trailers
 from trikubelet.rpc.unread import Unread
@@ -299,6 +301,18 @@ def headers_of_spdy() -> Callable[[], object]:
     return lambda: HeaderDecoder(64 * 1024).decode(bomb)
 
 
+def headers_of_http2() -> Callable[[], object]:
+    """Sizes of the table without end, and the longest coded string that may still be read."""
+    blocks = [b"\x20" * 2**18, b"\x00\x01a\xff\x81\xfe\x0d" + bytes(224_000)]
+
+    def read() -> None:
+        for block in blocks:
+            with suppress(HpackError):
+                Decoder(MAX_HEADER_LIST_SIZE).decode(block)
+
+    return read
+
+
 def deep_json() -> Callable[[], object]:
     body = b'{"spec":' + b'{"a":' * 200_000
     return lambda: decode_answer(Pod, body, "it")
@@ -325,6 +339,7 @@ MUCH: Final[tuple[Case, ...]] = (
     conditions_in_a_patch,
     platforms,
     headers_of_spdy,
+    headers_of_http2,
     deep_json,
     quoted,
 )

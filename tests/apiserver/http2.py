@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 import trio
-from h2.errors import ErrorCodes
-from h2.exceptions import StreamClosedError
 
 from trikubelet.http.messages import (
     AnyResponse,
@@ -26,11 +24,11 @@ from trikubelet.http.messages import (
 )
 from trikubelet.kube_client.http2 import ByteStream
 from trikubelet.rpc.grpc.connection import Connection
-from trikubelet.rpc.grpc.http2 import Http2
+from trikubelet.rpc.grpc.http2 import ErrorCodes, Http2
 from trikubelet.rpc.grpc.wire import END
 
 if TYPE_CHECKING:
-    from trikubelet.rpc.grpc.metadata import Headers
+    from trikubelet.rpc.grpc.hpack import Headers
 
 MAX_STREAMS: Final = 250
 """As Go's server has it."""
@@ -73,8 +71,7 @@ class Http2Connection(Connection):
     def on_request(self, stream_id: int, headers: Headers) -> None:
         assert self._nursery is not None
         if self.retiring or len(self.streams) >= self._max_streams:
-            with suppress(StreamClosedError):
-                self.http2.reset_stream(stream_id, ErrorCodes.REFUSED_STREAM)
+            self.http2.reset_stream(stream_id, ErrorCodes.REFUSED_STREAM)
             return
         stream = ByteStream(self, stream_id)
         stream.headers = headers

@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Final
 import httpx
 import trio
 from grpclib import GRPCError, Status
-from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, Event
-from hpack import NeverIndexedHeaderTuple
 
 from trikubelet.kube_client.exchange import BODY, Exchange
 from trikubelet.rpc.grpc.channel import ClientConnection
-from trikubelet.rpc.grpc.http2 import STREAM_WINDOW
+from trikubelet.rpc.grpc.hpack import NeverIndexed
+from trikubelet.rpc.grpc.http2 import STREAM_WINDOW, ConnectionTerminated, ErrorCodes, Event
 from trikubelet.rpc.grpc.status import Failure
 from trikubelet.rpc.grpc.wire import HEADERS, MESSAGE, WireStream
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trikubelet.rpc.grpc.connection import Connection
-    from trikubelet.rpc.grpc.metadata import Headers
+    from trikubelet.rpc.grpc.hpack import Headers
 
 IDLE_BEFORE_PING: Final = 30.0
 PING_TIMEOUT: Final = 15.0
@@ -144,7 +142,7 @@ class ApiConnection(ClientConnection):
 
     def _on_goaway(self, event: Event) -> None:
         assert isinstance(event, ConnectionTerminated)
-        last = event.last_stream_id or 0
+        last = event.last_stream_id
         for stream in self.streams.values():
             if isinstance(stream, ByteStream) and stream.id > last:
                 stream.refused = True
@@ -249,13 +247,13 @@ def request_headers(request: httpx.Request) -> Headers:
     headers: Headers = [
         (b":method", request.method.encode("ascii")),
         (b":scheme", url.raw_scheme),
-        NeverIndexedHeaderTuple(b":path", url.raw_path),
+        NeverIndexed(b":path", url.raw_path),
         (b":authority", request.headers.get("host", "").encode("ascii") or url.netloc),
     ]
     for raw_name, value in request.headers.raw:
         name = raw_name.lower()
         if name in _UNIQUE_HEADERS:
-            headers.append(NeverIndexedHeaderTuple(name, value))
+            headers.append(NeverIndexed(name, value))
         elif name not in _HOP_HEADERS:
             headers.append((name, value))
     return headers

@@ -153,7 +153,9 @@ async def test_everything_a_credential_has_is_sent(autojump_clock: MockClock, de
     desk.purse.contents["a"] = [TrackedCredential(Auth("u", "p", "e@x", "a", "s", "i", "r"))]
     desk.registry.users = {"u"}
     await desk.ensure("a")
-    assert desk.registry.sent == [v1.AuthConfig("u", "p", "a", "s", "i", "r")]
+    assert desk.registry.sent == [
+        v1.AuthConfig(username="u", password="p", auth="a", server_address="s", identity_token="i", registry_token="r")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ betterproto asks its field metadata anew for each attribute that is read and eac
  1. A message keeps in its `__dict__` only the fields that were set, parsed or read. For the others a `Default` stands
     in the class. Python's own attribute lookup finds either; there is no `__getattribute__`.
  2. What a class needs for the wire is worked out when its first message is made, and kept as its `_plan`: a table of
-    readers by tag, and a list of writers. A class that nobody uses costs nothing.
+    readers by tag, and a list of writers. Only then a class becomes a dataclass; the constructor is the same for all.
+    A class that nobody uses costs nothing, and CRI has two hundred.
 
 For users nothing changes. A nested message that was not set reads as an empty one, which is kept and can be changed in
 place; `serialized_on_wire` tells whether it was received or a field of it assigned, and one that is empty and not "on
@@ -30,8 +31,10 @@ is made, which the tests do for every class of ours.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from threading import RLock
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, dataclass_transform
 
 import betterproto
 from betterproto import PLACEHOLDER, FieldMetadata
@@ -59,6 +62,7 @@ from trikubelet.rpc.cri.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from dataclasses import Field
     from typing import Protocol
 
     class Readable(Protocol):
@@ -71,6 +75,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Message")
 
 _signed32: Final = signed(32)
+_making_dataclasses: Final = RLock()
 
 
 class PlanOnFirstUse:
@@ -81,6 +86,17 @@ class PlanOnFirstUse:
         return plan
 
 
+class FieldsOnFirstUse:
+    """Stands in for a class's `__dataclass_fields__` until somebody asks, then makes it a dataclass and steps aside."""
+
+    def __get__(self, message: Message | None, owner: type[Message]) -> dict[str, Field[Any]]:
+        with _making_dataclasses:  # of what another thread has half made, no dataclass can be made
+            if owner.__dict__["__dataclass_fields__"] is self:
+                dataclass(init=False, eq=False, repr=False, match_args=False)(owner)
+        return owner.__dict__["__dataclass_fields__"]  # type: ignore[no-any-return]
+
+
+@dataclass_transform(kw_only_default=True)
 class Message(betterproto.Message):
     """The base of the generated messages."""
 
@@ -90,19 +106,32 @@ class Message(betterproto.Message):
     _group_current = {}  # no oneof, no group
     _plan = PlanOnFirstUse()
 
+    if TYPE_CHECKING:  # betterproto evaluates annotations where the fields' types are
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls._plan = PlanOnFirstUse()
+        cls.__dataclass_fields__ = FieldsOnFirstUse()  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        """The dataclass has assigned the fields; see that the class has its defaults."""
-        self._plan  # noqa: B018 - made on first use
+        """For subclasses that look at what they were given."""
 
     if not TYPE_CHECKING:
+
+        def __init__(self, **fields: Any) -> None:
+            """`betterproto.PLACEHOLDER` as a value: not given."""
+            unknown = fields.keys() - self._plan.names
+            if unknown:
+                raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+            for name, value in fields.items():
+                setattr(self, name, value)
+            self.__post_init__()
+
         __getattribute__ = object.__getattribute__
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if value is not PLACEHOLDER:  # which the dataclass assigns when the caller gave nothing
+            if value is not PLACEHOLDER:
                 fields = self.__dict__
                 fields[name] = value
                 fields["_serialized_on_wire"] = True
@@ -181,13 +210,15 @@ class Plan:
     Raises TypeError for a field for which there is no codec.
     """
 
-    __slots__ = ("readers", "writers")
+    __slots__ = ("names", "readers", "writers")
 
     def __init__(self, cls: type[Message]) -> None:
+        fields = dataclass_fields(cls)
+        self.names = frozenset(field.name for field in fields)
         self.readers: dict[int, Reader] = {}
         self.writers: list[tuple[str, Writer]] = []
         hints = cls._type_hints()
-        for field in dataclass_fields(cls):  # type: ignore[arg-type]  # each subclass is a dataclass
+        for field in fields:
             meta, hint = FieldMetadata.get(field), hints[field.name]
             try:
                 make = self._add(field.name, meta, hint)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import attrs
 
 from trikubelet.rpc.cri.wire import FIXED32, FIXED64, LENGTH_DELIMITED, VARINT, read_varint
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@attrs.frozen
+@frozen
 class RawReply:
     """A reply whose bytes are left alone. It has what a gRPC codec asks of a message class."""
 

@@ -1,11 +1,11 @@
-"""gRPC on Trio: grpclib's contract, h2's protocol, Trio's lifetimes.
+"""gRPC on Trio: grpclib's contract, an HTTP/2 of its own, Trio's lifetimes.
 
 The story of a call, from both ends:
 
 1. `Channel.request` gives a `ClientStream` (`call.py`), shaped as betterproto's stubs expect grpclib's stream. Its
    first message takes the channel's open connection, or has one made (`channel.py`: on demand, with backoff).
-2. The message is framed (`framing.py`) and put into h2 (`http2.py`) as a `WireStream` (`wire.py`); it goes
-   out from the calling task itself (`connection.py`, `unix.py`).
+2. The message is framed (`framing.py`) and put into HTTP/2 (`http2.py`, `hpack.py`) as a `WireStream` (`wire.py`); it
+   goes out from the calling task itself (`connection.py`, `unix.py`).
 3. On the server (`server.py`), the connection's reader hands the request to a task of its own, if it is a call that can
    be served (`accept.py`). The handler sees a `ServerStream` (`server_call.py`), shaped as betterproto's service bases
    expect it.

@@ -8,20 +8,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import attrs
 from grpclib import Status
 from grpclib.const import Handler
 from grpclib.metadata import decode_timeout
 
 from trikubelet.rpc.grpc.status import Failure, trailers_of
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trikubelet.rpc.grpc.metadata import Headers
+    from trikubelet.rpc.grpc.hpack import Headers
 
 
-@attrs.frozen
+@frozen
 class Accepted:
     """A call for `handler`, which the client waits `timeout` seconds for (infinity when it does not say)."""
 
@@ -30,7 +30,7 @@ class Accepted:
     timeout: float
 
 
-@attrs.frozen
+@frozen
 class Refused:
     """The whole reply to a request that is not served."""
 

@@ -19,7 +19,7 @@ from grpclib import GRPCError, Status
 from grpclib.exceptions import ProtocolError
 
 from trikubelet.rpc.grpc.framing import frame_message
-from trikubelet.rpc.grpc.metadata import Headers, decode_metadata, timeout_header
+from trikubelet.rpc.grpc.metadata import decode_metadata, timeout_header
 from trikubelet.rpc.grpc.status import Failure
 from trikubelet.rpc.grpc.wire import END, HEADERS, MESSAGE, WireStream
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from grpclib.const import Cardinality
 
     from trikubelet.rpc.grpc.channel import Channel
+    from trikubelet.rpc.grpc.hpack import Headers
     from trikubelet.rpc.grpc.metadata import Metadata
 
 SendT = TypeVar("SendT")

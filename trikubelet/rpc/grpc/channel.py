@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 from grpclib import GRPCError, Status
-from h2.exceptions import NoAvailableStreamIDError, TooManyStreamsError
 
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
@@ -25,14 +24,15 @@ from trikubelet.rpc.grpc.call import ClientStream
 from trikubelet.rpc.grpc.connection import Connection
 from trikubelet.rpc.grpc.deadline import earliest
 from trikubelet.rpc.grpc.framing import DEFAULT_MAX_MESSAGE_SIZE
-from trikubelet.rpc.grpc.http2 import Http2
-from trikubelet.rpc.grpc.metadata import USER_AGENT, Headers, encode_metadata, request_headers
+from trikubelet.rpc.grpc.http2 import Http2, NoStreamsLeftError
+from trikubelet.rpc.grpc.metadata import USER_AGENT, encode_metadata, request_headers
 from trikubelet.rpc.grpc.status import Failure, failure_of_response
 from trikubelet.rpc.grpc.unix import connect_unix
 from trikubelet.rpc.grpc.wire import WireStream
 from trikubelet.scopes import running
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from grpclib.const import Cardinality
     from grpclib.metadata import Deadline
 
+    from trikubelet.rpc.grpc.hpack import Headers
     from trikubelet.rpc.grpc.metadata import MetadataLike
 else:
     # betterproto annotates its stubs with grpclib's channel, though all they use of it is `request`. To the type
@@ -77,7 +78,7 @@ class ClientConnection(Connection):
 
     @property
     def _limit_reached(self) -> bool:
-        return len(self.streams) >= self.http2.remote_settings.max_concurrent_streams
+        return len(self.streams) >= self.http2.max_outbound_streams
 
     async def known(self) -> None:
         """Wait for the peer's settings, with which it proves to speak HTTP/2. Raises `GRPCError` if it does not."""
@@ -95,9 +96,8 @@ class ClientConnection(Connection):
     def open(self, headers: Headers, *, end: bool) -> WireStream:
         """Start a stream with these headers. Does not flush. Call when not `full` and not `retiring`."""
         try:
-            stream_id = self.http2.get_next_available_stream_id()
-            self.http2.send_headers(stream_id, headers, end_stream=end)
-        except (NoAvailableStreamIDError, TooManyStreamsError) as error:
+            stream_id = self.http2.open_stream(headers, end_stream=end)
+        except NoStreamsLeftError as error:
             self.retire()
             raise GRPCError(Status.UNAVAILABLE, f"this connection takes no more calls: {error}") from error
         stream = self.streams[stream_id] = WireStream(self, stream_id, self.max_message_size)
@@ -131,7 +131,7 @@ class _Attempt:
     failure: Failure | None = None
 
 
-@attrs.frozen
+@frozen
 class ChannelStatistics:
     """A snapshot of `Channel.statistics`."""
 

@@ -1,15 +1,14 @@
 """One HTTP/2 connection over one Trio stream: what client and server have in common.
 
-All protocol work is synchronous: a task changes h2's state and calls `flush`, which writes at once where the transport
-can (`send_nowait`, see `unix.py`) and leaves the rest to the connection's writer task. So no lock is held across an
-await, a cancelled call cannot leave half a frame on the wire, and the task of a unary call is woken once. The reader
-task is the only one that reads; it hands everything to the `WireStream` that it belongs to, and flushes once for all
-that one read brought about.
+All protocol work is synchronous: a task changes the protocol's state (`http2.py`) and calls `flush`, which writes at
+once where the transport can (`send_nowait`, see `unix.py`) and leaves the rest to the connection's writer task. So no
+lock is held across an await, a cancelled call cannot leave half a frame on the wire, and the task of a unary call is
+woken once. The reader task is the only one that reads; it hands everything to the `WireStream` that it belongs to, and
+flushes once for all that one read brought about.
 
 Alternatives weighed: a send lock with `send_all` in the calling task (a checkpoint and a scheduler pass for each call,
 and a cancellation in the middle breaks the connection); a writer task alone (one more wake-up for each call; still the
-way over transports that cannot send at once). What would change this: an h2 that is not pure Python, or io_uring in
-Trio.
+way over transports that cannot send at once). What would change this: io_uring in Trio.
 
 When the transport breaks, everything in flight fails with UNAVAILABLE at once.
 """
@@ -20,29 +19,30 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import trio
 from grpclib import Status
-from h2.errors import ErrorCodes
-from h2.events import (
+
+from trikubelet.rpc.grpc.http2 import (
+    CONNECTION_WINDOW,
     ConnectionTerminated,
     DataReceived,
+    ErrorCodes,
     Event,
-    RemoteSettingsChanged,
+    Http2,
+    Http2Error,
     RequestReceived,
     ResponseReceived,
+    SettingsChanged,
     StreamEnded,
     StreamReset,
     TrailersReceived,
     WindowUpdated,
 )
-from h2.exceptions import H2Error
-
-from trikubelet.rpc.grpc.http2 import CONNECTION_WINDOW, Http2
 from trikubelet.rpc.grpc.status import Failure
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from trikubelet.rpc.grpc.metadata import Headers
+    from trikubelet.rpc.grpc.hpack import Headers
     from trikubelet.rpc.grpc.wire import WireStream
 
 log = get_logger("grpc")
@@ -101,14 +101,14 @@ class Connection:
             StreamEnded: self._on_end,
             StreamReset: self._on_reset,
             WindowUpdated: self._on_room,
-            RemoteSettingsChanged: self._on_settings,
+            SettingsChanged: self._on_settings,
             ConnectionTerminated: self._on_goaway,
         }
 
     # For subclasses.
 
     def on_request(self, stream_id: int, headers: Headers) -> None:
-        """A new stream of the peer. Clients never get one: h2 refuses unannounced streams."""
+        """A new stream of the peer. Clients never get one."""
         raise NotImplementedError
 
     def on_response(self, stream: WireStream, headers: Headers) -> None:
@@ -135,7 +135,7 @@ class Connection:
             self._room.unpark_all()
 
     def flush(self) -> None:
-        """Send what h2 has queued: now, as far as the transport takes it, the rest from the writer task."""
+        """Send what the protocol has queued: now, as far as the transport takes it, the rest from the writer task."""
         data = self.http2.data_to_send()
         if not data or self._deaf:
             return
@@ -201,16 +201,13 @@ class Connection:
             if not data:
                 return Failure(Status.UNAVAILABLE, "the peer closed the connection")
             if not self.settings_known and data.startswith(b"HTTP/"):
-                # To h2 this is the beginning of a very long frame.
+                # As HTTP/2 this is the beginning of a very long frame.
                 return Failure(Status.UNAVAILABLE, f"the peer does not speak HTTP/2; it says {data[:40]!r}")
             try:
                 events = self.http2.receive_data(data)
-            except Exception as error:
-                # h2 has queued a GOAWAY that says so, if it got that far. What it raises besides its own errors is a
-                # mistake in it, which some bytes bring to light; they must not take more with them than themselves.
+            except Http2Error as error:
                 self.flush()
-                mistake = None if isinstance(error, H2Error) else error
-                log.info("gRPC peer does not speak HTTP/2 as it should", error=str(error), exc_info=mistake)
+                log.info("gRPC peer does not speak HTTP/2 as it should", error=str(error))
                 return Failure(Status.UNAVAILABLE, f"the peer does not speak HTTP/2 as it should: {error}")
             for event in events:
                 handler = handlers.get(type(event))
@@ -282,7 +279,7 @@ class Connection:
             return
         await trio.aclose_forcefully(self._transport)
 
-    # What h2 tells.
+    # What the peer tells.
 
     def _on_request(self, event: Event) -> None:
         assert isinstance(event, RequestReceived)
@@ -333,8 +330,8 @@ class Connection:
 
     def _on_goaway(self, event: Event) -> None:
         assert isinstance(event, ConnectionTerminated)
-        last = event.last_stream_id or 0
-        reason = (event.additional_data or b"").decode("utf-8", "replace")
+        last = event.last_stream_id
+        reason = event.additional_data.decode("utf-8", "replace")
         text = f"the peer is going away and did not take the call: {reason}".rstrip(": ")
         for stream in list(self.streams.values()):
             if self.client_side and stream.id > last:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from grpclib.metadata import decode_metadata as _decode_metadata
 from grpclib.metadata import encode_metadata as _encode_metadata
-from hpack import NeverIndexedHeaderTuple
 
 from trikubelet import __version__
+from trikubelet.rpc.grpc.hpack import Headers, NeverIndexed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Metadata = grpclib.metadata._Metadata
     MetadataLike = grpclib.metadata._MetadataLike
-
-Headers = list[tuple[bytes, bytes]]
 
 USER_AGENT = f"grpc-python-trikubelet/{__version__} (python/{platform.python_version()})"
 
@@ -58,7 +56,7 @@ def request_headers(path: str, authority: bytes, user_agent: str = USER_AGENT) -
 
 def timeout_header(seconds: float) -> tuple[bytes, bytes]:
     """`grpc-timeout`, kept out of the compression tables: it differs in every call, and would push out what repeats."""
-    return NeverIndexedHeaderTuple(b"grpc-timeout", encode_timeout(seconds))
+    return NeverIndexed(b"grpc-timeout", encode_timeout(seconds))
 
 
 def encode_metadata(metadata: MetadataLike) -> Headers:
@@ -68,7 +66,7 @@ def encode_metadata(metadata: MetadataLike) -> Headers:
     Raises `ValueError` or `TypeError` for keys and values that the wire does not allow.
     """
     pairs = _encode_metadata(metadata)
-    return [NeverIndexedHeaderTuple(key.encode("ascii"), value.encode("ascii")) for key, value in pairs]
+    return [NeverIndexed(key.encode("ascii"), value.encode("ascii")) for key, value in pairs]
 
 
 def decode_metadata(headers: Sequence[tuple[bytes, bytes]]) -> Metadata:

@@ -7,20 +7,18 @@ server. What the handler raises ends its call and nothing else; what a peer send
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 from grpclib import GRPCError, Status
-from h2.errors import ErrorCodes
-from h2.exceptions import StreamClosedError
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.rpc.grpc.accept import Accepted, accept, unknown_method
 from trikubelet.rpc.grpc.connection import Connection
 from trikubelet.rpc.grpc.framing import DEFAULT_MAX_MESSAGE_SIZE
-from trikubelet.rpc.grpc.http2 import Http2
+from trikubelet.rpc.grpc.http2 import ErrorCodes, Http2
 from trikubelet.rpc.grpc.server_call import ServerStream
 from trikubelet.rpc.grpc.status import Failure
 from trikubelet.rpc.grpc.unix import listen_unix
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
     from grpclib.const import Handler
 
-    from trikubelet.rpc.grpc.metadata import Headers
+    from trikubelet.rpc.grpc.hpack import Headers
 
 DEFAULT_MAX_CONCURRENT_STREAMS = 1000
 _SLACK = 100
@@ -74,9 +72,7 @@ class ServerConnection(Connection):
 
     def on_request(self, stream_id: int, headers: Headers) -> None:
         if self.retiring or self._overloaded:
-            # The client may have reset it itself in what we are still reading.
-            with suppress(StreamClosedError):
-                self.http2.reset_stream(stream_id, ErrorCodes.REFUSED_STREAM)
+            self.http2.reset_stream(stream_id, ErrorCodes.REFUSED_STREAM)
             return
         stream = WireStream(self, stream_id, self.max_message_size)
         stream.headers = headers

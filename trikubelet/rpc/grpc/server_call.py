@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import trio
 from grpclib import GRPCError, Status
 from grpclib.exceptions import ProtocolError
-from h2.errors import ErrorCodes
 
 from trikubelet.rpc.grpc.deadline import Deadline
 from trikubelet.rpc.grpc.framing import frame_message
-from trikubelet.rpc.grpc.metadata import Headers, decode_metadata, encode_metadata
+from trikubelet.rpc.grpc.http2 import ErrorCodes
+from trikubelet.rpc.grpc.metadata import decode_metadata, encode_metadata
 from trikubelet.rpc.grpc.status import Failure, trailers_of
 from trikubelet.rpc.grpc.wire import MESSAGE, WireStream
 
 if TYPE_CHECKING:
     from grpclib.const import Handler
 
+    from trikubelet.rpc.grpc.hpack import Headers
     from trikubelet.rpc.grpc.metadata import Metadata, MetadataLike
 
 RecvT = TypeVar("RecvT")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import binascii
 from typing import TYPE_CHECKING
 
-import attrs
 from grpclib import GRPCError, Status
 from grpclib.metadata import decode_bin_value, decode_grpc_message, encode_bin_value, encode_grpc_message
-from h2.errors import ErrorCodes
+
+from trikubelet.rpc.grpc.http2 import ErrorCodes
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ _STATUS_OF_RESET = {
 }
 
 
-@attrs.frozen
+@frozen
 class Failure:
     """A status other than OK. Kept apart from `GRPCError`, since several tasks may have to raise the same failure."""
 

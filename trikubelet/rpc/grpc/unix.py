@@ -14,10 +14,10 @@ import socket
 import stat
 from pathlib import Path
 
-import attrs
 import trio
 
 from trikubelet.linux.socket_address import socket_address
+from trikubelet.values import frozen
 
 _BACKLOG = 128
 _BUSY_RETRY = 0.01
@@ -120,7 +120,7 @@ async def connect_unix(path: str | Path) -> UnixStream:
         raise
 
 
-@attrs.frozen
+@frozen
 class _FileId:
     device: int
     inode: int

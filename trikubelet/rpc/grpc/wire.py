@@ -10,23 +10,20 @@ slow consumer holds up its own stream only.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 from collections import deque
 from typing import TYPE_CHECKING
 
 import trio
 from grpclib import GRPCError, Status
-from h2.errors import ErrorCodes
-from h2.exceptions import StreamClosedError
 
 from trikubelet.rpc.grpc.framing import MessageReader
-from trikubelet.rpc.grpc.http2 import STREAM_WINDOW
+from trikubelet.rpc.grpc.http2 import STREAM_WINDOW, ErrorCodes
 from trikubelet.rpc.grpc.status import Failure, failure_of_reset, failure_of_trailers
 
 if TYPE_CHECKING:
     from trikubelet.rpc.grpc.connection import Connection
-    from trikubelet.rpc.grpc.metadata import Headers
+    from trikubelet.rpc.grpc.hpack import Headers
 
 _GRANT_STEP = STREAM_WINDOW // 4
 
@@ -253,17 +250,14 @@ class WireStream:
     def _send_reset(self, code: ErrorCodes) -> None:
         if not self.reset:
             self.reset = True
-            # h2 may know more than this stream: it has seen all that the last read brought.
-            with contextlib.suppress(StreamClosedError):
-                self._connection.http2.reset_stream(self.id, code)
+            self._connection.http2.reset_stream(self.id, code)
             self._connection.flush()
 
     def _grant(self) -> None:
         if self.reset or self.ended:
             self._ungranted = 0
         elif self._queued < STREAM_WINDOW:
-            with contextlib.suppress(StreamClosedError):
-                self._connection.http2.increment_flow_control_window(self._ungranted, self.id)
+            self._connection.http2.increment_flow_control_window(self._ungranted, self.id)
             self._ungranted = 0
 
     def _notify(self, progress: int) -> None:

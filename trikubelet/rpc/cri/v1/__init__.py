@@ -1,7 +1,6 @@
 # Generated from protos/runtime_v1.proto by `make protos`. Do not edit.
 # This file has been @generated
 import warnings
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     AsyncIterator,
@@ -12,7 +11,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from betterproto.grpc.grpclib_server import ServiceBase
+from trikubelet.rpc.grpc.service import ServiceBase
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -204,7 +203,6 @@ class SecurityProfileProfileType(Enum):
     """One that lies on the node."""
 
 
-@dataclass(eq=False, repr=False)
 class VersionRequest(Message):
     """Who asks."""
 
@@ -212,7 +210,6 @@ class VersionRequest(Message):
     """The version of the kubelet's side of this interface."""
 
 
-@dataclass(eq=False, repr=False)
 class VersionResponse(Message):
     """Who answers."""
 
@@ -229,7 +226,6 @@ class VersionResponse(Message):
     """Version of this interface: v1."""
 
 
-@dataclass(eq=False, repr=False)
 class StatusRequest(Message):
     """Asks for the conditions of the runtime."""
 
@@ -237,7 +233,6 @@ class StatusRequest(Message):
     """Fill in `info`."""
 
 
-@dataclass(eq=False, repr=False)
 class StatusResponse(Message):
     """The conditions of the runtime and what it is able to do."""
 
@@ -253,14 +248,12 @@ class StatusResponse(Message):
     features: "RuntimeFeatures" = betterproto.message_field(4)
 
 
-@dataclass(eq=False, repr=False)
 class RuntimeStatus(Message):
     """RuntimeReady and NetworkReady are always among the conditions."""
 
     conditions: List["RuntimeCondition"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class RuntimeCondition(Message):
     """One thing that is fine or not."""
 
@@ -275,7 +268,6 @@ class RuntimeCondition(Message):
     """A sentence for people."""
 
 
-@dataclass(eq=False, repr=False)
 class RuntimeHandler(Message):
     """A way to run pods, such as runc or a virtual machine."""
 
@@ -283,7 +275,6 @@ class RuntimeHandler(Message):
     features: "RuntimeHandlerFeatures" = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class RuntimeHandlerFeatures(Message):
     """What containers of one handler can have."""
 
@@ -291,7 +282,6 @@ class RuntimeHandlerFeatures(Message):
     user_namespaces: bool = betterproto.bool_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class RuntimeFeatures(Message):
     """What does not depend on the handler."""
 
@@ -302,49 +292,42 @@ class RuntimeFeatures(Message):
     """A pod may have a user namespace and the node's network at once."""
 
 
-@dataclass(eq=False, repr=False)
 class RuntimeConfigRequest(Message):
     """Asks how the runtime is set up."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class RuntimeConfigResponse(Message):
     """How the runtime is set up."""
 
     linux: "LinuxRuntimeConfiguration" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class LinuxRuntimeConfiguration(Message):
     """What matters on Linux."""
 
     cgroup_driver: "CgroupDriver" = betterproto.enum_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class UpdateRuntimeConfigRequest(Message):
     """A change for the runtime."""
 
     runtime_config: "RuntimeConfig" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class UpdateRuntimeConfigResponse(Message):
     """The runtime took note."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class RuntimeConfig(Message):
     """Settings that the kubelet passes on."""
 
     network_config: "NetworkConfig" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class NetworkConfig(Message):
     """Settings for the pod network."""
 
@@ -354,7 +337,6 @@ class NetworkConfig(Message):
     """
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxConfig(Message):
     """All that a runtime has to know to make a sandbox."""
 
@@ -391,7 +373,6 @@ class PodSandboxConfig(Message):
     windows: "WindowsPodSandboxConfig" = betterproto.message_field(9)
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxMetadata(Message):
     """The pod, and which of its sandboxes this is."""
 
@@ -402,7 +383,6 @@ class PodSandboxMetadata(Message):
     """How many sandboxes the pod had before."""
 
 
-@dataclass(eq=False, repr=False)
 class DnsConfig(Message):
     """Lines of resolv.conf."""
 
@@ -411,7 +391,6 @@ class DnsConfig(Message):
     options: List[str] = betterproto.string_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class PortMapping(Message):
     """One port of the node."""
 
@@ -424,7 +403,6 @@ class PortMapping(Message):
     """Empty: on all addresses."""
 
 
-@dataclass(eq=False, repr=False)
 class LinuxPodSandboxConfig(Message):
     """The Linux part of a sandbox's configuration."""
 
@@ -444,7 +422,6 @@ class LinuxPodSandboxConfig(Message):
     """What all containers together may use."""
 
 
-@dataclass(eq=False, repr=False)
 class LinuxSandboxSecurityContext(Message):
     """
     As whom and how restricted the sandbox's own process runs, and which namespaces the pod shares.
@@ -478,7 +455,6 @@ class LinuxSandboxSecurityContext(Message):
             )
 
 
-@dataclass(eq=False, repr=False)
 class NamespaceOption(Message):
     """Where each namespace comes from."""
 
@@ -500,7 +476,6 @@ class NamespaceOption(Message):
     """Absent: the node's user namespace."""
 
 
-@dataclass(eq=False, repr=False)
 class UserNamespace(Message):
     """The user namespace of a pod."""
 
@@ -511,7 +486,6 @@ class UserNamespace(Message):
     gids: List["IdMapping"] = betterproto.message_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class IdMapping(Message):
     """
     A run of user or group ids in the container, and where it lies on the node.
@@ -527,7 +501,6 @@ class IdMapping(Message):
     """How many ids."""
 
 
-@dataclass(eq=False, repr=False)
 class SecurityProfile(Message):
     """A seccomp or AppArmor profile."""
 
@@ -538,7 +511,6 @@ class SecurityProfile(Message):
     """
 
 
-@dataclass(eq=False, repr=False)
 class SeLinuxOption(Message):
     """The parts of an SELinux label."""
 
@@ -548,14 +520,12 @@ class SeLinuxOption(Message):
     level: str = betterproto.string_field(4)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsPodSandboxConfig(Message):
     """The Windows part of a sandbox's configuration."""
 
     security_context: "WindowsSandboxSecurityContext" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsSandboxSecurityContext(Message):
     """As whom the sandbox runs on Windows."""
 
@@ -571,14 +541,12 @@ class WindowsSandboxSecurityContext(Message):
     namespace_options: "WindowsNamespaceOption" = betterproto.message_field(4)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsNamespaceOption(Message):
     """Where each namespace comes from, on Windows."""
 
     network: "NamespaceMode" = betterproto.enum_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class RunPodSandboxRequest(Message):
     """The sandbox to run."""
 
@@ -589,42 +557,36 @@ class RunPodSandboxRequest(Message):
     """
 
 
-@dataclass(eq=False, repr=False)
 class RunPodSandboxResponse(Message):
     """The sandbox that runs."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StopPodSandboxRequest(Message):
     """The sandbox to stop."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StopPodSandboxResponse(Message):
     """The sandbox is stopped."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class RemovePodSandboxRequest(Message):
     """The sandbox to remove."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class RemovePodSandboxResponse(Message):
     """The sandbox is gone."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxStatusRequest(Message):
     """The sandbox to look at."""
 
@@ -633,7 +595,6 @@ class PodSandboxStatusRequest(Message):
     """Fill in `info`."""
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxStatusResponse(Message):
     """
     One sandbox and, from runtimes that have container events, its containers.
@@ -650,7 +611,6 @@ class PodSandboxStatusResponse(Message):
     """The moment that this reply describes."""
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxStatus(Message):
     """All about a sandbox."""
 
@@ -672,7 +632,6 @@ class PodSandboxStatus(Message):
     """The handler that the sandbox was run with."""
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxNetworkStatus(Message):
     """
     Addresses of a sandbox. Empty on the node's network and once the sandbox is stopped.
@@ -685,35 +644,30 @@ class PodSandboxNetworkStatus(Message):
     """The others."""
 
 
-@dataclass(eq=False, repr=False)
 class PodIp(Message):
     """One address."""
 
     ip: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class LinuxPodSandboxStatus(Message):
     """The Linux part of a sandbox's status."""
 
     namespaces: "Namespace" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class Namespace(Message):
     """The namespaces that the sandbox was made with."""
 
     options: "NamespaceOption" = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class ListPodSandboxRequest(Message):
     """Which sandboxes to list; all without a filter."""
 
     filter: "PodSandboxFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxFilter(Message):
     """Everything must match; what is empty matches all."""
 
@@ -727,21 +681,18 @@ class PodSandboxFilter(Message):
     """Labels with exactly these values."""
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxStateValue(Message):
     """A state, in a message of its own so that it can be absent."""
 
     state: "PodSandboxState" = betterproto.enum_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ListPodSandboxResponse(Message):
     """The sandboxes of a list."""
 
     items: List["PodSandbox"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PodSandbox(Message):
     """A sandbox as lists show it."""
 
@@ -758,21 +709,18 @@ class PodSandbox(Message):
     runtime_handler: str = betterproto.string_field(7)
 
 
-@dataclass(eq=False, repr=False)
 class StreamPodSandboxesRequest(Message):
     """Which sandboxes to list; all without a filter."""
 
     filter: "PodSandboxFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StreamPodSandboxesResponse(Message):
     """One piece of the list."""
 
     pod_sandboxes: List["PodSandbox"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class UpdatePodSandboxResourcesRequest(Message):
     """New resources of a pod."""
 
@@ -784,14 +732,12 @@ class UpdatePodSandboxResourcesRequest(Message):
     """What all containers together may use."""
 
 
-@dataclass(eq=False, repr=False)
 class UpdatePodSandboxResourcesResponse(Message):
     """The runtime took note."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ContainerConfig(Message):
     """All that a runtime has to know to make a container."""
 
@@ -838,7 +784,6 @@ class ContainerConfig(Message):
     """In place of the image's stop signal."""
 
 
-@dataclass(eq=False, repr=False)
 class ContainerMetadata(Message):
     """The container's name in its pod, and which of its runs this is."""
 
@@ -847,7 +792,6 @@ class ContainerMetadata(Message):
     """How many containers of this name the pod had before."""
 
 
-@dataclass(eq=False, repr=False)
 class KeyValue(Message):
     """An environment variable."""
 
@@ -855,7 +799,6 @@ class KeyValue(Message):
     value: bytes = betterproto.bytes_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class Mount(Message):
     """Something of the node, or an image, in the container's file system."""
 
@@ -886,7 +829,6 @@ class Mount(Message):
     """The part of the image to mount; empty for all of it."""
 
 
-@dataclass(eq=False, repr=False)
 class Device(Message):
     """A device of the node."""
 
@@ -896,7 +838,6 @@ class Device(Message):
     """Letters of r, w and m (make nodes)."""
 
 
-@dataclass(eq=False, repr=False)
 class CdiDevice(Message):
     """A device that a CDI specification describes."""
 
@@ -904,7 +845,6 @@ class CdiDevice(Message):
     """vendor/class=device."""
 
 
-@dataclass(eq=False, repr=False)
 class LinuxContainerConfig(Message):
     """The Linux part of a container's configuration."""
 
@@ -912,7 +852,6 @@ class LinuxContainerConfig(Message):
     security_context: "LinuxContainerSecurityContext" = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class LinuxContainerResources(Message):
     """Limits and shares. 0 or empty: not set."""
 
@@ -945,7 +884,6 @@ class LinuxContainerResources(Message):
     """Memory and swap together."""
 
 
-@dataclass(eq=False, repr=False)
 class HugepageLimit(Message):
     """How much of one size of huge pages."""
 
@@ -956,7 +894,6 @@ class HugepageLimit(Message):
     """Bytes."""
 
 
-@dataclass(eq=False, repr=False)
 class LinuxContainerSecurityContext(Message):
     """As whom and how restricted the container runs."""
 
@@ -1009,7 +946,6 @@ class LinuxContainerSecurityContext(Message):
             )
 
 
-@dataclass(eq=False, repr=False)
 class Capability(Message):
     """
     Changes to the runtime's usual capabilities, without the prefix CAP_; ALL is allowed.
@@ -1020,7 +956,6 @@ class Capability(Message):
     add_ambient_capabilities: List[str] = betterproto.string_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsContainerConfig(Message):
     """The Windows part of a container's configuration."""
 
@@ -1028,7 +963,6 @@ class WindowsContainerConfig(Message):
     security_context: "WindowsContainerSecurityContext" = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsContainerResources(Message):
     """Limits and shares on Windows. 0: not set."""
 
@@ -1042,7 +976,6 @@ class WindowsContainerResources(Message):
     affinity_cpus: List["WindowsCpuGroupAffinity"] = betterproto.message_field(6)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsCpuGroupAffinity(Message):
     """CPUs of one processor group."""
 
@@ -1050,7 +983,6 @@ class WindowsCpuGroupAffinity(Message):
     cpu_group: int = betterproto.uint32_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsContainerSecurityContext(Message):
     """As whom the container runs on Windows."""
 
@@ -1059,7 +991,6 @@ class WindowsContainerSecurityContext(Message):
     host_process: bool = betterproto.bool_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class CreateContainerRequest(Message):
     """The container to make."""
 
@@ -1069,28 +1000,24 @@ class CreateContainerRequest(Message):
     """What the sandbox was run with, unchanged."""
 
 
-@dataclass(eq=False, repr=False)
 class CreateContainerResponse(Message):
     """The container that was made."""
 
     container_id: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StartContainerRequest(Message):
     """The container to start."""
 
     container_id: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StartContainerResponse(Message):
     """The container runs."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class StopContainerRequest(Message):
     """The container to stop."""
 
@@ -1099,35 +1026,30 @@ class StopContainerRequest(Message):
     """Seconds between the stop signal and the kill. 0: kill at once."""
 
 
-@dataclass(eq=False, repr=False)
 class StopContainerResponse(Message):
     """The container has ended."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class RemoveContainerRequest(Message):
     """The container to remove."""
 
     container_id: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class RemoveContainerResponse(Message):
     """The container is gone."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ListContainersRequest(Message):
     """Which containers to list; all without a filter."""
 
     filter: "ContainerFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerFilter(Message):
     """Everything must match; what is empty matches all."""
 
@@ -1142,21 +1064,18 @@ class ContainerFilter(Message):
     """Labels with exactly these values."""
 
 
-@dataclass(eq=False, repr=False)
 class ContainerStateValue(Message):
     """A state, in a message of its own so that it can be absent."""
 
     state: "ContainerState" = betterproto.enum_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ListContainersResponse(Message):
     """The containers of a list."""
 
     containers: List["Container"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class Container(Message):
     """A container as lists show it."""
 
@@ -1181,21 +1100,18 @@ class Container(Message):
     """The id of the image on the node, as ListImages has it."""
 
 
-@dataclass(eq=False, repr=False)
 class StreamContainersRequest(Message):
     """Which containers to list; all without a filter."""
 
     filter: "ContainerFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StreamContainersResponse(Message):
     """One piece of the list."""
 
     containers: List["Container"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerStatusRequest(Message):
     """The container to look at."""
 
@@ -1204,7 +1120,6 @@ class ContainerStatusRequest(Message):
     """Fill in `info`; containerd and CRI-O tell the pid there."""
 
 
-@dataclass(eq=False, repr=False)
 class ContainerStatusResponse(Message):
     """One container."""
 
@@ -1214,7 +1129,6 @@ class ContainerStatusResponse(Message):
     )
 
 
-@dataclass(eq=False, repr=False)
 class ContainerStatus(Message):
     """All about a container."""
 
@@ -1269,7 +1183,6 @@ class ContainerStatus(Message):
     stop_signal: "Signal" = betterproto.enum_field(19)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerResources(Message):
     """Limits in force."""
 
@@ -1277,14 +1190,12 @@ class ContainerResources(Message):
     windows: "WindowsContainerResources" = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerUser(Message):
     """As whom a container runs."""
 
     linux: "LinuxContainerUser" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class LinuxContainerUser(Message):
     """Numbers of the first process when it began."""
 
@@ -1293,7 +1204,6 @@ class LinuxContainerUser(Message):
     supplemental_groups: List[int] = betterproto.int64_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class UpdateContainerResourcesRequest(Message):
     """New limits for a container. What is 0 stays as it is."""
 
@@ -1305,28 +1215,24 @@ class UpdateContainerResourcesRequest(Message):
     )
 
 
-@dataclass(eq=False, repr=False)
 class UpdateContainerResourcesResponse(Message):
     """The limits are in force."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ReopenContainerLogRequest(Message):
     """The container whose log was rotated."""
 
     container_id: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ReopenContainerLogResponse(Message):
     """The runtime writes to the new file."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class CheckpointContainerRequest(Message):
     """The container to write away."""
 
@@ -1338,14 +1244,12 @@ class CheckpointContainerRequest(Message):
     """Seconds; 0 for the runtime's own limit."""
 
 
-@dataclass(eq=False, repr=False)
 class CheckpointContainerResponse(Message):
     """The archive is complete."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ExecSyncRequest(Message):
     """A command to run."""
 
@@ -1355,7 +1259,6 @@ class ExecSyncRequest(Message):
     """Seconds until the command is killed; 0: never."""
 
 
-@dataclass(eq=False, repr=False)
 class ExecSyncResponse(Message):
     """
     What the command wrote and how it ended. Runtimes cut off output beyond 16 MiB.
@@ -1366,7 +1269,6 @@ class ExecSyncResponse(Message):
     exit_code: int = betterproto.int32_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class ExecRequest(Message):
     """
     A command to run with streams. At least one stream is wanted; stderr is not possible with a terminal.
@@ -1380,14 +1282,12 @@ class ExecRequest(Message):
     stderr: bool = betterproto.bool_field(6)
 
 
-@dataclass(eq=False, repr=False)
 class ExecResponse(Message):
     """Where to connect."""
 
     url: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class AttachRequest(Message):
     """
     The streams to connect to a container. `tty` must be as in its configuration.
@@ -1400,14 +1300,12 @@ class AttachRequest(Message):
     stderr: bool = betterproto.bool_field(5)
 
 
-@dataclass(eq=False, repr=False)
 class AttachResponse(Message):
     """Where to connect."""
 
     url: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PortForwardRequest(Message):
     """The ports to reach in a sandbox."""
 
@@ -1415,21 +1313,18 @@ class PortForwardRequest(Message):
     port: List[int] = betterproto.int32_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class PortForwardResponse(Message):
     """Where to connect."""
 
     url: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class GetEventsRequest(Message):
     """Subscribes to events."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ContainerEventResponse(Message):
     """
     Something happened to a container, or to a sandbox: then `container_id` is the sandbox's.
@@ -1445,28 +1340,24 @@ class ContainerEventResponse(Message):
     """All containers of the sandbox after the event."""
 
 
-@dataclass(eq=False, repr=False)
 class ContainerStatsRequest(Message):
     """The container to measure."""
 
     container_id: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerStatsResponse(Message):
     """One container's use."""
 
     stats: "ContainerStats" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ListContainerStatsRequest(Message):
     """Which containers to measure; all without a filter."""
 
     filter: "ContainerStatsFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerStatsFilter(Message):
     """Everything must match; what is empty matches all."""
 
@@ -1477,28 +1368,24 @@ class ContainerStatsFilter(Message):
     )
 
 
-@dataclass(eq=False, repr=False)
 class ListContainerStatsResponse(Message):
     """The use of the containers of a list."""
 
     stats: List["ContainerStats"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StreamContainerStatsRequest(Message):
     """Which containers to measure; all without a filter."""
 
     filter: "ContainerStatsFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StreamContainerStatsResponse(Message):
     """One piece of the list."""
 
     container_stats: List["ContainerStats"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerStats(Message):
     """What a container uses."""
 
@@ -1512,7 +1399,6 @@ class ContainerStats(Message):
     io: "IoUsage" = betterproto.message_field(6)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerAttributes(Message):
     """Which container was measured."""
 
@@ -1526,28 +1412,24 @@ class ContainerAttributes(Message):
     )
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxStatsRequest(Message):
     """The sandbox to measure."""
 
     pod_sandbox_id: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxStatsResponse(Message):
     """One sandbox's use."""
 
     stats: "PodSandboxStats" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ListPodSandboxStatsRequest(Message):
     """Which sandboxes to measure; all without a filter."""
 
     filter: "PodSandboxStatsFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxStatsFilter(Message):
     """Everything must match; what is empty matches all."""
 
@@ -1557,28 +1439,24 @@ class PodSandboxStatsFilter(Message):
     )
 
 
-@dataclass(eq=False, repr=False)
 class ListPodSandboxStatsResponse(Message):
     """The use of the sandboxes of a list."""
 
     stats: List["PodSandboxStats"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StreamPodSandboxStatsRequest(Message):
     """Which sandboxes to measure; all without a filter."""
 
     filter: "PodSandboxStatsFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StreamPodSandboxStatsResponse(Message):
     """One piece of the list."""
 
     pod_sandbox_stats: List["PodSandboxStats"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxStats(Message):
     """What a sandbox and its containers use."""
 
@@ -1587,7 +1465,6 @@ class PodSandboxStats(Message):
     windows: "WindowsPodSandboxStats" = betterproto.message_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxAttributes(Message):
     """Which sandbox was measured."""
 
@@ -1601,7 +1478,6 @@ class PodSandboxAttributes(Message):
     )
 
 
-@dataclass(eq=False, repr=False)
 class LinuxPodSandboxStats(Message):
     """
     What a sandbox uses on Linux. `cpu`, `memory` and `io` are those of the pod's cgroup.
@@ -1615,7 +1491,6 @@ class LinuxPodSandboxStats(Message):
     io: "IoUsage" = betterproto.message_field(6)
 
 
-@dataclass(eq=False, repr=False)
 class CpuUsage(Message):
     """CPU time."""
 
@@ -1631,7 +1506,6 @@ class CpuUsage(Message):
     psi: "PsiStats" = betterproto.message_field(4)
 
 
-@dataclass(eq=False, repr=False)
 class MemoryUsage(Message):
     """Memory."""
 
@@ -1657,7 +1531,6 @@ class MemoryUsage(Message):
     psi: "PsiStats" = betterproto.message_field(8)
 
 
-@dataclass(eq=False, repr=False)
 class SwapUsage(Message):
     """Swap."""
 
@@ -1666,7 +1539,6 @@ class SwapUsage(Message):
     swap_usage_bytes: "UInt64Value" = betterproto.message_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class IoUsage(Message):
     """Input and output."""
 
@@ -1674,7 +1546,6 @@ class IoUsage(Message):
     psi: "PsiStats" = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class PsiStats(Message):
     """
     How long tasks waited for a resource (the kernel's pressure stall information).
@@ -1687,7 +1558,6 @@ class PsiStats(Message):
     """At least one task."""
 
 
-@dataclass(eq=False, repr=False)
 class PsiData(Message):
     """Waiting, since the beginning and lately."""
 
@@ -1704,7 +1574,6 @@ class PsiData(Message):
     """Percent of the last five minutes."""
 
 
-@dataclass(eq=False, repr=False)
 class NetworkUsage(Message):
     """Traffic of a sandbox."""
 
@@ -1714,7 +1583,6 @@ class NetworkUsage(Message):
     """All but the default one."""
 
 
-@dataclass(eq=False, repr=False)
 class NetworkInterfaceUsage(Message):
     """Traffic of one interface, since the beginning."""
 
@@ -1725,7 +1593,6 @@ class NetworkInterfaceUsage(Message):
     tx_errors: "UInt64Value" = betterproto.message_field(5)
 
 
-@dataclass(eq=False, repr=False)
 class ProcessUsage(Message):
     """Processes of a sandbox."""
 
@@ -1733,7 +1600,6 @@ class ProcessUsage(Message):
     process_count: "UInt64Value" = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class FilesystemUsage(Message):
     """Space taken up in a file system."""
 
@@ -1743,14 +1609,12 @@ class FilesystemUsage(Message):
     inodes_used: "UInt64Value" = betterproto.message_field(4)
 
 
-@dataclass(eq=False, repr=False)
 class FilesystemIdentifier(Message):
     """Which file system."""
 
     mountpoint: str = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsPodSandboxStats(Message):
     """What a sandbox uses on Windows."""
 
@@ -1761,7 +1625,6 @@ class WindowsPodSandboxStats(Message):
     containers: List["WindowsContainerStats"] = betterproto.message_field(5)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsContainerStats(Message):
     """What a container uses on Windows."""
 
@@ -1771,7 +1634,6 @@ class WindowsContainerStats(Message):
     writable_layer: "WindowsFilesystemUsage" = betterproto.message_field(4)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsCpuUsage(Message):
     """CPU time on Windows."""
 
@@ -1780,7 +1642,6 @@ class WindowsCpuUsage(Message):
     usage_nano_cores: "UInt64Value" = betterproto.message_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsMemoryUsage(Message):
     """Memory on Windows."""
 
@@ -1792,7 +1653,6 @@ class WindowsMemoryUsage(Message):
     """What is reserved for it, in memory or on disk."""
 
 
-@dataclass(eq=False, repr=False)
 class WindowsNetworkUsage(Message):
     """Traffic of a sandbox on Windows."""
 
@@ -1801,7 +1661,6 @@ class WindowsNetworkUsage(Message):
     interfaces: List["WindowsNetworkInterfaceUsage"] = betterproto.message_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsNetworkInterfaceUsage(Message):
     """Traffic of one interface on Windows, since the beginning."""
 
@@ -1812,7 +1671,6 @@ class WindowsNetworkInterfaceUsage(Message):
     tx_packets_dropped: "UInt64Value" = betterproto.message_field(5)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsProcessUsage(Message):
     """Processes of a sandbox on Windows."""
 
@@ -1820,7 +1678,6 @@ class WindowsProcessUsage(Message):
     process_count: "UInt64Value" = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class WindowsFilesystemUsage(Message):
     """Space taken up in a file system on Windows."""
 
@@ -1829,21 +1686,18 @@ class WindowsFilesystemUsage(Message):
     used_bytes: "UInt64Value" = betterproto.message_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class ListMetricDescriptorsRequest(Message):
     """Asks which metrics there are."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ListMetricDescriptorsResponse(Message):
     """The metrics there are."""
 
     descriptors: List["MetricDescriptor"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class MetricDescriptor(Message):
     """A metric: its name, its help text, and the names of its labels."""
 
@@ -1853,35 +1707,30 @@ class MetricDescriptor(Message):
     """In the order in which a Metric gives their values."""
 
 
-@dataclass(eq=False, repr=False)
 class ListPodSandboxMetricsRequest(Message):
     """Asks for all metrics."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ListPodSandboxMetricsResponse(Message):
     """Metrics by sandbox."""
 
     pod_metrics: List["PodSandboxMetrics"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StreamPodSandboxMetricsRequest(Message):
     """Asks for all metrics."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class StreamPodSandboxMetricsResponse(Message):
     """Some of the sandboxes."""
 
     pod_sandbox_metrics: List["PodSandboxMetrics"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PodSandboxMetrics(Message):
     """Metrics of a sandbox and its containers."""
 
@@ -1890,7 +1739,6 @@ class PodSandboxMetrics(Message):
     container_metrics: List["ContainerMetrics"] = betterproto.message_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerMetrics(Message):
     """Metrics of a container."""
 
@@ -1898,7 +1746,6 @@ class ContainerMetrics(Message):
     metrics: List["Metric"] = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class Metric(Message):
     """A value of a metric."""
 
@@ -1915,28 +1762,24 @@ class Metric(Message):
     value: "UInt64Value" = betterproto.message_field(5)
 
 
-@dataclass(eq=False, repr=False)
 class ListImagesRequest(Message):
     """Which images to list; all without a filter."""
 
     filter: "ImageFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ImageFilter(Message):
     """Names one image."""
 
     image: "ImageSpec" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ListImagesResponse(Message):
     """The images of a list."""
 
     images: List["Image"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class Image(Message):
     """An image on the node."""
 
@@ -1961,7 +1804,6 @@ class Image(Message):
     """
 
 
-@dataclass(eq=False, repr=False)
 class ImageSpec(Message):
     """A reference to an image."""
 
@@ -1985,21 +1827,18 @@ class ImageSpec(Message):
     """For mounted images: the digest of what was mounted."""
 
 
-@dataclass(eq=False, repr=False)
 class StreamImagesRequest(Message):
     """Which images to list; all without a filter."""
 
     filter: "ImageFilter" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class StreamImagesResponse(Message):
     """One piece of the list."""
 
     images: List["Image"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ImageStatusRequest(Message):
     """The image to look at."""
 
@@ -2008,7 +1847,6 @@ class ImageStatusRequest(Message):
     """Fill in `info`."""
 
 
-@dataclass(eq=False, repr=False)
 class ImageStatusResponse(Message):
     """One image."""
 
@@ -2020,7 +1858,6 @@ class ImageStatusResponse(Message):
     )
 
 
-@dataclass(eq=False, repr=False)
 class PullImageRequest(Message):
     """The image to pull."""
 
@@ -2032,7 +1869,6 @@ class PullImageRequest(Message):
     """The pod that it is pulled for."""
 
 
-@dataclass(eq=False, repr=False)
 class AuthConfig(Message):
     """Credentials for a registry."""
 
@@ -2049,7 +1885,6 @@ class AuthConfig(Message):
     """A bearer token to send as it is."""
 
 
-@dataclass(eq=False, repr=False)
 class PullImageResponse(Message):
     """The image is there."""
 
@@ -2057,28 +1892,24 @@ class PullImageResponse(Message):
     """The id or digest to create containers with."""
 
 
-@dataclass(eq=False, repr=False)
 class RemoveImageRequest(Message):
     """The image to remove."""
 
     image: "ImageSpec" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class RemoveImageResponse(Message):
     """The image is gone."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ImageFsInfoRequest(Message):
     """Asks for the use of disks."""
 
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ImageFsInfoResponse(Message):
     """The use of disks."""
 
@@ -2089,14 +1920,12 @@ class ImageFsInfoResponse(Message):
     """
 
 
-@dataclass(eq=False, repr=False)
 class Int64Value(Message):
     """A number that may be absent."""
 
     value: int = betterproto.int64_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class UInt64Value(Message):
     """A number that may be absent."""
 

@@ -1,7 +1,6 @@
 # Generated from protos/device_plugin_v1beta1.proto by `make protos`. Do not edit.
 # This file has been @generated
 
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     AsyncIterator,
@@ -12,7 +11,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from betterproto.grpc.grpclib_server import ServiceBase
+from trikubelet.rpc.grpc.service import ServiceBase
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 from trikubelet.rpc.cri.codec import Message
 
 
-@dataclass(eq=False, repr=False)
 class DevicePluginOptions(Message):
     pre_start_required: bool = betterproto.bool_field(1)
     """PreStartContainer is to be called."""
@@ -31,7 +29,6 @@ class DevicePluginOptions(Message):
     """GetPreferredAllocation can be called."""
 
 
-@dataclass(eq=False, repr=False)
 class RegisterRequest(Message):
     version: str = betterproto.string_field(1)
     """Of this API: `v1beta1`."""
@@ -46,29 +43,24 @@ class RegisterRequest(Message):
     """Not looked at by the kubelet, which asks for them."""
 
 
-@dataclass(eq=False, repr=False)
 class Empty(Message):
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ListAndWatchResponse(Message):
     devices: List["Device"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class TopologyInfo(Message):
     """Where in the machine a device is."""
 
     nodes: List["NumaNode"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class NumaNode(Message):
     id: int = betterproto.int64_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class Device(Message):
     id: str = betterproto.string_field(1)
     """Unique among the plugin's devices; 63 characters at most."""
@@ -80,24 +72,20 @@ class Device(Message):
     """Missing when it makes no difference, or the plugin does not know."""
 
 
-@dataclass(eq=False, repr=False)
 class PreStartContainerRequest(Message):
     devices_ids: List[str] = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PreStartContainerResponse(Message):
     pass
 
 
-@dataclass(eq=False, repr=False)
 class PreferredAllocationRequest(Message):
     container_requests: List["ContainerPreferredAllocationRequest"] = (
         betterproto.message_field(1)
     )
 
 
-@dataclass(eq=False, repr=False)
 class ContainerPreferredAllocationRequest(Message):
     available_device_ids: List[str] = betterproto.string_field(1)
     """To choose from; those below included."""
@@ -109,29 +97,24 @@ class ContainerPreferredAllocationRequest(Message):
     """How many the container gets, those above included."""
 
 
-@dataclass(eq=False, repr=False)
 class PreferredAllocationResponse(Message):
     container_responses: List["ContainerPreferredAllocationResponse"] = (
         betterproto.message_field(1)
     )
 
 
-@dataclass(eq=False, repr=False)
 class ContainerPreferredAllocationResponse(Message):
     device_ids: List[str] = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class AllocateRequest(Message):
     container_requests: List["ContainerAllocateRequest"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerAllocateRequest(Message):
     devices_ids: List[str] = betterproto.string_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class AllocateResponse(Message):
     container_responses: List["ContainerAllocateResponse"] = betterproto.message_field(
         1
@@ -139,7 +122,6 @@ class AllocateResponse(Message):
     """One for each request, in their order."""
 
 
-@dataclass(eq=False, repr=False)
 class ContainerAllocateResponse(Message):
     """
     What a container needs, so that it can use its devices. All of it is optional.
@@ -163,13 +145,11 @@ class ContainerAllocateResponse(Message):
     """
 
 
-@dataclass(eq=False, repr=False)
 class CdiDevice(Message):
     name: str = betterproto.string_field(1)
     """Qualified: "vendor.com/class=name"."""
 
 
-@dataclass(eq=False, repr=False)
 class Mount(Message):
     """A file or folder of the node, in the container."""
 
@@ -178,7 +158,6 @@ class Mount(Message):
     read_only: bool = betterproto.bool_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class DeviceSpec(Message):
     """A device file of the node, in the container."""
 

@@ -12,7 +12,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from betterproto.grpc.grpclib_server import ServiceBase
+from trikubelet.rpc.grpc.service import ServiceBase
 
 if TYPE_CHECKING:
     import grpclib.server

@@ -1,7 +1,6 @@
 # Generated from protos/podresources_v1.proto by `make protos`. Do not edit.
 # This file has been @generated
 
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Dict,
@@ -11,7 +10,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from betterproto.grpc.grpclib_server import ServiceBase
+from trikubelet.rpc.grpc.service import ServiceBase
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -21,40 +20,33 @@ if TYPE_CHECKING:
 from trikubelet.rpc.cri.codec import Message
 
 
-@dataclass(eq=False, repr=False)
 class ListPodResourcesRequest(Message):
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ListPodResourcesResponse(Message):
     pod_resources: List["PodResources"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class AllocatableResourcesRequest(Message):
     pass
 
 
-@dataclass(eq=False, repr=False)
 class AllocatableResourcesResponse(Message):
     devices: List["ContainerDevices"] = betterproto.message_field(1)
     cpu_ids: List[int] = betterproto.int64_field(2)
     memory: List["ContainerMemory"] = betterproto.message_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class GetPodResourcesRequest(Message):
     pod_name: str = betterproto.string_field(1)
     pod_namespace: str = betterproto.string_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class GetPodResourcesResponse(Message):
     pod_resources: "PodResources" = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PodResources(Message):
     name: str = betterproto.string_field(1)
     namespace: str = betterproto.string_field(2)
@@ -62,7 +54,6 @@ class PodResources(Message):
     """Sidecars, then the others; init containers that end are not listed."""
 
 
-@dataclass(eq=False, repr=False)
 class ContainerResources(Message):
     name: str = betterproto.string_field(1)
     devices: List["ContainerDevices"] = betterproto.message_field(2)
@@ -79,7 +70,6 @@ class ContainerResources(Message):
     dynamic_resources: List["DynamicResource"] = betterproto.message_field(5)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerMemory(Message):
     memory_type: str = betterproto.string_field(1)
     """`memory`, or `hugepages-SIZE`."""
@@ -90,7 +80,6 @@ class ContainerMemory(Message):
     topology: "TopologyInfo" = betterproto.message_field(3)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerDevices(Message):
     resource_name: str = betterproto.string_field(1)
     """The extended resource that the devices are of."""
@@ -100,19 +89,16 @@ class ContainerDevices(Message):
     """Missing when the device plugin does not tell."""
 
 
-@dataclass(eq=False, repr=False)
 class TopologyInfo(Message):
     """Where in the machine it is."""
 
     nodes: List["NumaNode"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class NumaNode(Message):
     id: int = betterproto.int64_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class DynamicResource(Message):
     """What a container has of a ResourceClaim."""
 
@@ -121,7 +107,6 @@ class DynamicResource(Message):
     claim_resources: List["ClaimResource"] = betterproto.message_field(4)
 
 
-@dataclass(eq=False, repr=False)
 class ClaimResource(Message):
     """A device of a claim: driver, pool and name together are unique."""
 
@@ -136,7 +121,6 @@ class ClaimResource(Message):
     """
 
 
-@dataclass(eq=False, repr=False)
 class CdiDevice(Message):
     name: str = betterproto.string_field(1)
     """Qualified: `vendor.com/class=name`."""

@@ -1,7 +1,6 @@
 # Generated from protos/podresources_v1alpha1.proto by `make protos`. Do not edit.
 # This file has been @generated
 
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Dict,
@@ -11,7 +10,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from betterproto.grpc.grpclib_server import ServiceBase
+from trikubelet.rpc.grpc.service import ServiceBase
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -21,17 +20,14 @@ if TYPE_CHECKING:
 from trikubelet.rpc.cri.codec import Message
 
 
-@dataclass(eq=False, repr=False)
 class ListPodResourcesRequest(Message):
     pass
 
 
-@dataclass(eq=False, repr=False)
 class ListPodResourcesResponse(Message):
     pod_resources: List["PodResources"] = betterproto.message_field(1)
 
 
-@dataclass(eq=False, repr=False)
 class PodResources(Message):
     name: str = betterproto.string_field(1)
     namespace: str = betterproto.string_field(2)
@@ -39,13 +35,11 @@ class PodResources(Message):
     """No init containers, sidecars neither."""
 
 
-@dataclass(eq=False, repr=False)
 class ContainerResources(Message):
     name: str = betterproto.string_field(1)
     devices: List["ContainerDevices"] = betterproto.message_field(2)
 
 
-@dataclass(eq=False, repr=False)
 class ContainerDevices(Message):
     resource_name: str = betterproto.string_field(1)
     """The extended resource that the devices are of."""
