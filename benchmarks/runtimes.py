@@ -8,8 +8,9 @@ starts the same shell as the floor: no service, no image, no pod. (crun refuses 
 there it is started where it sees the second one alone, and without rules for devices.) The network is the machine's, or
 a pod's own where the runtime has one for it.
 
-Memory is what is there for containers that run, beside the containers themselves (PSS): the one keeper, or a shim and a
-pause process for each pod. Needs root, containerd with runc and the CNI plugins, and busybox (`make packages`).
+Memory is what is there for containers that run, beside the containers themselves (PSS): the one keeper with the process
+that makes namespaces for it, or a shim and a pause process for each pod. Needs root, containerd with runc and the CNI
+plugins, and busybox (`make packages`).
 """
 
 from __future__ import annotations
@@ -202,7 +203,8 @@ async def on_embedded(folder: Path, archive: Path) -> AsyncIterator[Contestant]:
     keeper = int(json.loads((root / "keeper.json").read_text())["pid"])
     try:
         async with open_unix_channel(path) as channel:
-            yield Contestant("embedded", RuntimeClient(channel, timeout=PATIENCE), sign, lambda: _memory(keeper))
+            calls = RuntimeClient(channel, timeout=PATIENCE)
+            yield Contestant("embedded", calls, sign, lambda: _memory_of_keeper(keeper))
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE)
@@ -318,6 +320,13 @@ def _memory(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def _memory_of_keeper(keeper: int) -> int:
+    """With the process that makes namespaces for it."""
+    program = _command_line(keeper)
+    others = [pid for pid in _processes() if _parent(pid) == keeper and _command_line(pid) == program]
+    return sum(_memory(pid) for pid in (keeper, *others))
 
 
 def _is_a_pods(address: str) -> bool:

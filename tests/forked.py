@@ -53,6 +53,7 @@ IMPORTED: Final = (
     "trikubelet.cli.top",
     "trikubelet.http.streaming.client",
     "trikubelet.agent.run",
+    "trikubelet.agent.service",
 )
 """What the first process reads."""
 _ROOM: Final = 8192

@@ -38,6 +38,7 @@ ROOT = KeeperAbilities(
     landlock=7,
     apparmor=True,
     network=True,
+    creates=True,
     outdated=False,
     problems=(),
 )

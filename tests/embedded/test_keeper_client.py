@@ -26,7 +26,7 @@ from tests.embedded.fake_network import FakeNetwork
 from tests.embedded.runtime_node import Node, is_alive, running_node
 from trikubelet.clock import SystemClock
 from trikubelet.embedded.keeper import protocol
-from trikubelet.embedded.keeper_client import KeeperAbilities, KeeperClient, KeeperStartError
+from trikubelet.embedded.keeper_client import TOLD_WITHIN, KeeperAbilities, KeeperClient, KeeperStartError
 from trikubelet.embedded.runtime import EmbeddedRuntime
 from trikubelet.rpc.cri import v1
 
@@ -272,6 +272,32 @@ async def test_a_keeper_of_the_release_before_is_adopted_and_its_pods_are_on_the
         assert not any(name.startswith("net.") for name in started["sysctls"])
         assert (await pod_address(node, sandbox)) != ""
         assert network.specs == []
+
+
+async def test_a_keeper_of_the_release_before_is_told_of_containers_at_their_start_alone(tmp_path: Path) -> None:
+    requests: list[dict[str, Any]] = []
+    async with (
+        fake_keeper(tmp_path / "runtime", of_the_first_version(requests, sandboxes=["of-another-pod"])),
+        running_node(tmp_path / "runtime", tmp_path / "logs") as node,
+    ):
+        await node.create(await node.sandbox(), ["true"])
+        await node.sandbox("next")
+        operations = [request["op"] for request in requests]
+        assert operations.count("sandbox_start") == 2
+        assert "create" not in operations
+
+
+async def test_a_keeper_that_does_not_read_holds_up_nobody_who_only_tells_it(
+    tmp_path: Path, listener: Listener, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with fake_keeper(tmp_path, greet_and_stay), trio.open_nursery() as nursery:
+        client = KeeperClient(tmp_path, connected=listener.connected, event=listener.event)
+        await start(client, nursery)
+        began = trio.current_time()
+        for _ in range(20):
+            await client.tell("create", spec="x" * 40_000)
+        assert 0 < trio.current_time() - began <= 20 * TOLD_WITHIN
+        nursery.cancel_scope.cancel()
 
 
 async def pod_address(node: Node, sandbox: str) -> str:

@@ -45,7 +45,8 @@ def test_however_the_bytes_are_cut_the_log_holds_them_all(whole: list[bytes], en
 def test_a_full_disk_costs_output_but_neither_the_container_nor_the_next_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = LogFile(str(tmp_path / "log"), Stamp())
+    log = LogFile(Stamp())
+    log.open(str(tmp_path / "log"))
     log.write(b"first\n")
     real, room = os.write, [4]
 
@@ -71,4 +72,4 @@ def test_a_full_disk_costs_output_but_neither_the_container_nor_the_next_lines(
 def test_a_fifo_in_the_place_of_a_log_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "log")
     with pytest.raises(OSError, match=r"no regular file|No such device"):
-        LogFile(str(tmp_path / "log"), Stamp())
+        LogFile(Stamp()).open(str(tmp_path / "log"))

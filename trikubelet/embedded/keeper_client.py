@@ -27,6 +27,7 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.embedded.keeper import protocol
 from trikubelet.linux.socket_address import socket_address
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +38,8 @@ log = get_logger("embedded")
 
 START_DEADLINE: Final = 20.0
 REQUEST_DEADLINE: Final = 60.0
+TOLD_WITHIN: Final = 0.1
+"""Seconds until a keeper that does not read is not told any more."""
 END_TIMEOUT: Final = 2.0
 """Seconds in which a keeper that closed its connection has ended."""
 RETRIES: Final = Backoff(first=0.05, longest=10.0)
@@ -71,7 +74,7 @@ class KeeperStartError(Exception):
         self.reason = reason
 
 
-@attrs.frozen
+@frozen
 class KeeperAbilities:
     """What the keeper found this machine to allow."""
 
@@ -92,6 +95,8 @@ class KeeperAbilities:
     """Whether the keeper knows how to start a program in a profile."""
     network: bool
     """Whether pods can have network namespaces: the machine allows it, and the keeper is not of before it could."""
+    creates: bool
+    """Whether it makes containers ready before their start: the keeper is not of before it could."""
     outdated: bool
     """An agent of an earlier release started the keeper, which cannot do all that this one asks for."""
     problems: tuple[str, ...]
@@ -114,6 +119,7 @@ class KeeperAbilities:
             landlock=hello.get("landlock", 0),
             apparmor=hello.get("apparmor", False),
             network=protocol.POD_NETWORK in hello.get("features", ()),
+            creates=protocol.CREATE in hello.get("features", ()),
             outdated=hello["version"] < protocol.VERSION,
             problems=tuple(hello["problems"]),
         )
@@ -216,6 +222,13 @@ class KeeperClient:
                 return answer, pending.descriptors.pop() if pending.descriptors else None
             finally:
                 pending.close()
+
+    async def tell(self, operation: str, **fields: Any) -> None:
+        """Ask for something that has no answer. A keeper that is not there, or does not read, is not asked."""
+        with trio.move_on_after(TOLD_WITHIN):
+            if self._available and self._channel is not None:
+                with contextlib.suppress(OSError, trio.ClosedResourceError):
+                    await self._send(self._channel, {"op": operation, **fields}, [])
 
     async def shutdown(self) -> bool:
         """Let the keeper end, if no container is left. Returns whether it ends.

@@ -5,7 +5,7 @@ a millisecond, however large the agent has grown. It is no part of the agent's T
 (`event_loop.py`) that must never block, because every container's output flows through it.
 
     server.py        the socket, the requests, and which containers exist
-    container.py     one container from fork to recorded exit
+    container.py     one container from fork to recorded exit; it is forked before its start, if it can wait for that
     execution.py     one command run inside a container
     child.py         what the forked process does until it becomes the container
     rootfs.py        … its mounts (overlays.py: its root; host_files.py: the machine's files that it may see;
@@ -16,6 +16,7 @@ a millisecond, however large the agent has grown. It is no part of the agent's T
     cgroups.py       resource limits, and the way to kill what got away
     output.py        a container's output into logfile.py: bytes of a pipe into lines of a CRI log
     followers.py     … and to attached clients
+    sandbox.py       what the containers of a pod share     namespace_maker.py … the process that makes it
     protocol.py      the messages, for both ends
     linux.py         system calls that Python 3.11 lacks
 

@@ -391,7 +391,7 @@ class Cgroups:
         if self.unified:
             above = self._below(self._unified_mount, parent) or self.unified
             group.unified = f"{above}/{container}"
-            os.makedirs(group.unified, exist_ok=True)
+            _make_folder(group.unified)
             if above != self.unified and self._unified_mount is not None:
                 self._enable_controllers(self._unified_mount, above)
         for controller, folder in wanted.items():
@@ -402,9 +402,9 @@ class Cgroups:
                     # Somebody deleted it; made anew without its rules it would confine nothing.
                     self._check_devices(folder)
             path = f"{above}/{container}"
-            os.makedirs(path, exist_ok=True)
+            alone = _make_folder(path)
             group.controllers[controller] = path
-            if controller == "cpuset":
+            if controller == "cpuset" and not (alone and above == folder):  # there it inherits what it needs
                 self._fill_cpuset(path, self._mounts[controller])
         group.update(resources)
         return group
@@ -425,6 +425,18 @@ class Cgroups:
         if self.unified:
             folders.append(self.unified)
         ContainerCgroup(None, {folder: folder for folder in folders}).remove()
+
+
+def _make_folder(path: str) -> bool:
+    """Whether those above it were there, which `os.makedirs` would look for first: that counts before each start."""
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        return True
+    except FileNotFoundError:
+        os.makedirs(path, exist_ok=True)
+        return False
+    return True
 
 
 def _own_groups() -> dict[str, str]:

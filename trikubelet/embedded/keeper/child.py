@@ -12,6 +12,7 @@ from __future__ import annotations
 import array
 import binascii
 import fcntl
+import gc
 import json
 import os
 import resource
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from trikubelet.embedded.keeper.cgroups import ContainerCgroup
     from trikubelet.embedded.keeper.environment import Environment
 
+START = b"start"
+"""What the keeper tells a process that waits for it."""
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LONGEST_TEXT = 2000
-_ALL_SIGNALS = frozenset(signal.valid_signals())
 # Not in the termios module of Python 3.11.
 _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
@@ -78,6 +80,7 @@ class ChildContext:
         "streams",
         "target",
         "user",
+        "waits",
     )
 
     def __init__(
@@ -93,6 +96,7 @@ class ChildContext:
         proc_of: int | None = None,
         target: int | None = None,
         namespace_flags: int = 0,
+        waits: bool = False,
     ) -> None:
         self.isolated = environment.isolated
         self.in_user_namespace = environment.in_user_namespace
@@ -116,6 +120,8 @@ class ChildContext:
         """pidfd of the container whose PID namespace this one enters, and whose procfs it takes."""
         self.target = target
         """pidfd of the container whose namespaces a command enters; None: this is the container."""
+        self.waits = waits
+        """Whether it is to be told before it executes its program."""
         self.report = -1
         self.status_channel: int | None = None
         """Where a reaper tells the command's exit status; None: no reaper."""
@@ -157,6 +163,7 @@ def enter(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) 
 
 def run(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> NoReturn:
     """Become the container or command that `spec` describes; what `enter` has done already is not done again."""
+    gc.disable()  # what it looks through, it writes to, and so would have to be copied
     try:
         has_entered = context.executable is not None
         if not has_entered:
@@ -289,6 +296,11 @@ def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
     if not context.may_gain:
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if context.waits:
+        # As in `enter`: nobody looks into it meanwhile, whatever the machine's sysctl says of other users' processes.
+        linux.prctl(linux.PR_SET_DUMPABLE, 0)
+        if os.read(context.report, len(START)) != START:
+            os._exit(127)  # the keeper is gone
     if context.processes is not None:
         change_profile_on_exec(context.processes, spec["apparmor"])
     writable = spec.get("write_only_below")
@@ -320,8 +332,8 @@ def change_profile_on_exec(processes: int, profile: str) -> None:
 
 def _reset_signals() -> None:
     for number in _IGNORED_BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL_SIGNALS)
+        linux.default_signal(number)
+    linux.unblock_signals()
 
 
 def _restore_limits(limits: dict[int, tuple[int, int]]) -> None:

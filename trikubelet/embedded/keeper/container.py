@@ -1,10 +1,14 @@
 """One container, from fork to recorded exit.
 
-    STARTING ──exec worked──▶ RUNNING ──command ended──▶ ENDING ──nothing left of it──▶ EXITED
-        └──────exec failed, the exact error is known───────────────────────────────────────┘
+    CREATED ──▶ STARTING ──exec worked──▶ RUNNING ──command ended──▶ ENDING ──nothing left of it──▶ EXITED
+        │           └──────exec failed, the exact error is known───────────────────────────────────────┘
+        └──it failed, or nobody wants it any more──▶ DISCARDED
 
-Two files in the container's folder say what a keeper that comes later must know: `run.json` (written before the exec:
-pid, start time, cgroups) and `exit.json` (how it ended). The second is written before the end is reported.
+A file in the container's folder says what a keeper that comes later must know (pid, start time, cgroups):
+`created.json`, from the start on `run.json`, and then `exit.json` (how it ended), written before the end is reported.
+
+A container that is created is a bet that it will be started. Its process has its root, its cgroups and its user, and
+waits. Whatever ends it before is no event: nothing is recorded, and its start begins anew.
 """
 
 from __future__ import annotations
@@ -15,13 +19,14 @@ import signal
 import sys
 import time
 
-from trikubelet.embedded.keeper import child
+from trikubelet.embedded.keeper import child, rootfs
 from trikubelet.embedded.keeper.cgroups import ContainerCgroup
 from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.logfile import LogFile
 from trikubelet.embedded.keeper.output import Output
 from trikubelet.embedded.keeper.process import Process, exit_code
 from trikubelet.embedded.keeper.protocol import boot_id, process_start_ticks
+from trikubelet.linux.trees import remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 
     from trikubelet.embedded.keeper.environment import Environment
 
+CREATED, DISCARDED = "created", "discarded"
 STARTING, RUNNING, ENDING, EXITED = "starting", "running", "ending", "exited"
 START_ERROR_CODE = 128
 _RETRY = 0.01
@@ -43,15 +49,19 @@ class StartError(Exception):
 
 
 class Container:
-    """A container of this keeper. `on_started(error)` is called once, `on_exited()` once if it had started."""
+    """A container of this keeper, CREATED with its process forked, that waits or not; then STARTING.
+
+    `on_started(error)` is called once after the start, `on_exited()` once if it had started, `on_discarded()` once when
+    nothing is left of one that was not started.
+    """
 
     def __init__(
         self,
         environment: Environment,
         spec: dict[str, Any],
         *,
-        on_started: Callable[[str | None], None],
         on_exited: Callable[[], None],
+        on_discarded: Callable[[], None],
     ) -> None:
         self._environment = environment
         self.spec = spec
@@ -60,14 +70,15 @@ class Container:
             spec["seccomp"]["program"] = sys.intern(spec["seccomp"]["program"])
         self.id: str = spec["container"]
         self.directory: str = spec["directory"]
-        self.state = STARTING
+        self.state = CREATED
         self.started_at = 0
         self.user: dict[str, Any] = {}
         self.exit: dict[str, Any] | None = None
         self.cgroup: ContainerCgroup | None = None
         self.with_reaper = spec["pid_namespace"] != "container" or not environment.isolated
-        self._on_started = on_started
+        self._on_started: Callable[[str | None], None] = lambda _error: None
         self._on_exited = on_exited
+        self._on_discarded = on_discarded
         self._error: str | None = None
         self._status = 0
         self._finished_at = 0
@@ -78,7 +89,7 @@ class Container:
         self._input = -1
         self._input_kind: str | None = None
         """"stdin" (a pipe) or "terminal"; None without, or when it has been closed."""
-        self.log = LogFile("", environment.stamp)
+        self.log = LogFile(environment.stamp)
         self._output = Output(environment.loop, self.log, environment.stamp)
         self.process = Process(
             environment.loop,
@@ -88,26 +99,60 @@ class Container:
             on_gone=self._gone,
         )
 
-    def start(
-        self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None, proc: int | None
-    ) -> None:
-        """Fork it. Raises StartError with nothing left behind; later errors go to `on_started`."""
-        for _, flag in namespaces:
-            self.namespace_flags |= flag
+    @property
+    def can_wait(self) -> bool:
+        """Whether it can be created before its start: nobody else is in its PID namespace, where it would be seen."""
+        return self._environment.isolated and self.spec["pid_namespace"] == "container"
+
+    def open_log(self) -> None:
+        """Before it is started. Raises StartError."""
         try:
-            self.log = LogFile(self.spec["log_path"], self._environment.stamp)
-            self._output = Output(self._environment.loop, self.log, self._environment.stamp)
+            self.log.open(self.spec["log_path"])
         except OSError as error:
             raise StartError(f"open log {self.spec['log_path']}: {error.strerror or error}") from None
+
+    def create(
+        self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None, proc: int | None
+    ) -> None:
+        """Fork it. One that can wait then does all but to execute its program; others do not wait for their start.
+
+        Raises StartError with nothing left behind. Later errors go to `on_started`.
+        """
+        for _, flag in namespaces:
+            self.namespace_flags |= flag
         try:
             self._make_cgroup()
             self._fork(namespaces, pid_namespace, shared_memory, proc)
         except OSError as error:
             self._clean_up()
-            self._error, self._finished_at = str(error), time.time_ns()
-            self._write("exit.json", self._exit_record())
             raise StartError(str(error)) from None
-        self._write("run.json", self._run_record())
+        self._write("created.json", self._run_record())
+
+    def record_failure(self, error: str) -> None:
+        """Of `open_log` or `create`, at its start."""
+        self._error, self._finished_at = error, time.time_ns()
+        self._write("exit.json", self._exit_record())
+
+    def waits_for(self, spec: dict[str, Any]) -> bool:
+        """Whether it is ready to be started, or will be, and as `spec` says: limits may have been changed."""
+        return self.state is CREATED and self.spec == spec and self.process.is_on_its_way()
+
+    def start(self, on_started: Callable[[str | None], None]) -> None:
+        """Let it execute its program."""
+        self._on_started = on_started
+        self.state = STARTING
+        try:
+            os.rename(f"{self.directory}/created.json", f"{self.directory}/run.json")
+        except OSError as error:
+            log(f"container {self.id}: write run.json: {error}")
+        if self.can_wait:
+            self.process.let_go_on()
+
+    def discard(self) -> None:
+        """End one that has not been started."""
+        if self.state is CREATED:
+            self.state = DISCARDED
+            self.process.kill()
 
     def _make_cgroup(self) -> None:
         cgroups = self._environment.cgroups
@@ -134,6 +179,7 @@ class Container:
             reaper_keeps_orphans=True,
             namespace_flags=self.namespace_flags,
             proc_of=pid_namespace if self.spec["pid_namespace"] == "target" else None,
+            waits=self.can_wait,
         )
         descriptors = [*(descriptor for descriptor, _ in namespaces), shared_memory, proc, context.proc_of]
         try:
@@ -212,7 +258,7 @@ class Container:
             os.close(descriptor)
 
     def _ready(self) -> None:
-        if self._error is not None:
+        if self._error is not None or self.state is not STARTING:
             return  # told when the process is gone
         self.state = RUNNING
         self.started_at = time.time_ns()
@@ -264,6 +310,10 @@ class Container:
         self._finish()
 
     def _finish(self) -> None:
+        if self.state in (CREATED, DISCARDED):
+            self.state = DISCARDED
+            self._clean_up(self._leave_as_it_was)
+            return
         self._output.drain()
         self.exit = self._exit_record()
         self.state = EXITED
@@ -292,17 +342,23 @@ class Container:
             following = min(2 * retry, _LONGEST_RETRY)
             self._environment.loop.after(retry, lambda: self._record_exit(following))
 
-    def _clean_up(self) -> None:
+    def _clean_up(self, then: Callable[[], None] = lambda: None) -> None:
         self._output.drain()
         self.log.close()
         self._close_input()
-        if self.cgroup is not None:
-            self._remove_cgroup(_RETRY)
+        self._remove_cgroup(_RETRY, then)
 
-    def _remove_cgroup(self, retry: float) -> None:
+    def _remove_cgroup(self, retry: float, then: Callable[[], None]) -> None:
         """A group stays busy for a moment after its last process died."""
         if self.cgroup is not None and not self.cgroup.remove() and retry < 60:
-            self._environment.loop.after(min(retry, _LONGEST_RETRY), lambda: self._remove_cgroup(2 * retry))
+            self._environment.loop.after(min(retry, _LONGEST_RETRY), lambda: self._remove_cgroup(2 * retry, then))
+        else:
+            then()
+
+    def _leave_as_it_was(self) -> None:
+        """It may be created anew."""
+        _delete_what_was_made(self.directory)
+        self._on_discarded()
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -340,33 +396,21 @@ class Container:
 def write_json(path: str, record: dict[str, Any]) -> None:
     """Replace a file in one step."""
     temporary = f"{path}.new"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(record, file)
+    with open(temporary, "wb") as file:
+        file.write(json.dumps(record).encode())  # `json.dump` would go through it in Python
     os.replace(temporary, path)
 
 
 def reap(directory: str) -> bool:
-    """Record the end of a container whose keeper died, and kill what is left of it. True if there was one."""
-    try:
-        with open(f"{directory}/run.json", encoding="utf-8") as file:
-            record = json.load(file)
-    except (OSError, ValueError):
+    """Kill what is left of a container whose keeper died, and record its end if it was started. True if it was."""
+    created = _read_record(f"{directory}/created.json")
+    if created is not None:
+        _end_leftovers(created)
+        _delete_what_was_made(directory)
+    record = _read_record(f"{directory}/run.json")
+    if record is None or os.path.exists(f"{directory}/exit.json"):
         return False
-    if os.path.exists(f"{directory}/exit.json"):
-        return False
-    if record.get("boot_id") == boot_id():
-        pid = record["pid"]
-        if process_start_ticks(pid) == record["start_ticks"] and record["start_ticks"] is not None:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        if record.get("cgroup"):
-            group = ContainerCgroup.from_json(record["cgroup"])
-            group.kill()
-            deadline = time.monotonic() + 0.5
-            while not group.remove() and time.monotonic() < deadline:
-                time.sleep(0.005)
+    _end_leftovers(record)
     write_json(
         f"{directory}/exit.json",
         {
@@ -379,3 +423,38 @@ def reap(directory: str) -> bool:
         },
     )
     return True
+
+
+def _read_record(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            record: dict[str, Any] = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return record
+
+
+def _delete_what_was_made(directory: str) -> None:
+    """For a container that was not started: an overlay does not take the folders of another one."""
+    for name in (*rootfs.FOLDERS, "created.json"):
+        try:
+            remove_tree(f"{directory}/{name}")
+        except OSError as error:
+            log(f"cannot delete {directory}/{name}: {error}")
+
+
+def _end_leftovers(record: dict[str, Any]) -> None:
+    if record.get("boot_id") != boot_id():
+        return
+    pid = record["pid"]
+    if process_start_ticks(pid) == record["start_ticks"] and record["start_ticks"] is not None:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    if record.get("cgroup"):
+        group = ContainerCgroup.from_json(record["cgroup"])
+        group.kill()
+        deadline = time.monotonic() + 0.5
+        while not group.remove() and time.monotonic() < deadline:
+            time.sleep(0.005)

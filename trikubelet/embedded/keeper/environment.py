@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from trikubelet.embedded.keeper.cgroups import Cgroups
     from trikubelet.embedded.keeper.event_loop import EventLoop
     from trikubelet.embedded.keeper.logfile import Stamp
+    from trikubelet.embedded.keeper.namespace_maker import NamespaceMaker
     from trikubelet.embedded.keeper.probe import Abilities
     from trikubelet.embedded.keeper.process import Forker
 
@@ -23,6 +24,7 @@ class Environment:
         cgroups: Cgroups,
         abilities: Abilities,
         forker: Forker,
+        namespace_maker: NamespaceMaker,
         limits: dict[int, tuple[int, int]],
     ) -> None:
         self.root = root
@@ -31,6 +33,7 @@ class Environment:
         self.cgroups = cgroups
         self.abilities = abilities
         self.forker = forker
+        self.namespace_maker = namespace_maker
         self.limits = limits
 
     @property

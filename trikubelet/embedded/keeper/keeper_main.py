@@ -17,7 +17,6 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(
 
 import fcntl
 import gc
-import hashlib
 import resource
 import signal
 import socket
@@ -30,6 +29,7 @@ from trikubelet.embedded.keeper.environment import Environment
 from trikubelet.embedded.keeper.event_loop import EventLoop
 from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.logfile import Stamp
+from trikubelet.embedded.keeper.namespace_maker import NamespaceMaker
 from trikubelet.embedded.keeper.probe import enter_user_namespace, find_abilities
 from trikubelet.embedded.keeper.process import Forker
 from trikubelet.embedded.keeper.sandbox import remove_old_shared_memory
@@ -46,10 +46,13 @@ _LARGEST_LOG = 1 << 20
 def main() -> None:
     if len(sys.argv) < 3 or sys.argv[1] != "--root":
         sys.exit("usage: keeper_main.py --root FOLDER")
-    if "--sealed" not in sys.argv:
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        _execute_sealed()
     root = os.path.abspath(sys.argv[2])
+    if "--sealed" in sys.argv:
+        name = sys.argv[-1]
+    else:
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        name = _name(root)
+        _execute_sealed(name)
     os.umask(0o022)
     os.makedirs(root, exist_ok=True)
     os.chmod(root, 0o700)
@@ -58,10 +61,17 @@ def main() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         sys.exit(ALREADY_RUNNING)
-    _detach(root)
+    _detach(root, name)
 
 
-def _execute_sealed() -> None:
+def _name(root: str) -> str:
+    """Of what this keeper makes on the machine."""
+    import hashlib  # with a library that is as large as all else here together: the keeper itself goes without
+
+    return "trikubelet-" + hashlib.sha256(root.encode()).hexdigest()[:8]
+
+
+def _execute_sealed(name: str) -> None:
     """Execute this interpreter again, through a detached read-only copy of its mount."""
     try:
         tree = _read_only_interpreter()
@@ -70,7 +80,7 @@ def _execute_sealed() -> None:
             tree = _read_only_interpreter_of_a_user_namespace()
         except OSError:
             return  # no namespaces at all: containers are plain processes of this user, who may do as they like
-    arguments = [sys.executable, "-I", "-S", *sys.argv, "--sealed"]
+    arguments = [sys.executable, "-I", "-S", *sys.argv, "--sealed", name]
     os.execve(f"/proc/self/fd/{tree}", arguments, dict(os.environ))
 
 
@@ -100,14 +110,14 @@ def _read_only_interpreter_of_a_user_namespace() -> int:
     return descriptors[0]
 
 
-def _detach(root: str) -> None:
+def _detach(root: str, name: str) -> None:
     """Fork the keeper into a session of its own; the caller stays until it serves, and passes on what went wrong."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     if os.fork() == 0:
         os.close(reader)
         os.setsid()
         try:
-            serve = _prepared(root)
+            serve = _prepared(root, name)
         except BaseException as error:
             os.write(writer, f"{type(error).__name__}: {error}".encode())
             raise
@@ -124,7 +134,7 @@ def _detach(root: str) -> None:
     os._exit(0)
 
 
-def _prepared(root: str) -> Callable[[], None]:
+def _prepared(root: str, name: str) -> Callable[[], None]:
     """Everything that can go wrong; what it returns serves until the keeper is asked to end."""
     _redirect(root)
     os.chdir("/")
@@ -132,7 +142,6 @@ def _prepared(root: str) -> Callable[[], None]:
         file.write("trikube-keeper")
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    name = "trikubelet-" + hashlib.sha256(root.encode()).hexdigest()[:8]
     _reap_ended(root)
     remove_old_shared_memory(name)
     abilities = find_abilities(root)
@@ -146,6 +155,7 @@ def _prepared(root: str) -> Callable[[], None]:
         cgroups=cgroups,
         abilities=abilities,
         forker=Forker(),
+        namespace_maker=NamespaceMaker(loop, root),
         limits=_raise_limits(),
     )
     # Nor are its children: nothing of this process is to be seen in procfs by a container that a child is to become.

@@ -85,6 +85,9 @@ _SECCOMP_SET_MODE_FILTER = 1
 _BPF_INSTRUCTION_SIZE = 8
 _CAPABILITY_VERSION_3 = 0x20080522
 _SIGCHLD = 17
+_SIG_SETMASK = 2
+_NO_SIGNALS = bytes(128)
+"""A `sigset_t`, which is not larger in any C library."""
 
 
 class _CloneArgs(ctypes.Structure):
@@ -184,6 +187,15 @@ def close_all_but(kept: Iterable[int]) -> None:
             following = descriptor + 1
     os.dup2(0, 1)
     os.dup2(0, 2)
+
+
+def default_signal(number: int) -> None:
+    """Reset a signal of a process that executes a program soon. Python does not hear of it, which would cost more."""
+    _libc.signal(ctypes.c_int(number), None)
+
+
+def unblock_signals() -> None:
+    _checked(_libc.sigprocmask(ctypes.c_int(_SIG_SETMASK), _NO_SIGNALS, None), "unblock signals")
 
 
 def setns(descriptor: int, flags: int) -> None:

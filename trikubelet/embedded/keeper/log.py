@@ -6,7 +6,6 @@ A disk that has no room for it must not end the keeper, and every container with
 from __future__ import annotations
 
 import os
-import traceback
 
 
 def log(text: str) -> None:
@@ -18,4 +17,6 @@ def log(text: str) -> None:
 
 def log_exception() -> None:
     """The one that is being handled."""
+    import traceback  # seldom needed, and a tenth of what each fork of this process would have to copy
+
     log(traceback.format_exc().rstrip())

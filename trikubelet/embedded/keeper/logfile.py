@@ -92,13 +92,18 @@ class Stamp:
 class LogFile:
     """A container's log on disk. Opening may fail (OSError); writing only counts what it could not write."""
 
-    def __init__(self, path: str, stamp: Stamp) -> None:
-        self.path = path
+    def __init__(self, stamp: Stamp) -> None:
+        self.path = ""
         self._stamp = stamp
-        self._descriptor = _open(path) if path else -1
+        self._descriptor = -1
         self._dropped = 0
         self._why = ""
         self._torn = False
+
+    def open(self, path: str) -> None:
+        """Before the first write. Without a path nothing is written."""
+        self.path = path
+        self.reopen()
 
     def write(self, records: bytes) -> None:
         if self._descriptor < 0 or not records:

@@ -255,6 +255,19 @@ class Process:
         else:
             self._loop.watch(self._status.fileno(), self._status_ready)
 
+    def is_on_its_way(self) -> bool:
+        """Whether it has neither executed its program nor ended, heard of or not."""
+        ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return self._report is not None and os.waitid(os.P_PIDFD, self._child_pidfd, ended) is None
+
+    def let_go_on(self) -> None:
+        """Tell a process that waits for its start to execute its program. What came to an end is heard of otherwise."""
+        if self._report is not None:
+            try:
+                self._report.send(child.START)
+            except OSError:
+                return
+
     def send_signal(self, number: int) -> None:
         """Signal the command. Raises ProcessLookupError when it has ended."""
         if self.pidfd < 0:
@@ -288,8 +301,8 @@ class Process:
             data, control, _, _ = self._report.recvmsg(64 * 1024, 256, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return False
-        except ConnectionError:
-            data, control = b"", []
+        except ConnectionResetError:
+            return True  # it ended without reading that it may go on; what it said before comes now
         if not data:
             self._report_finished()
             return True

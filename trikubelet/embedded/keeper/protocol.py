@@ -19,6 +19,7 @@ names those that the keeper has. A version is given up only when no keeper of th
 from __future__ import annotations
 
 import array
+import functools
 import json
 import os
 import socket
@@ -33,6 +34,8 @@ VERSION = 2
 OLDEST = 1
 POD_NETWORK = "pod-network"
 """A feature: network namespaces of pods, `namespace`, and sockets of any kind."""
+CREATE = "create"
+"""A feature: the operation `create`."""
 LARGEST_DATAGRAM = 64 * 1024
 MOST_DESCRIPTORS = 8
 SOCKET_NAME = "keeper.sock"
@@ -120,6 +123,7 @@ def process_start_ticks(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+@functools.cache
 def boot_id() -> str:
     """Names this boot of the machine; pids of another one mean nothing."""
     try:

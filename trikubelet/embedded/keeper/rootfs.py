@@ -53,6 +53,8 @@ _PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"))
+FOLDERS = ("rootfs", "upper", "work", "pieces")
+"""What is made in a container's folder; the last for the host's files in a user namespace."""
 QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 
 
@@ -223,7 +225,7 @@ class RootBuilder:
         """Mount the root on the container's own empty folder, and enter it."""
         directory, layers = self._spec["directory"], self._spec["rootfs"]["layers"]
         target = f"{directory}/rootfs"
-        for name in ("rootfs", "upper", "work"):
+        for name in FOLDERS[:3]:
             os.makedirs(f"{directory}/{name}", exist_ok=True)
         os.chmod(f"{directory}/upper", stat.S_IMODE(os.stat(layers[-1]).st_mode))
         if self._spec["rootfs"]["host"] and self._in_user_namespace:
@@ -348,6 +350,13 @@ def open_folder(path: str, *, follow: bool = True) -> int:
 
     Links of the image are followed, unless `follow` says otherwise: then one anywhere in the path is an error.
     """
+    try:
+        return linux.open_without_magic(f"/{path}", os.O_PATH | os.O_DIRECTORY, follow=follow)
+    except FileNotFoundError:
+        return _open_made_folder(path, follow=follow)
+
+
+def _open_made_folder(path: str, *, follow: bool) -> int:
     current = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     so_far = ""
     for part in path.split("/"):

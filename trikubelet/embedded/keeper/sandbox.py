@@ -1,25 +1,23 @@
 """A pod's shared namespaces, held open as descriptors: there is no pause process.
 
-Hostname (UTS), IPC and network namespaces are made by a process that is forked for it and ends at once. So is every
-socket in a pod's network: in a user namespace this process could not come back from there. Only a PID namespace
-that containers share needs somebody in it: a forked process that does nothing but reap (`reaper.py`).
+Hostname (UTS), IPC and network namespaces, and sockets in a pod's network, come from a process of their own
+(`namespace_maker.py`). Only a PID namespace that containers share needs somebody in it: a forked process that does
+nothing but reap (`reaper.py`).
 Its `/dev/shm` is the only mount of a mount namespace that no process is in: it has no name on the machine, and goes
 with the last container and with this process, however that ends.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
 import socket
 import stat
-import struct
 
-from trikubelet.embedded.keeper import linux, reaper, rootfs
-from trikubelet.embedded.keeper.cgroups import write_file
+from trikubelet.embedded.keeper import linux, reaper
 from trikubelet.embedded.keeper.log import log
+from trikubelet.embedded.keeper.namespace_maker import NETLINK_ROUTE, open_socket
 from trikubelet.linux.trees import remove_tree
 
 TYPE_CHECKING = False
@@ -31,13 +29,7 @@ if TYPE_CHECKING:
 SHARED_MEMORY = "/dev/shm"
 NAMESPACE = "{namespace}"
 """In a helper's arguments: the path of the pod's network namespace."""
-_SHARED_MEMORY_OPTIONS = "mode=1777,size=65536k"
-_NETLINK_ROUTE = (socket.AF_NETLINK, socket.SOCK_RAW, 0)
-# Not in the socket module; `struct ifreq` with its flags.
-_SIOCSIFFLAGS = 0x8914
-_IFF_UP = 0x1
 _MOST_WAITED = 100  # milliseconds
-_IFREQ = struct.Struct("16sh22x")
 
 
 class Sandbox:
@@ -71,33 +63,21 @@ class Sandbox:
             raise
 
     def _make_namespaces(self, spec: dict[str, Any]) -> None:
-        """Let a forked process make them, and hand them over."""
         wanted = [] if spec["host_uts"] else [("uts", linux.CLONE_NEWUTS)]
         wanted += [] if spec["host_ipc"] else [("ipc", linux.CLONE_NEWIPC), ("mnt", linux.CLONE_NEWNS)]
         if spec.get("network") == "pod":  # absent in what an older agent asks for
             wanted.append(("net", linux.CLONE_NEWNET))
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = linux.plain_fork()
-        if pid == 0:
-            ours.close()
-            _be_namespaces(theirs, wanted, spec, self._environment.root)
-        theirs.close()
-        try:
-            answer, descriptors, _, _ = socket.recv_fds(ours, 4096, len(wanted) + 1, socket.MSG_CMSG_CLOEXEC)
-            if answer != b"made":
-                raise OSError(0, answer.decode() or "the process that makes them ended without an answer")
-            if len(descriptors) > len(wanted):
-                self._netlink = descriptors.pop()
-            for (_, flag), descriptor in zip(wanted, descriptors, strict=True):
-                if flag == linux.CLONE_NEWNS:
-                    self.shared_memory = descriptor
-                else:
-                    self.namespaces.append((descriptor, flag))
-                if flag == linux.CLONE_NEWNET:
-                    self.network = descriptor
-        finally:
-            ours.close()
-            os.waitpid(pid, 0)
+        names = [name for name, _ in wanted]
+        made = self._environment.namespace_maker.make(names, spec["hostname"], spec["sysctls"])
+        if len(made) > len(wanted):
+            self._netlink = made.pop()
+        for (_, flag), descriptor in zip(wanted, made, strict=True):
+            if flag == linux.CLONE_NEWNS:
+                self.shared_memory = descriptor
+            else:
+                self.namespaces.append((descriptor, flag))
+            if flag == linux.CLONE_NEWNET:
+                self.network = descriptor
 
     def _hold_pid_namespace(self) -> None:
         forker = self._environment.forker
@@ -132,23 +112,11 @@ class Sandbox:
     def socket(self, family: int, kind: int, protocol: int) -> int:
         """The descriptor of a new socket in the pod's network, not blocking. Raises OSError."""
         if self.network is None:
-            return _open_socket(family, kind, protocol)
-        if self._netlink is not None and (family, kind, protocol) == _NETLINK_ROUTE:
+            return open_socket(family, kind, protocol)
+        if self._netlink is not None and (family, kind, protocol) == NETLINK_ROUTE:
             made, self._netlink = self._netlink, None
             return made
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = linux.plain_fork()
-        if pid == 0:
-            _be_socket(theirs, self.network, (family, kind, protocol))
-        theirs.close()
-        try:
-            answer, descriptors, _, _ = socket.recv_fds(ours, 4096, 1, socket.MSG_CMSG_CLOEXEC)
-            if not descriptors:
-                raise OSError(0, answer.decode() or "the process that makes it ended without an answer")
-            return descriptors[0]
-        finally:
-            ours.close()
-            os.waitpid(pid, 0)
+        return self._environment.namespace_maker.open_socket(self.network, family, kind, protocol)
 
     def start_helper(self, argv: list[str], output: int) -> int:
         """Execute a program that serves the pod's network from outside, for as long as the pod is there.
@@ -195,57 +163,11 @@ class Sandbox:
         self.shared_memory = self.proc = self._netlink = None
 
 
-def _be_namespaces(
-    channel: socket.socket, wanted: list[tuple[str, int]], spec: dict[str, Any], folder: str
-) -> NoReturn:
-    """In the forked process: make namespaces, hand over descriptors of them, and end.
-
-    The root of a mount namespace, mounted over `folder` on the way, becomes the pod's shared memory.
-    """
-    try:
-        linux.close_all_but([channel.fileno()])
-        flags = sum(flag for _, flag in wanted)
-        linux.unshare(flags)
-        if flags & linux.CLONE_NEWUTS:
-            linux.set_hostname(spec["hostname"])
-        if flags & linux.CLONE_NEWNET:
-            _bring_loopback_up()
-        for name, value in spec["sysctls"].items():
-            write_file("/proc/sys/" + name.replace(".", "/"), value)
-        descriptors = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name, _ in wanted]
-        if flags & linux.CLONE_NEWNET:
-            descriptors.append(_open_socket(*_NETLINK_ROUTE))
-        if flags & linux.CLONE_NEWNS:
-            rootfs.enter_new_root(folder, "tmpfs", rootfs.QUIET, _SHARED_MEMORY_OPTIONS)
-        socket.send_fds(channel, [b"made"], descriptors)
-    except OSError as error:
-        channel.send(str(error).encode())
-    finally:
-        os._exit(0)
-
-
 def _is_ready(process: int) -> bool:
     """Whether a process behind a pidfd has ended, or ends in a moment."""
     poll = select.poll()  # for descriptors of any number
     poll.register(process, select.POLLIN)
     return bool(poll.poll(_MOST_WAITED))
-
-
-def _bring_loopback_up() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as any_socket:
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", _IFF_UP))
-
-
-def _be_socket(channel: socket.socket, network: int, wanted: tuple[int, int, int]) -> NoReturn:
-    """In the forked process: make a socket in another network, hand it over, and end."""
-    try:
-        linux.close_all_but([channel.fileno(), network])
-        linux.setns(network, linux.CLONE_NEWNET)
-        socket.send_fds(channel, [b"made"], [_open_socket(*wanted)])
-    except OSError as error:
-        channel.send(str(error).encode())
-    finally:
-        os._exit(0)
 
 
 def _be_helper(argv: list[str], network: int, output: int) -> NoReturn:
@@ -265,11 +187,6 @@ def _be_helper(argv: list[str], network: int, output: int) -> NoReturn:
         os.write(2, f"{argv[0]}: {error.strerror}".encode())
     finally:
         os._exit(127)
-
-
-def _open_socket(family: int, kind: int, protocol: int) -> int:
-    """The descriptor of a new socket in this process's network, not blocking. Raises OSError."""
-    return socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol).detach()
 
 
 def remove_old_shared_memory(name: str) -> None:

@@ -3,7 +3,8 @@
     hello         version, newest (protocol)     → version, pid, abilities, features
     list                                         → containers, sandboxes
     sandbox_start sandbox, hostname, sysctls, host_ipc, host_uts, shared_pid, network ("pod" or "node")
-    sandbox_stop  sandbox                        its namespaces go; containers must have ended
+    sandbox_stop  sandbox                        its namespaces go; containers that were started must have ended
+    create        a container's specification    no answer; it is made ready for its start, as far as that can be done
     start         a container's specification    → what `Container.to_json` says, once the exec has worked
     signal        container, signal              kill  container          update  container, resources
     exec          container, exec, argv, tty, streams; a descriptor for each stream (names in order; others are
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 _LOOK_AT_ROOT_EVERY = 2.0
 _IDLE_LIMIT = 60.0
+_CREATED_FOR = 10.0
+"""Seconds for which a container that is not started keeps a process ready; its start takes longer then."""
 
 
 class RequestError(Exception):
@@ -53,6 +56,19 @@ class RequestError(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class _Created:
+    """A container that waits for its start, or is being discarded."""
+
+    __slots__ = ("container", "owner", "then")
+
+    def __init__(self, container: Container, owner: Connection) -> None:
+        self.container = container
+        self.owner = owner
+        """The agent that will start it; when that is gone, another one creates it anew."""
+        self.then: list[Callable[[], None]] = []
+        """To be called when nothing is left of it."""
 
 
 class Server:
@@ -64,6 +80,8 @@ class Server:
         self._listener = listener
         self._root_descriptor = os.open(environment.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._containers: dict[str, Container] = {}
+        """Those that were started."""
+        self._created: dict[str, _Created] = {}
         self._sandboxes: dict[str, Sandbox] = {}
         self._executions: dict[str, tuple[Execution, Connection]] = {}
         self._connections: set[Connection] = set()
@@ -74,6 +92,7 @@ class Server:
             "list": self._list,
             "sandbox_start": self._sandbox_start,
             "sandbox_stop": self._sandbox_stop,
+            "create": self._create,
             "start": self._start,
             "signal": self._signal,
             "kill": self._kill,
@@ -108,6 +127,9 @@ class Server:
         for execution, owner in list(self._executions.values()):
             if owner is connection and not execution.ended:
                 execution.kill()
+        for created in list(self._created.values()):
+            if created.owner is connection:
+                created.container.discard()
 
     def _handle(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
         request, operation = message.get("id"), message.get("op")
@@ -143,7 +165,7 @@ class Server:
         cgroups = environment.cgroups
         return {
             "version": version,
-            "features": [protocol.POD_NETWORK] if environment.abilities.network else [],
+            "features": [protocol.CREATE, *([protocol.POD_NETWORK] if environment.abilities.network else [])],
             "pid": os.getpid(),
             "mode": environment.abilities.mode,
             "overlay": environment.abilities.overlay,
@@ -171,19 +193,67 @@ class Server:
                 raise RequestError("start", f"namespaces of the pod: {error}") from None
         return {}
 
-    def _sandbox_stop(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+    def _sandbox_stop(self, connection: Connection, message: Message, _descriptors: list[int]) -> Message | None:
         sandbox = self._sandboxes.pop(message["sandbox"], None)
         if sandbox is not None:
             sandbox.close()
-        return {}
+        waiting = [one for one in self._created.values() if one.container.spec["sandbox"] == message["sandbox"]]
+        if not waiting:
+            return {}
 
-    def _start(self, connection: Connection, message: Message, _descriptors: list[int]) -> Message | None:
+        def gone() -> None:
+            waiting.pop()
+            if not waiting:
+                connection.reply(message["id"], {})
+
+        for created in list(waiting):
+            created.then.append(gone)
+            created.container.discard()
+        return None
+
+    def _create(self, connection: Connection, message: Message, _descriptors: list[int]) -> None:
+        """What fails here fails again, and is told, at the start."""
         spec = message["spec"]
-        if spec["container"] in self._containers:
-            raise RequestError("exists", f"container {spec['container']} has been started before")
-        sandbox = self._sandbox(spec["sandbox"])
+        sandbox = self._sandboxes.get(spec["sandbox"])
+        if sandbox is None or spec["container"] in self._containers or spec["container"] in self._created:
+            return
+        container = self._new_container(self._completed(spec, sandbox))
+        if not container.can_wait:
+            return
+        try:
+            container.create(sandbox.namespaces, None, sandbox.shared_memory, None)
+        except StartError as error:
+            log(f"container {container.id}: cannot be created before its start: {error}")
+            return
+        self._created[container.id] = _Created(container, connection)
+        self._loop.after(_CREATED_FOR, container.discard)
+
+    def _completed(self, spec: Message, sandbox: Sandbox) -> Message:
         if sandbox.host_ipc and self._environment.isolated:
             _share_memory_of_machine(spec)
+        return spec
+
+    def _new_container(self, spec: Message) -> Container:
+        container = Container(
+            self._environment,
+            spec,
+            on_exited=lambda: self._container_exited(container),
+            on_discarded=lambda: self._container_discarded(container),
+        )
+        return container
+
+    def _start(self, connection: Connection, message: Message, _descriptors: list[int]) -> None:
+        if message["spec"]["container"] in self._containers:
+            raise RequestError("exists", f"container {message['spec']['container']} has been started before")
+        sandbox = self._sandbox(message["spec"]["sandbox"])
+        spec = self._completed(message["spec"], sandbox)
+        created = self._created.get(spec["container"])
+        if created is not None and not created.container.waits_for(spec):
+            created.container.discard()
+            created.then.append(lambda: self._start_if_wanted(connection, message))
+            return
+        container = self._new_container(spec) if created is None else created.container
+        pid_namespace = self._pid_namespace(spec, sandbox)
 
         def started(error: str | None) -> None:
             if error is None:
@@ -191,17 +261,27 @@ class Server:
             else:
                 connection.fail(message["id"], "start", error)
 
-        container = Container(
-            self._environment, spec, on_started=started, on_exited=lambda: self._container_exited(container)
-        )
-        pid_namespace = self._pid_namespace(spec, sandbox)
         try:
-            proc = sandbox.proc if spec["pid_namespace"] == "pod" else None
-            container.start(sandbox.namespaces, pid_namespace, sandbox.shared_memory, proc)
+            container.open_log()
+            if created is None:
+                proc = sandbox.proc if spec["pid_namespace"] == "pod" else None
+                container.create(sandbox.namespaces, pid_namespace, sandbox.shared_memory, proc)
         except StartError as error:
+            container.record_failure(str(error))
             raise RequestError("start", str(error)) from None
+        self._created.pop(container.id, None)
         self._containers[container.id] = container
-        return None
+        container.start(started)
+
+    def _start_if_wanted(self, connection: Connection, message: Message) -> None:
+        """Of an agent that has gone meanwhile the next one has not been told that it asked."""
+        if not connection.closed:
+            self._handle(connection, message, [])
+
+    def _container_discarded(self, container: Container) -> None:
+        for following in self._created.pop(container.id).then:
+            following()
+        self._end_if_possible()
 
     def _pid_namespace(self, spec: Message, sandbox: Sandbox) -> int | None:
         """The pidfd whose PID namespace the container enters; None for a fresh one or the host's."""
@@ -324,15 +404,23 @@ class Server:
             raise RequestError("internal", f"reopen log: {error.strerror or error}") from None
         return {}
 
-    def _forget(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
+    def _forget(self, connection: Connection, message: Message, _descriptors: list[int]) -> Message | None:
         container = self._containers.get(message["container"])
         if container is not None and container.state is not EXITED:
             raise RequestError("busy", f"container {container.id} is {container.state}")
         self._containers.pop(message["container"], None)
-        return {}
+        created = self._created.get(message["container"])
+        if created is None:
+            return {}
+        created.container.discard()
+        created.then.append(lambda: connection.reply(message["id"], {}))
+        return None
 
     def _shutdown(self, connection: Connection, message: Message, _descriptors: list[int]) -> None:
-        self._ending = not self._alive()
+        self._ending = all(container.state is EXITED for container in self._containers.values())
+        if self._ending:
+            for created in list(self._created.values()):
+                created.container.discard()
         connection.reply(message["id"], {"ended": self._ending})
         self._end_if_possible()
 
@@ -353,7 +441,8 @@ class Server:
         return container
 
     def _alive(self) -> list[Container]:
-        return [container for container in self._containers.values() if container.state is not EXITED]
+        created = [created.container for created in self._created.values()]
+        return created + [container for container in self._containers.values() if container.state is not EXITED]
 
     def _end_if_possible(self) -> None:
         if self._ending and not self._alive():
@@ -377,6 +466,7 @@ class Server:
         """After the loop: give back what outlives a process."""
         for sandbox in self._sandboxes.values():
             sandbox.close()
+        self._environment.namespace_maker.close()
         self._environment.cgroups.remove()
 
 

@@ -1,0 +1,78 @@
+"""The process that makes pods' namespaces: what it is when it has nothing to do, and when it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.embedded.runtime_node import is_alive, wait_until
+
+if TYPE_CHECKING:
+    from tests.embedded.runtime_node import Node
+
+pytestmark = pytest.mark.root
+
+NAMESPACES = ("uts", "ipc", "net", "mnt")
+
+
+def makers(node: Node) -> list[int]:
+    """Children of the keeper that are of the same program."""
+    keeper = node.keeper_pid()
+    program = Path(f"/proc/{keeper}/cmdline").read_bytes()
+    children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    return [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() == program]
+
+
+def namespaces(pid: int) -> list[str]:
+    return [str(Path(f"/proc/{pid}/ns/{name}").readlink()) for name in NAMESPACES]
+
+
+@pytest.fixture
+async def root_node(node: Node) -> Node:
+    if node.cri.capabilities()["mode"] != "root":
+        pytest.skip("a process that left its namespaces for those of a user namespace cannot go back")
+    return node
+
+
+async def test_one_process_makes_the_namespaces_of_all_pods_and_stays_in_none(root_node: Node) -> None:
+    assert makers(root_node) == []
+    hosts = []
+    for name in ("first", "second"):
+        hosts.append((await root_node.run(await root_node.sandbox(name, hostname=name), ["hostname"])).out)
+    assert hosts == ["first\n", "second\n"]
+    (maker,) = makers(root_node)
+    await wait_until(lambda: namespaces(maker) == namespaces(root_node.keeper_pid()), "it is back")
+
+
+async def test_a_killed_one_is_replaced(root_node: Node) -> None:
+    await root_node.sandbox("before")
+    (maker,) = makers(root_node)
+    os.kill(maker, signal.SIGKILL)
+    assert (await root_node.run(await root_node.sandbox("after"), ["true"])).exit_code == 0
+    (another,) = makers(root_node)
+    assert another != maker
+    os.kill(another, signal.SIGKILL)
+    await wait_until(lambda: not Path(f"/proc/{another}").exists(), "nobody asks for it, and it is collected")
+
+
+async def test_one_that_fails_serves_the_next_pod(root_node: Node) -> None:
+    await root_node.sandbox("before")
+    made = makers(root_node)
+    with pytest.raises(Exception, match="Invalid argument"):
+        await root_node.sandbox("wrong", sysctls={"kernel.msgmax": "none"})
+    assert (await root_node.run(await root_node.sandbox("after"), ["true"])).exit_code == 0
+    assert makers(root_node) == made
+    await root_node.lifecycle.tidy()  # the folder of the pod that could not be made
+
+
+async def test_it_goes_with_the_keeper(root_node: Node) -> None:
+    await root_node.sandbox("before")
+    (maker,), keeper = makers(root_node), root_node.keeper_pid()
+    os.kill(keeper, signal.SIGKILL)
+    await wait_until(lambda: not is_alive(maker), "it has ended")
+    await wait_until(lambda: root_node.keeper_pid() != keeper, "there is another keeper")
+    assert (await root_node.run(await root_node.sandbox("after"), ["true"])).exit_code == 0

@@ -1,0 +1,181 @@
+"""The process that goes into other namespaces for the keeper, which never leaves its own.
+
+It makes the namespaces of pods, and sockets in their networks, and hands over the descriptors. A fork for each of these
+costs 2 ms: of this process, and of the keeper, whose pages have to be copied as soon as it writes to them. So one
+process does them all, one after the other, and goes back to the keeper's namespaces after each. Where it may not go
+back, which is in a user namespace, it ends instead, and so it does with the keeper; the next request forks another.
+
+It is forked for the first request, so an agent that has no pods has one process less.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import socket
+import struct
+
+from trikubelet.embedded.keeper import linux, rootfs
+from trikubelet.embedded.keeper.cgroups import write_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from trikubelet.embedded.keeper.event_loop import EventLoop
+
+NETLINK_ROUTE = (socket.AF_NETLINK, socket.SOCK_RAW, 0)
+_FLAGS = {
+    "uts": linux.CLONE_NEWUTS,
+    "ipc": linux.CLONE_NEWIPC,
+    "mnt": linux.CLONE_NEWNS,
+    "net": linux.CLONE_NEWNET,
+}
+_MOST_DESCRIPTORS = len(_FLAGS) + 1
+_LARGEST_MESSAGE = 64 * 1024
+_MADE = b"made"
+_SHARED_MEMORY_OPTIONS = "mode=1777,size=65536k"
+# Not in the socket module; `struct ifreq` with its flags.
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 0x1
+_IFREQ = struct.Struct("16sh22x")
+
+
+class NamespaceMaker:
+    """The keeper's end. Each method waits for the answer, which takes less than a fork."""
+
+    def __init__(self, loop: EventLoop, folder: str) -> None:
+        """`folder`: one that a file system may be mounted on, where nobody else sees it."""
+        self._loop = loop
+        self._folder = folder
+        self._channel: socket.socket | None = None
+        self._pid = 0
+        self._pidfd = -1
+
+    def make(self, names: list[str], hostname: str, sysctls: dict[str, str]) -> list[int]:
+        """Descriptors of new namespaces, of those in `_FLAGS` that are named, in that order. Raises OSError.
+
+        The root of a mount namespace is an empty file system in memory. With a network comes one descriptor more, of a
+        netlink socket in there, for who sets it up.
+        """
+        return self._ask({"names": names, "hostname": hostname, "sysctls": sysctls})
+
+    def open_socket(self, network: int, family: int, kind: int, protocol: int) -> int:
+        """The descriptor of a new socket in a network namespace, not blocking. Raises OSError."""
+        (made,) = self._ask({"socket": [family, kind, protocol]}, network)
+        return made
+
+    def _ask(self, request: dict[str, Any], *descriptors: int) -> list[int]:
+        """One that ended after an earlier request, or was killed, is replaced."""
+        payload = json.dumps(request).encode()
+        answer, made = self._exchange(payload, descriptors)
+        if not answer:
+            answer, made = self._exchange(payload, descriptors)
+        if answer != _MADE:
+            raise OSError(0, answer.decode() or "the process that makes namespaces ended without an answer")
+        return made
+
+    def _exchange(self, payload: bytes, descriptors: tuple[int, ...]) -> tuple[bytes, list[int]]:
+        """No answer from one that has ended."""
+        if self._channel is None:
+            self._channel = self._fork()
+        try:
+            socket.send_fds(self._channel, [payload], descriptors)
+            answer, made, _, _ = socket.recv_fds(
+                self._channel, _LARGEST_MESSAGE, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
+        except ConnectionError:
+            answer, made = b"", []
+        if not answer:
+            os.waitpid(self._pid, 0)
+            self._forget()
+        return answer, made
+
+    def _fork(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = linux.plain_fork()
+        if pid == 0:
+            _serve(theirs, self._folder)
+        theirs.close()
+        self._pid, self._pidfd = pid, os.pidfd_open(pid)
+        self._loop.watch(self._pidfd, self._ended)
+        return ours
+
+    def close(self) -> None:
+        """End the process: it is in the keeper's cgroup, which is to be deleted."""
+        if self._channel is not None:
+            self._channel.shutdown(socket.SHUT_RDWR)
+            os.waitpid(self._pid, 0)
+            self._forget()
+
+    def _ended(self, _events: int) -> None:
+        if os.waitpid(self._pid, os.WNOHANG)[0]:
+            self._forget()
+
+    def _forget(self) -> None:
+        assert self._channel is not None
+        self._channel.close()
+        self._channel = None
+        self._loop.forget(self._pidfd)
+        os.close(self._pidfd)
+
+
+def _serve(channel: socket.socket, folder: str) -> NoReturn:
+    """In the forked process: until the keeper is gone, or there is no way back into its namespaces."""
+    try:
+        linux.close_all_but([channel.fileno()])
+        gc.disable()
+        own = [(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), flag) for name, flag in _FLAGS.items()]
+        while True:
+            payload, descriptors, _, _ = socket.recv_fds(channel, _LARGEST_MESSAGE, 1, socket.MSG_CMSG_CLOEXEC)
+            if not payload:
+                break
+            try:
+                made = _made(json.loads(payload), descriptors, folder)
+            except OSError as error:
+                channel.send(str(error).encode())
+            else:
+                socket.send_fds(channel, [_MADE], made)
+                descriptors += made
+            for descriptor in descriptors:
+                os.close(descriptor)
+            for descriptor, flag in own:
+                linux.setns(descriptor, flag)
+    finally:
+        os._exit(0)
+
+
+def _made(request: dict[str, Any], descriptors: list[int], folder: str) -> list[int]:
+    if "socket" in request:
+        linux.setns(descriptors[0], linux.CLONE_NEWNET)
+        return [open_socket(*request["socket"])]
+    return _namespaces(request["names"], request["hostname"], request["sysctls"], folder)
+
+
+def _namespaces(names: list[str], hostname: str, sysctls: dict[str, str], folder: str) -> list[int]:
+    """New ones, which this process is in then; the root of a mount namespace is mounted over `folder` on the way."""
+    linux.unshare(sum(_FLAGS[name] for name in names))
+    if "uts" in names:
+        linux.set_hostname(hostname)
+    if "net" in names:
+        _bring_loopback_up()
+    for name, value in sysctls.items():
+        write_file("/proc/sys/" + name.replace(".", "/"), value)
+    made = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]
+    if "net" in names:
+        made.append(open_socket(*NETLINK_ROUTE))
+    if "mnt" in names:
+        rootfs.enter_new_root(folder, "tmpfs", rootfs.QUIET, _SHARED_MEMORY_OPTIONS)
+    return made
+
+
+def _bring_loopback_up() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _IFREQ.pack(b"lo", _IFF_UP))
+
+
+def open_socket(family: int, kind: int, protocol: int) -> int:
+    """The descriptor of a new socket in this process's network, not blocking. Raises OSError."""
+    return socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol).detach()
