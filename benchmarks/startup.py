@@ -28,11 +28,12 @@ from trikubelet.cli.failures import CommandError
 
 PATIENCE: Final = 30.0
 MIB: Final = 1 << 20
+_AGENT: Final = "import trikubelet.agent.run, trikubelet.agent.service"
 IMPORTS: Final = {
     "python, nothing": "pass",
     "python, import trio": "import trio",
-    "python, import the agent": "import trikubelet.agent.run",
-    "python, import the agent with the embedded runtime": "import trikubelet.agent.run, trikubelet.embedded.runtime",
+    "python, import the agent": _AGENT,
+    "python, import the agent with the embedded runtime": f"{_AGENT}, trikubelet.embedded.runtime",
 }
 
 

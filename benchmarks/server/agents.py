@@ -130,11 +130,11 @@ class OnFreePorts(AgentServer):
 
 def main(addresses_file: str, *arguments: str) -> None:
     """Be an agent."""
-    import trikubelet.agent.run
+    import trikubelet.agent.service
     from trikubelet.cli.main import main as command_line
 
     OnFreePorts.addresses_file = Path(addresses_file)
-    trikubelet.agent.run.AgentServer = OnFreePorts  # type: ignore[attr-defined]
+    trikubelet.agent.service.AgentServer = OnFreePorts  # type: ignore[attr-defined]
     sys.argv = ["trikubelet", *arguments]
     command_line()
 

@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from trikubelet.agent import process, run
+from trikubelet.agent import process, run, service
 from trikubelet.agent.ending import Ending
 from trikubelet.agent.options import AgentOptions
 from trikubelet.agent.process import LockFileError, limit_descriptors, lock_file, watch_lock
@@ -113,7 +113,7 @@ async def test_an_agent_that_shall_make_room_ends_when_another_process_comes(tmp
         watch = watch_lock(told, stack)
         assert watch is not None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(run._end_on_contention, watch, ending))
+            nursery.start_soon(partial(service._end_on_contention, watch, ending))
             await trio.testing.wait_all_tasks_blocked()
             assert not ending.asked.is_set(), "its own opening does not count"
             os.close(os.open(path, os.O_RDWR))

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import trio
 
-from trikubelet.agent import run
+from trikubelet.agent import service
 from trikubelet.cli.main import main as command_line
 from trikubelet.clock import SystemClock
 from trikubelet.node import start_checks
@@ -25,7 +25,7 @@ CLOCK_AHEAD = Path("clock-ahead")
 def main() -> None:
     with ExitStack() as stack:
         stack.enter_context(patch.dict(start_checks.KERNEL_SETTINGS, clear=True))
-        stack.enter_context(patch.object(run, "keep_chains", trio.sleep_forever))
+        stack.enter_context(patch.object(service, "keep_chains", trio.sleep_forever))
         if CLOCK_AHEAD.exists():
             right = SystemClock.now
             ahead = CLOCK_AHEAD.absolute()

@@ -1,9 +1,9 @@
 """The agent: every part is made here and joined to the others. Read this first.
 
 `run.py` is `trikubelet run`: the lock on the root folder, the embedded runtime where it is wanted, signals
-(`ending.py`), the service manager. In it `agent.py` builds one agent on a runtime that is reached through a channel,
-and opens the nurseries; its own text draws the tree of scopes. `options.py` has what the command line and the
-configuration say, `overrides.py` the parts that a test or a simulated node replaces.
+(`ending.py`). In it `service.py` has one agent made on that runtime, tells the service manager, and ends it. `agent.py`
+builds the agent and opens the nurseries; its own text draws the tree of scopes. `options.py` has what the command line
+and the configuration say, `overrides.py` the parts that a test or a simulated node replaces.
 
 Each of the other modules makes and connects some of the parts:
 

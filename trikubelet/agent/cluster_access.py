@@ -9,11 +9,11 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import attrs
 import trio
 
 from trikubelet.agent.options import IN_CLUSTER
 from trikubelet.supervision import supervise
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ class ClusterAccessError(Exception):
     """The API server cannot be reached as the options say. The text names file and field."""
 
 
-@attrs.frozen
+@frozen
 class OpenCluster:
     """A way to the API server that is kept open."""
 

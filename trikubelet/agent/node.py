@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
 import trio
 
 from trikubelet.api import Taint
@@ -33,6 +32,7 @@ from trikubelet.runtime.sandboxes.name_resolution import cluster_servers, limits
 from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaceError, UserNamespaces
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions
@@ -52,7 +52,7 @@ class ReservationError(Exception):
     """The configuration keeps more of a resource from pods than the machine has."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class MachineView:
     """Where the facts of the machine come from; a simulated node has its own."""
 

@@ -22,6 +22,7 @@ from trikubelet.runtime.images.gc_choice import ImageGCPolicy
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
 from trikubelet.runtime.options import IDRange, RuntimeOptions
 from trikubelet.runtime.sandboxes.name_resolution import cluster_servers
+from trikubelet.values import frozen
 
 EMBEDDED: Final = "embedded"
 IN_CLUSTER: Final = Path("in-cluster")
@@ -32,7 +33,7 @@ STARTS_AT_ONCE_PER_CPU: Final = 4
 USUAL_POD_LOGS: Final = Path("/var/log/pods")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class NodeOptions:
     """What flags say of the node."""
 
@@ -54,7 +55,7 @@ class NodeOptions:
         return bool(self.ips) and self.ips[0].version == 6
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ClusterOptions:
     """How to reach the API server."""
 
@@ -64,7 +65,7 @@ class ClusterOptions:
     bootstrap_kubeconfig: Path | None = None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AgentOptions:
     """What the command line and the configuration file say."""
 

@@ -23,10 +23,11 @@ from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import Channel
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.sources.mux import PodSource
+from trikubelet.values import frozen
 from trikubelet.volumes.interface import PodVolumes
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Overrides:
     """Parts that replace those which an agent makes for itself: a simulated node has no disk and no kernel."""
 

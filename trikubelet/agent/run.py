@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -18,66 +19,37 @@ import attrs
 import trio
 
 from trikubelet import __version__
-from trikubelet.admission.sysctls import SysctlPatternError
-from trikubelet.agent.agent import Agent
 from trikubelet.agent.cluster_access import ClusterAccessError, OpenCluster, open_cluster
-from trikubelet.agent.devices import DeviceFolderError
 from trikubelet.agent.ending import Ending, until_ended
-from trikubelet.agent.image_arrivals import watch_image_arrivals
-from trikubelet.agent.node import ReservationError
-from trikubelet.agent.node_view import NodeView
 from trikubelet.agent.options import EMBEDDED, AgentOptions
 from trikubelet.agent.process import LockFileError, configure_log, limit_descriptors, lock_file, watch_lock
-from trikubelet.agent.registry_access import RegistryAccessError
-from trikubelet.agent.resource_managers import ResourceManagerError
-from trikubelet.agent.resources import CgroupStartError
 from trikubelet.agent.root_folder import (
     RootFolderInUseError,
     lock_root_folder,
     share_root_folder,
     stop_sharing_root_folder,
 )
-from trikubelet.agent.server import AgentServer, ServerError
+from trikubelet.agent.start import ConnectedRuntime, StartError
 from trikubelet.clock import SystemClock
-from trikubelet.linux import sd_notify
-from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.node.addresses import primary_address
-from trikubelet.node.iptables_chains import keep_chains
 from trikubelet.node.oom.score import set_own_score
-from trikubelet.node.start_checks import StartCheckError, check_machine, set_kernel
-from trikubelet.node_api.listeners import PortError
-from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.node.start_checks import StartCheckError, check_machine
 from trikubelet.rpc.grpc import Channel, Server, SocketInUseError, UnixStream, open_unix_channel
-from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
-from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaceError, id_range_of_node
 from trikubelet.scopes import leaves
-from trikubelet.supervision import contain, supervise
-from trikubelet.telemetry.logs import flush, get_logger
+from trikubelet.supervision import contain
+from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trikubelet.agent.tracing import Tracing
     from trikubelet.clock import WallClock
-    from trikubelet.embedded.runtime import EmbeddedRuntime  # noqa: TC004 - only agents that use it import it
-    from trikubelet.kube_client.certificates.rotation import CertificateManager
-    from trikubelet.kube_client.types import ApiClient
     from trikubelet.linux.inotify import Inotify
-    from trikubelet.rpc.cri.caller import CallChannel
 
 log = get_logger("agent")
 
-START_TIMEOUT: Final = 5.0
-"""Seconds that an agent asked to end its pods may still take to start: before, it does not know them."""
-WATCHED: Final = ("syncloop", "device-plugin")
-"""Checks that the service manager hears of (kubelet: `SetHealthCheckers`)."""
-EXIT_PODS_LEFT: Final = 1
 EXIT_CANNOT_START: Final = 1
 EXIT_IN_USE: Final = 2
-
-
-class StartError(Exception):
-    """Something that the agent needs could not be started. The text says what, and what to do."""
 
 
 def run_agent(options: AgentOptions) -> int:
@@ -110,6 +82,10 @@ def _run_on_shared_mount(options: AgentOptions) -> int:
     try:
         code = trio.run(_run, options)
     except BaseExceptionGroup as group:
+        from trikubelet.agent.devices import DeviceFolderError
+        from trikubelet.agent.resources import CgroupStartError
+        from trikubelet.node_api.listeners import PortError
+
         kinds = (StartError, CgroupStartError, SocketInUseError, PortError, DeviceFolderError)
         expected, unexpected = group.split(kinds)
         if expected is None or unexpected is not None:
@@ -136,22 +112,6 @@ async def _run(options: AgentOptions) -> int:
     return code
 
 
-async def _end_on_contention(contention: Inotify, ending: Ending) -> None:
-    await contention.wait()
-    log.info("the lock file is wanted by another process: ending")
-    ending.ask()
-
-
-def _is_well(view: NodeView) -> bool:
-    return not any(view.health()[name] for name in WATCHED)
-
-
-async def _flush_logs(period: float) -> None:
-    while True:
-        await trio.sleep(period)
-        flush()
-
-
 async def _run_until(options: AgentOptions, ending: Ending, contention: Inotify | None) -> int:
     clock = SystemClock()
     started_at = clock.now()
@@ -162,43 +122,22 @@ async def _run_until(options: AgentOptions, ending: Ending, contention: Inotify 
         _tracing(options, clock) as tracing,
         _cluster(options, clock, tracing) as cluster,  # first: a kubeconfig that cannot be used starts nothing
         _connected_runtime(options) as runtime,
-        trio.open_nursery() as nursery,
     ):
         ending.runtime_started = True
-        if contention is not None:
-            nursery.start_soon(supervise, _end_on_contention, contention, ending)
-        nursery.start_soon(supervise, _flush_logs, options.configuration.logging.flush_frequency.total_seconds())
-        agent = await _agent(options, runtime, None if cluster is None else cluster.client, clock, tracing)
-        view = NodeView(agent, runtime.embedded, started_at=started_at)
-        await nursery.start(view.run)
-        server = _server(agent, view, None if cluster is None else cluster.certificate)
-        await nursery.start(server.run)
         if unprotected is not None:
             log.warning(unprotected)
-        set_kernel(options.configuration)
-        if options.configuration.make_iptables_util_chains:
-            nursery.start_soon(supervise, keep_chains)
-        starting = trio.CancelScope()
-        nursery.start_soon(supervise, _cancel_when, ending.asked, starting, START_TIMEOUT if options.drains else 0)
-        with starting:
-            await nursery.start(agent.run)
-            if runtime.embedded is not None:
-                await nursery.start(supervise, watch_image_arrivals, agent, runtime.embedded.images)
-            sd_notify.notify("READY=1")
-            # A runtime that is away is no reason to restart the agent: only what is its own counts.
-            nursery.start_soon(supervise, sd_notify.watchdog, partial(_is_well, view))
-            await ending.asked.wait()
-        sd_notify.notify("STOPPING=1")
-        started = not starting.cancelled_caught
-        ending.step = "ending pods"
-        left = await agent.drain() if options.drains and started else frozenset()
-        ending.step = "finishing answers"
-        await server.shutdown()
-        ending.step = "cancelling what goes on"
-        nursery.cancel_scope.cancel()
-        if left:
-            log.error("pods did not end in time", uids=sorted(left))
-        return EXIT_PODS_LEFT if left else 0
+        from trikubelet.agent.service import serve  # which `_embedded_runtime` has begun to import
+
+        return await serve(
+            options,
+            ending,
+            runtime,
+            cluster,
+            clock=clock,
+            started_at=started_at,
+            tracing=tracing,
+            contention=contention,
+        )
     raise AssertionError("unreachable")
 
 
@@ -207,44 +146,6 @@ def _check_machine(options: AgentOptions) -> None:
     try:
         check_machine(options.configuration)
     except StartCheckError as error:
-        raise StartError(str(error)) from error
-
-
-async def _agent(
-    options: AgentOptions, runtime: _Runtime, api_client: ApiClient | None, clock: WallClock, tracing: Tracing | None
-) -> Agent:
-    """Raises StartError when it cannot be what the options say."""
-    timeout = options.configuration.runtime_request_timeout.total_seconds()
-    channel: CallChannel = runtime.channel
-    image_channel: CallChannel = runtime.image_channel
-    if tracing is not None:
-        channel = tracing.channel(channel, options.runtime_endpoint)
-        image_channel = tracing.channel(image_channel, options.image_endpoint or options.runtime_endpoint)
-    runtime_client = RuntimeClient(channel, timeout=timeout)
-    image_client = ImageClient(image_channel, timeout=timeout)
-    namespaces = options.configuration.user_namespaces
-    ids_per_pod = DEFAULT_IDS_PER_POD if namespaces is None else namespaces.ids_per_pod or DEFAULT_IDS_PER_POD
-    try:
-        user_ids = await id_range_of_node(ids_per_pod)
-        found = attrs.evolve(options, user_ids=user_ids)
-        return Agent(found, runtime_client, image_client, clock=clock, api_client=api_client, tracing=tracing)
-    except (
-        ReservationError,
-        UserNamespaceError,
-        SysctlPatternError,
-        RegistryAccessError,
-        CheckpointError,
-        CgroupStartError,
-        ResourceManagerError,
-    ) as error:
-        raise StartError(str(error)) from error
-
-
-def _server(agent: Agent, view: NodeView, client_certificate: CertificateManager | None) -> AgentServer:
-    """Raises StartError when it cannot be served what the options say."""
-    try:
-        return AgentServer(agent, view, client_certificate=client_certificate)
-    except ServerError as error:
         raise StartError(str(error)) from error
 
 
@@ -272,37 +173,22 @@ async def _tracing(options: AgentOptions, clock: WallClock) -> AsyncIterator[Tra
         yield tracing
 
 
-async def _cancel_when(event: trio.Event, scope: trio.CancelScope, delay: float) -> None:
-    await event.wait()
-    await trio.sleep(delay)
-    scope.cancel()
-
-
-@attrs.frozen
-class _Runtime:
-    """A runtime to work with; the embedded one also as it is, for what CRI has no calls for."""
-
-    channel: Channel
-    image_channel: Channel
-    embedded: EmbeddedRuntime | None = None
-
-
 @asynccontextmanager
-async def _connected_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
+async def _connected_runtime(options: AgentOptions) -> AsyncIterator[ConnectedRuntime]:
     if options.runtime_endpoint == EMBEDDED:
         async with _embedded_runtime(options) as runtime:
             yield runtime
         return
     async with open_unix_channel(socket_path(options.runtime_endpoint)) as channel:
         if options.image_endpoint in (None, options.runtime_endpoint):
-            yield _Runtime(channel, channel)
+            yield ConnectedRuntime(channel, channel)
             return
         async with open_unix_channel(socket_path(options.image_endpoint)) as image_channel:
-            yield _Runtime(channel, image_channel)
+            yield ConnectedRuntime(channel, image_channel)
 
 
 @asynccontextmanager
-async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
+async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[ConnectedRuntime]:
     """The embedded runtime in this process, behind the same gRPC as any other.
 
     After a drain the keeper ends with it; otherwise it goes on with its containers, and the next agent finds it.
@@ -327,6 +213,8 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
     except NetworkError as error:
         raise StartError(f"podCIDR: {error}") from error
     async with trio.open_nursery() as nursery:
+        # The keeper takes about as long to start as all that is still to be imported.
+        nursery.start_soon(_import_service)
         try:
             await nursery.start(runtime.run)
         except KeeperStartError as error:
@@ -339,10 +227,14 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[_Runtime]:
             return UnixStream(ours)
 
         async with Channel(connect) as channel:
-            yield _Runtime(channel, channel, runtime)
+            yield ConnectedRuntime(channel, channel, runtime)
         if options.drains:
             await runtime.shutdown()
         nursery.cancel_scope.cancel()
+
+
+async def _import_service() -> None:
+    await trio.to_thread.run_sync(import_module, "trikubelet.agent.service")
 
 
 def socket_path(endpoint: str) -> Path:

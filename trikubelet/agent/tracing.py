@@ -12,8 +12,6 @@ import random
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from trikubelet.api import CONDITION_TRUE, POD_FAILED, POD_READY, POD_SUCCEEDED
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.config.tracing_endpoint import DEFAULT_ENDPOINT, parse_endpoint
@@ -23,6 +21,7 @@ from trikubelet.tracing.context import pod_context
 from trikubelet.tracing.exporter import Exporter, open_channel
 from trikubelet.tracing.requests import traced
 from trikubelet.tracing.spans import CURRENT, Tracer
+from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -51,7 +50,7 @@ KUBELET: Final = "k8s.io/kubernetes/pkg/kubelet"
 SERVICE: Final = "kubelet"
 
 
-@attrs.frozen
+@frozen
 class Tracing:
     """What an agent with traces has."""
 

@@ -22,6 +22,7 @@ from trikubelet.linux.mounter import Mounter
 from trikubelet.linux.selinux import ContainerLabels
 from trikubelet.supervision import follow, supervise
 from trikubelet.telemetry.events import EventRecorder
+from trikubelet.values import frozen
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.flex.discovery import FlexDrivers
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 VOLUME_PLUGIN_DIR: Final = "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class VolumeTools:
     """What all kinds are made with."""
 

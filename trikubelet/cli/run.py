@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import socket
@@ -70,6 +71,8 @@ def run(**arguments: Any) -> int:
     The kubelet's flags for its configuration (--sync-frequency, --max-pods, --feature-gates, …) are taken too, and win
     over the files.
     """
+    # Only young garbage is looked for now: nearly all that is imported and built stays. `agent.run` ends this.
+    gc.set_threshold(5000, 1000)
     options = attrs.evolve(build_options(arguments), flags=_flags(click.get_current_context()))
     from trikubelet.agent.run import run_agent
 

@@ -1,0 +1,182 @@
+"""An agent on its runtime: from the first part that is made to the last answer that is given.
+
+All parts of the agent are imported here. `run.py` imports this module while the embedded keeper starts.
+"""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from trikubelet.admission.sysctls import SysctlPatternError
+from trikubelet.agent.agent import Agent
+from trikubelet.agent.image_arrivals import watch_image_arrivals
+from trikubelet.agent.node import ReservationError
+from trikubelet.agent.node_view import NodeView
+from trikubelet.agent.registry_access import RegistryAccessError
+from trikubelet.agent.resource_managers import ResourceManagerError
+from trikubelet.agent.resources import CgroupStartError
+from trikubelet.agent.server import AgentServer, ServerError
+from trikubelet.agent.start import StartError
+from trikubelet.linux import sd_notify
+from trikubelet.linux.checkpoint import CheckpointError
+from trikubelet.node.iptables_chains import keep_chains
+from trikubelet.node.start_checks import set_kernel
+from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
+from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
+from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaceError, id_range_of_node
+from trikubelet.supervision import supervise
+from trikubelet.telemetry.logs import flush, get_logger
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from trikubelet.agent.cluster_access import OpenCluster
+    from trikubelet.agent.ending import Ending
+    from trikubelet.agent.options import AgentOptions
+    from trikubelet.agent.start import ConnectedRuntime
+    from trikubelet.agent.tracing import Tracing
+    from trikubelet.clock import WallClock
+    from trikubelet.kube_client.certificates.rotation import CertificateManager
+    from trikubelet.kube_client.types import ApiClient
+    from trikubelet.linux.inotify import Inotify
+    from trikubelet.rpc.cri.caller import CallChannel
+
+log = get_logger("agent")
+
+START_TIMEOUT: Final = 5.0
+"""Seconds that an agent asked to end its pods may still take to start: before, it does not know them."""
+SETTLED_AFTER: Final = 5.0
+"""Seconds in which what lives long is there, and the first pods run."""
+WATCHED: Final = ("syncloop", "device-plugin")
+"""Checks that the service manager hears of (kubelet: `SetHealthCheckers`)."""
+EXIT_PODS_LEFT: Final = 1
+
+
+async def serve(
+    options: AgentOptions,
+    ending: Ending,
+    runtime: ConnectedRuntime,
+    cluster: OpenCluster | None,
+    *,
+    clock: WallClock,
+    started_at: datetime,
+    tracing: Tracing | None,
+    contention: Inotify | None,
+) -> int:
+    """Until the agent is asked to end; the exit code. Raises StartError when it cannot be what the options say."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_collect_old_garbage_again)
+        if contention is not None:
+            nursery.start_soon(supervise, _end_on_contention, contention, ending)
+        nursery.start_soon(supervise, _flush_logs, options.configuration.logging.flush_frequency.total_seconds())
+        agent = await _agent(options, runtime, None if cluster is None else cluster.client, clock, tracing)
+        view = NodeView(agent, runtime.embedded, started_at=started_at)
+        await nursery.start(view.run)
+        server = _server(agent, view, None if cluster is None else cluster.certificate)
+        await nursery.start(server.run)
+        set_kernel(options.configuration)
+        if options.configuration.make_iptables_util_chains:
+            nursery.start_soon(supervise, keep_chains)
+        starting = trio.CancelScope()
+        nursery.start_soon(supervise, _cancel_when, ending.asked, starting, START_TIMEOUT if options.drains else 0)
+        with starting:
+            await nursery.start(agent.run)
+            if runtime.embedded is not None:
+                await nursery.start(supervise, watch_image_arrivals, agent, runtime.embedded.images)
+            sd_notify.notify("READY=1")
+            # A runtime that is away is no reason to restart the agent: only what is its own counts.
+            nursery.start_soon(supervise, sd_notify.watchdog, partial(_is_well, view))
+            await ending.asked.wait()
+        sd_notify.notify("STOPPING=1")
+        started = not starting.cancelled_caught
+        ending.step = "ending pods"
+        left = await agent.drain() if options.drains and started else frozenset()
+        ending.step = "finishing answers"
+        await server.shutdown()
+        ending.step = "cancelling what goes on"
+        nursery.cancel_scope.cancel()
+        if left:
+            log.error("pods did not end in time", uids=sorted(left))
+        return EXIT_PODS_LEFT if left else 0
+    raise AssertionError("unreachable")
+
+
+async def _agent(
+    options: AgentOptions,
+    runtime: ConnectedRuntime,
+    api_client: ApiClient | None,
+    clock: WallClock,
+    tracing: Tracing | None,
+) -> Agent:
+    """Raises StartError when it cannot be what the options say."""
+    timeout = options.configuration.runtime_request_timeout.total_seconds()
+    channel: CallChannel = runtime.channel
+    image_channel: CallChannel = runtime.image_channel
+    if tracing is not None:
+        channel = tracing.channel(channel, options.runtime_endpoint)
+        image_channel = tracing.channel(image_channel, options.image_endpoint or options.runtime_endpoint)
+    runtime_client = RuntimeClient(channel, timeout=timeout)
+    image_client = ImageClient(image_channel, timeout=timeout)
+    namespaces = options.configuration.user_namespaces
+    ids_per_pod = DEFAULT_IDS_PER_POD if namespaces is None else namespaces.ids_per_pod or DEFAULT_IDS_PER_POD
+    try:
+        user_ids = await id_range_of_node(ids_per_pod)
+        found = attrs.evolve(options, user_ids=user_ids)
+        return Agent(found, runtime_client, image_client, clock=clock, api_client=api_client, tracing=tracing)
+    except (
+        ReservationError,
+        UserNamespaceError,
+        SysctlPatternError,
+        RegistryAccessError,
+        CheckpointError,
+        CgroupStartError,
+        ResourceManagerError,
+    ) as error:
+        raise StartError(str(error)) from error
+
+
+def _server(agent: Agent, view: NodeView, client_certificate: CertificateManager | None) -> AgentServer:
+    """Raises StartError when it cannot be served what the options say."""
+    try:
+        return AgentServer(agent, view, client_certificate=client_certificate)
+    except ServerError as error:
+        raise StartError(str(error)) from error
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope, delay: float) -> None:
+    await event.wait()
+    await trio.sleep(delay)
+    scope.cancel()
+
+
+async def _end_on_contention(contention: Inotify, ending: Ending) -> None:
+    await contention.wait()
+    log.info("the lock file is wanted by another process: ending")
+    ending.ask()
+
+
+def _is_well(view: NodeView) -> bool:
+    return not any(view.health()[name] for name in WATCHED)
+
+
+async def _collect_old_garbage_again() -> None:
+    """`trikubelet run` has put this off, or Python would look through all modules again and again.
+
+    What there is now lives mostly as long as the process. Frozen it is not looked at any more: each full collection
+    would hold everything up for 50 ms.
+    """
+    await trio.sleep(SETTLED_AFTER)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5000, 10, 10)
+
+
+async def _flush_logs(period: float) -> None:
+    while True:
+        await trio.sleep(period)
+        flush()

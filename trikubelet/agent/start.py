@@ -1,0 +1,24 @@
+"""What `run.py` has before it imports the parts of an agent, and `service.py` after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trikubelet.rpc.grpc import Channel
+from trikubelet.values import frozen
+
+if TYPE_CHECKING:
+    from trikubelet.embedded.runtime import EmbeddedRuntime  # noqa: TC004 - only agents that use it import it
+
+
+class StartError(Exception):
+    """Something that the agent needs could not be started. The text says what, and what to do."""
+
+
+@frozen
+class ConnectedRuntime:
+    """A runtime to work with; the embedded one also as it is, for what CRI has no calls for."""
+
+    channel: Channel
+    image_channel: Channel
+    embedded: EmbeddedRuntime | None = None
