@@ -52,6 +52,7 @@ async def test_a_pod_that_is_being_ended_is_still_shown_with_its_status(mock_clo
             assert [shown.metadata.name for shown in view.pods()] == ["ending-node"], "it is never missing meanwhile"
         (shown,) = view.pods()
         assert shown.metadata.deletion_timestamp is not None
+        assert shown.metadata.deletion_grace_period_seconds == 20
         assert shown.status.container_statuses[0].state.running is not None
         await node.until_gone(pod)
         assert view.pods() == []

@@ -17,7 +17,14 @@ from trikubelet.embedded.images.errors import ImageError
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
-from trikubelet.pods.phases import ConfigUpdate, Finished, Terminated, Terminating, TerminationRequested
+from trikubelet.pods.phases import (
+    ConfigUpdate,
+    Finished,
+    Terminated,
+    Terminating,
+    TerminationRequested,
+    effective_grace_period,
+)
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.supervision import supervise
 
@@ -91,7 +98,7 @@ class LocalView:
             if ending is not None and (ending.deleted or uid not in pods):
                 pod = pods.get(uid) or _config_of(phase)
                 if pod is not None:
-                    pods[uid] = self._marked_as_ending(pod, ending)
+                    pods[uid] = self._marked_as_ending(pod, ending, _grace_period(phase, pod))
         shown = [self._with_status(pod) for pod in pods.values()]
         return sorted(shown, key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid))
 
@@ -190,13 +197,17 @@ class LocalView:
             "devices": [] if agent.devices.manager is None else agent.devices.manager.statistics(),
         }
 
-    def _marked_as_ending(self, pod: Pod, ending: Ending) -> Pod:
-        """A static pod that is being ended carries no deletion timestamp of its own; people know the end by that."""
+    def _marked_as_ending(self, pod: Pod, ending: Ending, grace_period: int) -> Pod:
+        """A static pod that is being ended carries no deletion timestamp of its own; people know the end by that.
+
+        As the API server's, it is when the grace period will be over.
+        """
         if pod.metadata.deletion_timestamp is not None:
             return pod
-        since = timedelta(seconds=trio.current_time() - ending.asked_at)
-        asked = (self._agent.clock.now() - since).replace(microsecond=0)
-        return attrs.evolve(pod, metadata=attrs.evolve(pod.metadata, deletion_timestamp=asked))
+        left = timedelta(seconds=ending.asked_at + grace_period - trio.current_time())
+        until = (self._agent.clock.now() + left).replace(microsecond=0)
+        metadata = attrs.evolve(pod.metadata, deletion_timestamp=until, deletion_grace_period_seconds=grace_period)
+        return attrs.evolve(pod, metadata=metadata)
 
     def _with_status(self, pod: Pod) -> Pod:
         status = self._agent.statuses.get_pod_status(pod.metadata.uid)
@@ -210,6 +221,15 @@ def _ending(phase: Phase, *, wanted: bool) -> Ending | None:
             return phase.ending if phase.ending.deleted or not wanted else None
         case _:
             return None
+
+
+def _grace_period(phase: Phase, pod: Pod) -> int:
+    """The seconds in force for a pod that ends."""
+    match phase:
+        case TerminationRequested(kill=kill) | Terminating(kill=kill):
+            return kill.grace_period
+        case _:
+            return effective_grace_period(None, pod, None)
 
 
 def _config_of(phase: Phase) -> Pod | None:
