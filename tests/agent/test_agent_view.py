@@ -9,6 +9,7 @@ import trio
 
 from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
 from trikubelet.agent.view import LocalView
+from trikubelet.cli.pod_columns import pod_status
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError
 from trikubelet.sim import Program
@@ -56,6 +57,30 @@ async def test_a_pod_that_is_being_ended_is_still_shown_with_its_status(mock_clo
         assert shown.status.container_statuses[0].state.running is not None
         await node.until_gone(pod)
         assert view.pods() == []
+
+
+def shown_words(view: LocalView) -> dict[str, str]:
+    return {pod.metadata.name: pod_status(pod) for pod in view.pods()}
+
+
+async def test_in_a_drain_pods_are_shown_as_ending_and_then_no_more(mock_clock: MockClock, tmp_path: Path) -> None:
+    slow, quick = static_pod("slow"), static_pod("quick")
+    done = static_pod("done", restartPolicy="Never")
+    async with sim_node(tmp_path) as node, trio.open_nursery() as nursery:
+        view = LocalView(node.agent)
+        node.sim.program(Program.runs_forever(sigterm=None), pod="slow-node")
+        node.sim.program(Program.exits(after=0.1), pod="done-node")
+        node.source.put(slow, quick, done)
+        await node.until_running(slow)
+        await node.until_running(quick)
+        await node.until_phase(done, "Succeeded")
+        await trio.sleep(5)
+        nursery.start_soon(node.agent.drain)
+        await trio.sleep(10)
+        assert shown_words(view) == {"slow-node": "Terminating", "done-node": "Completed"}
+        await trio.sleep(30)
+        assert shown_words(view) == {"done-node": "Completed"}
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_subscriber_is_woken_by_every_kind_of_change(mock_clock: MockClock, tmp_path: Path) -> None:

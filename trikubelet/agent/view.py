@@ -91,11 +91,19 @@ class LocalView:
         }
 
     def pods(self) -> Sequence[Pod]:
-        """Desired pods and those that are still being ended, with what is reported of them, by namespace and name."""
+        """Desired pods and those that are still being ended, with what is reported of them, by namespace and name.
+
+        In a drain all are on their way out, and those that have ended by it are gone.
+        """
         pods = {pod.metadata.uid: pod for pod in self._agent.pods.pods()}
+        draining_since = self._agent.workers.draining_since
         for uid, phase in self._agent.workers.states.phases().items():
-            ending = _ending(phase, wanted=uid in pods)
-            if ending is not None and (ending.deleted or uid not in pods):
+            if isinstance(phase, Finished):
+                if draining_since is not None and phase.ending.asked_at >= draining_since:
+                    pods.pop(uid, None)
+                continue
+            ending = _ending(phase, wanted=uid in pods and draining_since is None)
+            if ending is not None:
                 pod = pods.get(uid) or _config_of(phase)
                 if pod is not None:
                     pods[uid] = self._marked_as_ending(pod, ending, _grace_period(phase, pod))
