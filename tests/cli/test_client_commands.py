@@ -81,6 +81,22 @@ def test_a_watch_prints_a_line_for_each_change(agent: StandInAgent) -> None:
     assert lines == [["a", "Running"], ["b", "Running"], ["a", "Failed"], ["a", "Deleted"]]
 
 
+def test_a_watch_whose_agent_goes_fails_in_words(agent: StandInAgent) -> None:
+    agent.streams["GET /pods?watch=true"] = json.dumps({"type": "SNAPSHOT", "pods": [a_pod("a")]}).encode() + b"\n"
+    outcome = run_command("pods", "-w", "--root-dir", agent.root_dir)
+    assert outcome.out.splitlines()[1].split()[1] == "a"
+    assert outcome.code == 1
+    assert outcome.err.startswith(f"the agent on {agent.root_dir}/trikubelet.sock has gone")
+
+
+def test_logs_whose_agent_goes_are_printed_as_far_as_they_came_and_fail(agent: StandInAgent) -> None:
+    agent.has_pods(a_pod())
+    agent.streams["GET /containerLogs/default/web-node/main?follow=true"] = b"one\ntwo\n"
+    outcome = run_command("logs", "-f", "web", "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.out) == (1, "one\ntwo\n")
+    assert outcome.err.startswith(f"the agent on {agent.root_dir}/trikubelet.sock has gone")
+
+
 def test_changes_are_told_as_watch_events() -> None:
     before = {"1": a_pod("a"), "2": a_pod("b")}
     now = {"2": a_pod("b", phase="Failed"), "3": a_pod("c")}
