@@ -175,6 +175,17 @@ def test_describe_shows_the_pod_and_its_events(agent: StandInAgent) -> None:
         assert fragment in outcome.out
 
 
+def test_all_times_of_a_description_have_one_format(agent: StandInAgent) -> None:
+    begun, ended = "2026-01-31T12:00:00Z", "2026-01-31T12:00:07Z"
+    last = {"terminated": {"exitCode": 1, "startedAt": begun, "finishedAt": ended}}
+    status = {**RUNNING, "state": {"running": {"startedAt": ended}}, "lastState": last}
+    agent.has_pods(a_pod(startTime=begun, containerStatuses=[status]))
+    agent.will_answer("GET /events?uid=uid-default-web-node", [])
+    lines = run_command("describe", "pod", "web", "--root-dir", agent.root_dir).out.splitlines()
+    times = [line.split()[-1] for line in lines if line.lstrip().startswith(("Start Time", "Started", "Finished"))]
+    assert times == [begun, ended, begun, ended]
+
+
 def test_images_are_listed_and_imported(agent: StandInAgent, tmp_path: Path) -> None:
     image = {"id": "sha256:0123456789abcdef", "repo_tags": ["a:1"], "size": 1536}
     agent.will_answer("GET /images", [image, {"id": "x", "size": 5}])

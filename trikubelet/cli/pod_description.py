@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trikubelet.api import to_dict
-from trikubelet.api.timestamps import parse_time
+from trikubelet.api.timestamps import format_time, parse_time
 from trikubelet.cli.pod_columns import human_duration, pod_status
 from trikubelet.embedded.images.errors import InvalidReferenceError
 from trikubelet.embedded.images.reference import Reference
@@ -47,6 +47,10 @@ def _line(label: str, value: object, indent: int = 0) -> str:
     return f"{' ' * indent}{label + ':':<{_LABEL_WIDTH - indent}}{value}".rstrip()
 
 
+def _moment(moment: datetime | None) -> str:
+    return "<unknown>" if moment is None else format_time(moment)
+
+
 def _lines(label: str, values: Sequence[str], indent: int = 0) -> Iterator[str]:
     """Several values under one label, the first beside it."""
     for index, value in enumerate(values or ["<none>"]):
@@ -59,7 +63,7 @@ def _head(pod: Pod) -> Iterator[str]:
     yield _line("Namespace", meta.namespace)
     yield _line("Node", f"{pod.spec.node_name}/{status.host_ip}" if status.host_ip else pod.spec.node_name)
     yield _line("UID", meta.uid)
-    yield _line("Start Time", status.start_time.isoformat() if status.start_time else "<unknown>")
+    yield _line("Start Time", _moment(status.start_time))
     yield from _lines("Labels", [f"{key}={value}" for key, value in sorted(meta.labels.items())])
     yield from _lines("Annotations", [f"{key}: {value}" for key, value in sorted(meta.annotations.items())])
     word = pod_status(pod)
@@ -142,7 +146,7 @@ def _pull(image: str, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _state(label: str, state: ContainerState) -> Iterator[str]:
     if state.running is not None:
         yield _line(label, "Running", 4)
-        yield _line("Started", state.running.started_at or "<unknown>", 6)
+        yield _line("Started", _moment(state.running.started_at), 6)
     elif state.terminated is not None:
         ended = state.terminated
         yield _line(label, "Terminated", 4)
@@ -153,8 +157,8 @@ def _state(label: str, state: ContainerState) -> Iterator[str]:
         yield _line("Exit Code", ended.exit_code, 6)
         if ended.signal:
             yield _line("Signal", ended.signal, 6)
-        yield _line("Started", ended.started_at or "<unknown>", 6)
-        yield _line("Finished", ended.finished_at or "<unknown>", 6)
+        yield _line("Started", _moment(ended.started_at), 6)
+        yield _line("Finished", _moment(ended.finished_at), 6)
     else:
         yield _line(label, "Waiting", 4)
         if state.waiting is not None and state.waiting.reason:
