@@ -133,6 +133,18 @@ def test_an_unknown_pod_is_named_beside_those_that_exist(agent: StandInAgent) ->
     assert outcome.err == "the agent has no pod nobody: it has default/web-node"
 
 
+def test_of_a_pod_and_its_predecessor_the_wanted_one_is_meant(agent: StandInAgent) -> None:
+    going, wanted = a_pod(), a_pod(phase="Pending")
+    going["metadata"] |= {"uid": "uid-1", "deletionTimestamp": "2026-01-31T12:00:00Z"}
+    wanted["metadata"]["uid"] = "uid-2"
+    agent.has_pods(going, wanted)
+    for uid in ("uid-1", "uid-2"):
+        agent.will_answer(f"GET /events?uid={uid}", [])
+    for name, uid in (("web", "uid-2"), ("default/web-node", "uid-2"), ("uid-1", "uid-1"), ("uid-2", "uid-2")):
+        out = run_command("describe", "pod", name, "--root-dir", agent.root_dir).out
+        assert f" {uid}\n" in out, name
+
+
 def test_a_name_in_two_namespaces_needs_one(agent: StandInAgent) -> None:
     agent.has_pods(a_pod(), a_pod(namespace="other"))
     outcome = run_command("logs", "web", "--root-dir", agent.root_dir)
