@@ -18,7 +18,7 @@ import attrs
 from trikubelet.admission import handlers
 from trikubelet.admission.declared_features import DECLARED
 from trikubelet.admission.handlers import StaticPolicies, wants_strict_groups
-from trikubelet.admission.predicates import NODE_AFFINITY, Misfit, Mismatch, misfits
+from trikubelet.admission.predicates import NODE_AFFINITY, NODE_PORTS, Misfit, Mismatch, misfits, port_holders
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
 from trikubelet.admission.resources import Demand, Insufficient
 from trikubelet.admission.sysctls import SysctlAllowList
@@ -150,7 +150,8 @@ def _room_for(
         # Others would make room for it, so that is not why it cannot run.
         first = next((misfit for misfit in found if isinstance(misfit, Mismatch)), None)
     if first is not None:
-        return Rejected(first.reason, first.message)
+        because = port_holders(pod, others) if first == NODE_PORTS else ""
+        return Rejected(first.reason, first.message, because=because)
     shortages = [misfit for misfit in found if isinstance(misfit, Insufficient)]
     try:
         return Preempt(pods_to_preempt(pod, others, shortages), shortages[0].resource)
