@@ -198,6 +198,19 @@ def test_all_times_of_a_description_have_one_format(agent: StandInAgent) -> None
     assert times == [begun, ended, begun, ended]
 
 
+@pytest.mark.parametrize(("pod_ip", "said"), [("10.88.0.2", False), ("192.0.2.7", True)])
+def test_a_description_tells_of_host_ports_that_lead_nowhere(agent: StandInAgent, pod_ip: str, said: bool) -> None:
+    pod = a_pod(podIPs=[{"ip": pod_ip}], hostIPs=[{"ip": "192.0.2.7"}])
+    pod["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 9}]
+    agent.has_pods(pod)
+    agent.will_answer("GET /events?uid=uid-default-web-node", [])
+    agent.will_answer("GET /images/pulls", [])
+    out = run_command("describe", "pod", "web", "--root-dir", agent.root_dir).out
+    [line] = [line for line in out.splitlines() if line.strip().startswith("Host Ports:")]
+    assert "8080/TCP" in line
+    assert ("leads nowhere" in line) is said
+
+
 def test_images_are_listed_and_imported(agent: StandInAgent, tmp_path: Path) -> None:
     image = {"id": "sha256:0123456789abcdef", "repo_tags": ["a:1"], "size": 1536}
     agent.will_answer("GET /images", [image, {"id": "x", "size": 5}])

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from trikubelet.api import to_dict
 from trikubelet.api.timestamps import format_time, parse_time
 from trikubelet.cli.pod_columns import human_duration, pod_status
+from trikubelet.container.host_ports import unmapped_ports
 from trikubelet.embedded.images.errors import InvalidReferenceError
 from trikubelet.embedded.images.reference import Reference
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from trikubelet.api import Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, Probe
+    from trikubelet.api import Container, ContainerPort, ContainerState, ContainerStatus, EphemeralContainer, Pod, Probe
 
 _LABEL_WIDTH = 22
 
@@ -80,6 +81,7 @@ def _head(pod: Pod) -> Iterator[str]:
 
 def _containers(pod: Pod, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     status = pod.status
+    unmapped = unmapped_ports(pod, [ip.ip for ip in status.pod_ips], [ip.ip for ip in status.host_ips])
     for title, containers, statuses in (
         ("Init Containers", pod.spec.init_containers, status.init_container_statuses),
         ("Containers", pod.spec.containers, status.container_statuses),
@@ -91,11 +93,14 @@ def _containers(pod: Pod, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         known = {status.name: status for status in statuses}
         for container in containers:
             yield f"  {container.name}:"
-            yield from _container(container, known.get(container.name), pulls)
+            yield from _container(container, known.get(container.name), pulls, unmapped)
 
 
 def _container(
-    container: Container | EphemeralContainer, status: ContainerStatus | None, pulls: Sequence[Mapping[str, Any]]
+    container: Container | EphemeralContainer,
+    status: ContainerStatus | None,
+    pulls: Sequence[Mapping[str, Any]],
+    unmapped: Sequence[ContainerPort],
 ) -> Iterator[str]:
     indent = 4
     yield _line("Container ID", status.container_id if status else "", indent)
@@ -103,6 +108,8 @@ def _container(
     yield _line("Image ID", status.image_id if status else "", indent)
     ports = [f"{port.container_port}/{port.protocol or 'TCP'}" for port in container.ports]
     yield _line("Ports", ", ".join(ports) or "<none>", indent)
+    if host_ports := [_host_port(port, unmapped) for port in container.ports if port.host_port]:
+        yield from _lines("Host Ports", host_ports, indent)
     if container.command:
         yield from _lines("Command", container.command, indent)
     if container.args:
@@ -131,6 +138,11 @@ def _container(
         for mount in container.volume_mounts
     ]
     yield from _lines("Mounts", mounts, indent)
+
+
+def _host_port(port: ContainerPort, unmapped: Sequence[ContainerPort]) -> str:
+    text = f"{port.host_port}/{port.protocol or 'TCP'}"
+    return f"{text} (leads nowhere: the pod is on the machine's network)" if port in unmapped else text
 
 
 def _pull(image: str, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
