@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from trikubelet import __version__
+from trikubelet.api.timestamps import format_time
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState
 from trikubelet.embedded.images.errors import ImageError
@@ -23,6 +24,7 @@ from trikubelet.pods.phases import (
     Terminated,
     Terminating,
     TerminationRequested,
+    WaitingToStart,
     effective_grace_period,
 )
 from trikubelet.rpc.cri.errors import CRIError
@@ -30,6 +32,7 @@ from trikubelet.supervision import supervise
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Mapping, Sequence
+    from datetime import datetime
 
     from trio_typing import TaskStatus
 
@@ -212,14 +215,32 @@ class LocalView:
         """
         if pod.metadata.deletion_timestamp is not None:
             return pod
-        left = timedelta(seconds=ending.asked_at + grace_period - trio.current_time())
-        until = (self._agent.clock.now() + left).replace(microsecond=0)
+        until = self._date(ending.asked_at + grace_period)
         metadata = attrs.evolve(pod.metadata, deletion_timestamp=until, deletion_grace_period_seconds=grace_period)
         return attrs.evolve(pod, metadata=metadata)
 
+    def _date(self, moment: float) -> datetime:
+        """Of a Trio time; to the second, as in the API."""
+        return (self._agent.clock.now() + timedelta(seconds=moment - trio.current_time())).replace(microsecond=0)
+
     def _with_status(self, pod: Pod) -> Pod:
         status = self._agent.statuses.get_pod_status(pod.metadata.uid)
-        return pod if status is None else attrs.evolve(pod, status=status)
+        return self._with_reason_to_wait(pod) if status is None else attrs.evolve(pod, status=status)
+
+    def _with_reason_to_wait(self, pod: Pod) -> Pod:
+        """A static pod that nothing is reported of because another of its name has not ended: since when, and why."""
+        states = self._agent.workers.states
+        phase, before = states.phase(pod.metadata.uid), states.started_static_pod(pod.full_name)
+        if not isinstance(phase, WaitingToStart) or before is None or before == pod.metadata.uid:
+            return pod
+        message = f"waits for the end of the pod of this name from before, {before}"
+        predecessor = states.phase(before)
+        if isinstance(predecessor, TerminationRequested | Terminating):
+            asked, grace = format_time(self._date(predecessor.ending.asked_at)), predecessor.kill.grace_period
+            message += f", which was asked to end at {asked} and has {grace}s of grace"
+        since = pod.metadata.creation_timestamp or self._date(phase.identity.first_seen)
+        metadata = attrs.evolve(pod.metadata, creation_timestamp=since)
+        return attrs.evolve(pod, metadata=metadata, status=attrs.evolve(pod.status, message=message))
 
 
 def _ending(phase: Phase, *, wanted: bool) -> Ending | None:

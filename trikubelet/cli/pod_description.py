@@ -64,7 +64,10 @@ def _head(pod: Pod) -> Iterator[str]:
     yield _line("Namespace", meta.namespace)
     yield _line("Node", f"{pod.spec.node_name}/{status.host_ip}" if status.host_ip else pod.spec.node_name)
     yield _line("UID", meta.uid)
-    yield _line("Start Time", _moment(status.start_time))
+    if status.start_time is None and meta.creation_timestamp is not None:
+        yield _line("Waits Since", _moment(meta.creation_timestamp))
+    else:
+        yield _line("Start Time", _moment(status.start_time))
     yield from _lines("Labels", [f"{key}={value}" for key, value in sorted(meta.labels.items())])
     yield from _lines("Annotations", [f"{key}: {value}" for key, value in sorted(meta.annotations.items())])
     word = pod_status(pod)
