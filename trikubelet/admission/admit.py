@@ -24,7 +24,7 @@ from trikubelet.admission.resources import Demand, Insufficient
 from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.admission.types import Admitted, Devices, NeedsFreshNode, NoDevices, Preempt, Rejected, Verdict, Wait
 from trikubelet.api import Container, Pod
-from trikubelet.api.pod_kinds import is_critical_pod
+from trikubelet.api.pod_kinds import is_critical_pod, is_static_pod
 from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.linux.machine_facts import MachineFacts
 
@@ -150,7 +150,8 @@ def _room_for(
         # Others would make room for it, so that is not why it cannot run.
         first = next((misfit for misfit in found if isinstance(misfit, Mismatch)), None)
     if first is not None:
-        because = port_holders(pod, others) if first == NODE_PORTS else ""
+        # Who may see a pod of the API server need not know of pods in other namespaces.
+        because = port_holders(pod, others) if first == NODE_PORTS and is_static_pod(pod) else ""
         return Rejected(first.reason, first.message, because=because)
     shortages = [misfit for misfit in found if isinstance(misfit, Insufficient)]
     try:
