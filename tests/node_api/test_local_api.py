@@ -19,6 +19,7 @@ from trikubelet.http.server import HttpServer
 from trikubelet.node_api.local_api import AgentView, ImportRefusedError, local_api
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget
 from trikubelet.node_api.log_query import read_log_query
+from trikubelet.pods.journal import Journal
 from trikubelet.telemetry.events import EventRecorder, EventType, PodEvent
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class FakeAgent:
     checks: dict[str, str | None] = attrs.field(factory=lambda: {"ping": None, "syncloop": None})
     changes: Broadcast[None] = attrs.field(factory=Broadcast)
     recorder: EventRecorder = attrs.field(factory=lambda: EventRecorder(TrioClock()))
+    journal: Journal = attrs.field(factory=lambda: Journal(TrioClock()))
     imported: list[Path] = attrs.field(factory=list)
     log: Path | LogNotAvailableError = attrs.field(factory=lambda: LogNotAvailableError("no log"))
     running: bool = True
@@ -164,6 +166,26 @@ async def test_a_watch_sends_a_snapshot_now_and_after_every_change(autojump_cloc
         ("SNAPSHOT", []),
     ]
     assert agent.changes.statistics().subscriptions == 0
+
+
+async def test_the_journal_is_followed_from_a_snapshot_on(autojump_clock: trio.abc.Clock) -> None:
+    agent = FakeAgent()
+    agent.recorder.add_listener(agent.journal.event)
+    agent.recorder.pod_event(make(), EventType.NORMAL, "Pulling", "x", container="main")
+    async with trio.open_nursery() as nursery:
+        client = await open_stream(agent, nursery, "/journal?watch=1")
+        await client.read()
+        agent.recorder.pod_event(make(), EventType.WARNING, "Failed", "no x", container="main")
+        text = await client.read()
+        await client.stream.aclose()
+    snapshot, entry = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
+    assert snapshot["type"] == "SNAPSHOT"
+    assert [(pod["uid"], [one["what"] for one in pod["entries"]]) for pod in snapshot["pods"]] == [
+        ("uid-web", ["Pulling"])
+    ]
+    assert (entry["type"], entry["what"], entry["container"], entry["message"]) == ("ENTRY", "Failed", "main", "no x")
+    assert [one["what"] for one in await ask(agent, "/journal", uid="uid-web")] == ["Pulling", "Failed"]
+    assert (await ask(agent, "/journal"))["n"] == entry["n"]
 
 
 async def test_health_is_ok_or_says_what_is_not() -> None:

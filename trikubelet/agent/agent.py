@@ -41,6 +41,7 @@ from trikubelet.node.observer import FactSources, NodeObserver
 from trikubelet.node.pod_cidrs import PodCIDRUpdater
 from trikubelet.pleg.exits import ExitTracker
 from trikubelet.pleg.pleg import Pleg
+from trikubelet.pods.journal import Journal
 from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.preempting import Preempting
 from trikubelet.pods.registry import PodWorkerRegistry
@@ -112,6 +113,10 @@ class Agent:
         self.pods = PodManager(now=trio.current_time)
         self.statuses = StatusManager(clock, self.pods, wanted_since=self.pods.wanted_since)
         registry = overrides.registry or PodWorkerRegistry()
+        self.journal = Journal(clock)
+        self.recorder.add_listener(self.journal.event)
+        registry.on_move = self.journal.moved
+        self.statuses.on_change = self.journal.reported
         self.desired = DesiredPods(self.pods, registry, self.statuses)
         # The machine, and the node's object made of it.
         settings = node_settings(options)
@@ -151,6 +156,7 @@ class Agent:
         self.credential_plugins = None if access is None else access.credentials.plugins
         self._garbage_collectors = () if access is None else disk_garbage_collectors(self, access)
         self.pleg = Pleg(self.runtime)
+        self.pleg.on_observed = self.journal.observed
         runtime_client.on_removed = self.pleg.removed_by_agent
         self._cpusets = cpuset_reconciler(self)
         self.pleg_sources = pleg_sources(self, overrides.make_pidfds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from trikubelet.api.pod_kinds import is_static_pod, pod_source
 from trikubelet.pods.admitting import Admitting
 from trikubelet.pods.housekeeping import Housekeeping
 from trikubelet.pods.retry import RetryPolicy
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
     from trikubelet.admission.types import Admission
     from trikubelet.agent.agent import Agent
+    from trikubelet.api import Pod
     from trikubelet.pods.registry import PodWorkerRegistry
     from trikubelet.pods.types import OpenPod
+    from trikubelet.sources.mux import SourceMux
 
 
 def pod_workers(agent: Agent, registry: PodWorkerRegistry, rng: Random) -> PodWorkers:
@@ -140,5 +143,14 @@ def sync_loop(agent: Agent, features: Collection[str]) -> SyncLoop:
             ),
             sources_ready=partial(agent.desired.handled, agent.sources),
             features=frozenset(features),
+            is_replaced=partial(_is_replaced, agent.sources),
         )
     )
+
+
+def _is_replaced(sources: SourceMux, removed: Pod) -> bool:
+    """Whether the source of a static pod has another one of its name now."""
+    source = pod_source(removed)
+    if source is None or not is_static_pod(removed):
+        return False
+    return any(pod.full_name == removed.full_name for pod in sources.pods(source))

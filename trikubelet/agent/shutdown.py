@@ -75,7 +75,9 @@ class AgentNode:
 
     async def end_pod(self, pod: Pod, grace_period: int, status_fn: PodStatusFn) -> None:
         workers = self._agent.workers
-        await workers.kill_pod(pod, grace_period_override=grace_period, pod_status_fn=status_fn)
+        await workers.kill_pod(
+            pod, asked_by="the node shuts down", grace_period_override=grace_period, pod_status_fn=status_fn
+        )
         while not isinstance(workers.states.phase(pod.metadata.uid), Finished | None):
             await workers.finished.wait()
 

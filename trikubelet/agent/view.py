@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.broadcast import Subscription
     from trikubelet.embedded.runtime import EmbeddedRuntime
+    from trikubelet.pods.journal import Journal
     from trikubelet.pods.phases import Ending, Phase
     from trikubelet.telemetry.events import PodEvent
 
@@ -105,6 +106,10 @@ class LocalView:
 
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self._agent.recorder.events_of(uid)
+
+    @property
+    def journal(self) -> Journal:
+        return self._agent.journal
 
     def subscribe(self) -> Subscription[None]:
         return self._changed.subscribe()

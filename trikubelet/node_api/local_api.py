@@ -5,6 +5,11 @@
     GET  /pods                             a v1 PodList with statuses
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
     GET  /events?uid=UID                   a list of what happened to a pod, oldest first
+    GET  /journal?watch=1                  what happens to pods, one JSON line each: first {"type": "SNAPSHOT",
+                                           "pods": [{"uid", "pod", "entries": [ENTRY, …]}, …]}, then
+                                           {"type": "ENTRY", …}; once more a snapshot for a reader that is too slow;
+                                           `pods.journal` has the fields
+    GET  /journal[?uid=UID]                the snapshot alone, or the entries of one pod, oldest first
     GET  /images                           a list of the runtime's images
     GET  /images/pulls                     a list of the pulls at work, and how far each is (embedded runtime)
     POST /images/import?path=PATH          import an archive of this machine; a list of the references it brought
@@ -49,6 +54,7 @@ from trikubelet.node_api.view import SharedView
 
 if TYPE_CHECKING:
     from trikubelet.clock import WallClock
+    from trikubelet.pods.journal import Journal
     from trikubelet.telemetry.events import PodEvent
 
 
@@ -65,6 +71,11 @@ class AgentView(SharedView, Protocol):
 
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         """The events kept for a pod, the one seen longest ago first; none for an unknown pod."""
+        ...
+
+    @property
+    def journal(self) -> Journal:
+        """What happened to the pods."""
         ...
 
     async def images(self) -> Sequence[Mapping[str, Any]]:
@@ -95,6 +106,7 @@ def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> 
         Route("GET", "/version", api.version),
         Route("GET", "/pods", api.pods),
         Route("GET", "/events", api.events),
+        Route("GET", "/journal", api.journal),
         Route("GET", "/images", api.images),
         Route("GET", "/images/pulls", api.pulls),
         Route("POST", "/images/import", api.import_images),
@@ -136,6 +148,19 @@ class _LocalApi:
         if not uid:
             raise HTTPError(400, "query parameter uid: expected the UID of a pod")
         return json_response([_event(event) for event in self._view.pod_events(uid)])
+
+    async def journal(self, request: Request) -> AnyResponse:
+        if request.flag("watch"):
+            return StreamResponse(self._watch_journal, content_type=JSON)
+        if uid := request.text("uid"):
+            return json_response([entry.as_json() for entry in self._view.journal.entries(uid)])
+        return json_response(self._view.journal.snapshot())
+
+    async def _watch_journal(self, writer: Writer) -> None:
+        with self._view.journal.view() as viewer:
+            while True:
+                line = json.dumps(await viewer.receive(), separators=(",", ":"))
+                await writer.write(f"{line}\n".encode())
 
     async def images(self, _: Request) -> Response:
         return json_response([dict(image) for image in await self._view.images()])

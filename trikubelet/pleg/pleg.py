@@ -30,7 +30,7 @@ from trikubelet.telemetry.metrics import Histogram
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from trio_typing import TaskStatus
 
@@ -81,6 +81,8 @@ class Pleg:
         self._send, self.events = trio.open_memory_channel[list[PodLifecycleEvent]](_EVENT_BATCHES)
         self.observed: Broadcast[PodRuntimeStatus] = Broadcast()
         """Every status that was published."""
+        self.on_observed: Callable[[PodRuntimeStatus], None] = lambda status: None
+        """Told of each at once; must neither wait nor raise."""
         self._queue_send, self._queue = trio.open_memory_channel[str](math.inf)
         self._queued: set[str] = set()
         self._in_flight: dict[str, float] = {}
@@ -279,6 +281,7 @@ class Pleg:
         after = states_of_status(status)
         self.cache.publish(uid, status, began)
         self.durations.observe(trio.current_time() - began)
+        self.on_observed(status)
         self.observed.send(status)
         events = compare(uid, {} if before is None else states_of_status(before), after)
         if events:

@@ -204,7 +204,7 @@ class PodLife:
             return self._failed(work, error)
         if report.acted_at is not None:
             self._acted_at = report.acted_at
-        return phases.Completed(terminal=report.terminal)
+        return phases.Completed(terminal=report.terminal, why=report.why)
 
     async def _act(self, pod: PodSyncer, work: Work) -> PodSyncReport:
         if isinstance(work, phases.TerminateRuntimePod):

@@ -201,7 +201,7 @@ class AgentPodSyncer:
         resizes = self._context.allocation.conditions(uid)
         api_status = self._reporter.report(pod, status)
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
-            return PodSyncReport(None, terminal=True)
+            return PodSyncReport(None, terminal=True, why=_course_run(api_status))
         self._await_network(pod)
         if not await self._enter_cgroup(pod, status, api_status):
             return None
@@ -210,7 +210,7 @@ class AgentPodSyncer:
             return PodSyncReport(None)
         self._references.follow(pod)
         if not await self._prepare_volumes(pod):
-            return PodSyncReport(None, terminal=True)
+            return PodSyncReport(None, terminal=True, why=ATTACH_LIMIT_EXCEEDED)
         self._probes.add(pod)
         self._containers.follow(status)
         probed = self._probes.results
@@ -351,3 +351,10 @@ class AgentPodSyncer:
         for held in self._context.durables:
             await held.release(self._uid)
         self._context.statuses.terminate_pod(pod)
+
+
+def _course_run(status: PodStatus) -> str:
+    """Why a pod is to be ended that nobody asked to end, for people."""
+    if status.reason:
+        return f"{status.reason}: {status.message}" if status.message else status.reason
+    return f"its containers have ended, the pod is {status.phase}"

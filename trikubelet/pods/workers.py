@@ -153,11 +153,12 @@ class PodWorkers:
         self,
         pod: Pod,
         *,
+        asked_by: str = "",
         evict: bool = False,
         grace_period_override: int | None = None,
         pod_status_fn: PodStatusFn | None = None,
     ) -> None:
-        """Kill a pod and wait until its containers have ended (kubelet: `killPodNow`).
+        """Kill a pod and wait until its containers have ended (kubelet: `killPodNow`). `asked_by`: as of a `KillPod`.
 
         Waits one and a half times the grace period, ten seconds at least, then raises KillTimeoutError and records
         ExceededGracePeriod. Cancelling it stops the waiting, not the kill.
@@ -170,6 +171,7 @@ class PodWorkers:
             KillPod(
                 pod=pod,
                 start_time=trio.current_time(),
+                asked_by=asked_by,
                 evict=evict,
                 pod_status_fn=pod_status_fn,
                 grace_period_override=grace_period_override,
@@ -203,6 +205,7 @@ class PodWorkers:
                         pod=update.pod,
                         mirror_pod=update.mirror_pod,
                         start_time=trio.current_time(),
+                        asked_by="the agent ends, and its pods with it",
                         grace_period_override=grace_period_override,
                     )
                 )

@@ -161,6 +161,8 @@ class StatusManager:
         self._subscriptions: list[StatusSubscription] = []
         self._of_pod: dict[str, list[StatusSubscription]] = {}
         self._updates = self._unchanged = self._refused = 0
+        self.on_change: Callable[[StatusChange], None] = lambda change: None
+        """Told of every change at once; must neither wait nor raise."""
         self.phases_version = 0
         """Another number when a pod is reported for the first time or in another phase."""
 
@@ -297,6 +299,7 @@ class StatusManager:
             rejected=rejected or (known is not None and known.rejected),
         )
         self._changes[uid] = change
+        self.on_change(change)
         for subscription in (*self._subscriptions, *self._of_pod.get(uid, ())):
             subscription.offer(change)
         return merged
