@@ -23,7 +23,7 @@ from trikubelet.runtime.containers.security import sandbox_security_context
 from trikubelet.runtime.convert import sandbox_status
 from trikubelet.runtime.logs.paths import pod_logs_directory
 from trikubelet.runtime.sandboxes.name_resolution import kernel_hostname, pod_dns, pod_hostname_and_domain
-from trikubelet.runtime.turns import Making, Turns
+from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
@@ -161,7 +161,7 @@ class SandboxMaker:
             self._recorder.node_event(EventType.WARNING, reason, message)
         try:
             self._files.make_pod_logs_directory(pod)
-            async with self._turns.take(Making.RUN_SANDBOX):
+            async with self._turns.take(CallKind.RUN_SANDBOX):
                 sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
         except OSError as error:
             raise self._failed(pod, "create log directory", str(error)) from error
