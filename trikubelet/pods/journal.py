@@ -330,12 +330,16 @@ class Viewer:
         """At first, and when entries were lost because this one was too slow, the snapshot of all pods; else the next
         entry, its `type` is `ENTRY`. JSON values both. Cancelling it loses nothing."""
         await trio.lowlevel.checkpoint()
-        while not self._behind and not self._waiting:
+        while (news := self.receive_nowait()) is None:
             await self._arrived.park()
+        return news
+
+    def receive_nowait(self) -> dict[str, Any] | None:
+        """The same; None when there is nothing new."""
         if self._behind:
             self._behind = False
             return self._journal.snapshot()
-        return {"type": "ENTRY"} | self._waiting.popleft().as_json()
+        return {"type": "ENTRY"} | self._waiting.popleft().as_json() if self._waiting else None
 
     def offer(self, entry: Entry) -> None:
         """Called by the journal. Never waits."""

@@ -20,7 +20,7 @@ import trio
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.broadcast import Broadcast
 from trikubelet.pods.life import LifeContext, PodLife
-from trikubelet.pods.phases import ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
+from trikubelet.pods.phases import AGENT_ENDS, ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
 from trikubelet.pods.retry import RetryPolicy
 from trikubelet.pods.types import DesiredPod, KillPod, KillRuntimePod, OpenPod, PodStatusFn, Request
@@ -205,7 +205,7 @@ class PodWorkers:
                         pod=update.pod,
                         mirror_pod=update.mirror_pod,
                         start_time=trio.current_time(),
-                        asked_by="the agent ends, and its pods with it",
+                        asked_by=AGENT_ENDS,
                         grace_period_override=grace_period_override,
                     )
                 )
