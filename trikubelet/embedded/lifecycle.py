@@ -83,7 +83,7 @@ class Lifecycle:
         self.keeper = KeeperClient(store.root, connected=self.connected, event=self.event)
         self.commands = Commands(self.keeper)
         self.attachments = Attachments(self.keeper)
-        self.networks = PodNetworks(self.keeper, networks, network_options)
+        self.networks = PodNetworks(self.keeper, networks, network_options, store)
         self.untidy = Inbox[None]()
         """Gets news when there is something to tidy up."""
         self._held: set[str] = set()

@@ -81,6 +81,10 @@ class PastaNetwork:
             return "pasta needs a default route, and the machine has none"
         return ""
 
+    async def set_subnets(self, subnets: Sequence[str]) -> None:
+        """See `PodNetwork`. A cluster cannot reach these pods: they have the addresses that they were made with."""
+        await trio.lowlevel.checkpoint()
+
     async def attach(self, spec: PodNetworkSpec, namespace: NetworkNamespace) -> Attachment:
         """See `PodNetwork`. What was started ends with the namespace, which the keeper lets go after a failure."""
         if spec.sandbox_id in self._addresses:
@@ -117,8 +121,8 @@ class PastaNetwork:
         """See `PodNetwork`: nothing of it is on the machine."""
         await trio.lowlevel.checkpoint()
 
-    def sandbox_at(self, address: str) -> str | None:
-        """The pod that has this address."""
+    def sandbox_out_of_reach(self, address: str) -> str | None:
+        """See `PodNetwork`: every pod is."""
         return next((sandbox for sandbox, held in self._addresses.items() if str(held) == address), None)
 
     async def _run(self, spec: PodNetworkSpec, address: Address, namespace: NetworkNamespace) -> None:

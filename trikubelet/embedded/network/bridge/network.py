@@ -118,8 +118,12 @@ class BridgeNetwork:
             warnings += await machine_side.legacy_chains(self._open_socket, self._names, self._proc)
             return plans(wanted_sysctls(self._proc, ipv6=ipv6), chains, self._names), warnings
 
+    def sandbox_out_of_reach(self, address: str) -> str | None:
+        """See `PodNetwork`: the machine is on the bridge itself."""
+        return None
+
     async def set_subnets(self, subnets: Sequence[str]) -> None:
-        """Give new pods addresses of these from now on (`podCIDR`); who has one keeps it. Raises NetworkError."""
+        """See `PodNetwork` (`podCIDR`). Who has an address keeps it."""
         wanted = parse_subnets(subnets)
         with _deadline("change the pods' subnets"):
             async with self._lock:
