@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from trikubelet.cli.network_flags import network_flags, pod_cidr_flag
 from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.embedded.network.choice import NetworkOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,19 +17,37 @@ if TYPE_CHECKING:
 @click.command(short_help="Check this machine.")
 @root_dir_option
 @click.option("--runtime-endpoint", default="embedded", show_default=True, help="The runtime to check for.")
-def check(root_dir: Path, runtime_endpoint: str) -> int:
+@click.option("--in-cluster", is_flag=True, help="Check for a node of a cluster.")
+@network_flags
+@pod_cidr_flag
+def check(
+    root_dir: Path,
+    runtime_endpoint: str,
+    in_cluster: bool,
+    pod_network: str,
+    pod_cidr: str,
+    cni_conf_dir: Path,
+    cni_bin_dirs: tuple[Path, ...],
+) -> int:
     """Check whether the agent can run here. Exits 1 when something it needs is missing."""
     from trikubelet.cli.machine_checks import Level, Machine, check_machine
     from trikubelet.cli.network_checks import check_networks
     from trikubelet.cli.runtime_checks import check_runtime
     from trikubelet.cli.volume_checks import check_volumes
 
+    options = NetworkOptions(
+        way=pod_network,
+        pod_cidr=pod_cidr,
+        in_cluster=in_cluster,
+        cni_conf_dir=cni_conf_dir,
+        cni_bin_dirs=cni_bin_dirs,
+    )
     colours = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
     embedded = runtime_endpoint == "embedded"
     results = [
         *check_machine(root_dir, embedded=embedded),
         *check_volumes(root_dir),
-        *(check_networks(root_dir, Machine()) if embedded else ()),
+        *(check_networks(root_dir, Machine(), options) if embedded else ()),
         *check_runtime(runtime_endpoint),
     ]
     for result in results:

@@ -39,3 +39,9 @@ def network_flags(function: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="How pods get networks on the embedded runtime: by CNI plugins, a bridge, pasta, or the machine's own.",
     )(function)
+
+
+pod_cidr_flag = click.option(
+    "--pod-cidr", default="", help="The addresses of pods on the bridge, one range for each family, with commas."
+)
+"""Adds `pod_cidr`; `run` has it as one of the kubelet's flags."""

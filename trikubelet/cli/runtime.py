@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.network_flags import network_flags
+from trikubelet.cli.network_flags import network_flags, pod_cidr_flag
 from trikubelet.cli.root_dir import default_root_dir, registry_hosts_option
 from trikubelet.embedded.network.choice import NetworkOptions
 from trikubelet.embedded.network.model import NetworkError
@@ -25,9 +25,7 @@ def runtime() -> None:
 @registry_hosts_option
 @click.option("--host-image", is_flag=True, help="Offer pods the machine's own root filesystem, as localhost/host.")
 @network_flags
-@click.option(
-    "--pod-cidr", default="", help="The addresses of pods on the bridge, one range for each family, with commas."
-)
+@pod_cidr_flag
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
 )
