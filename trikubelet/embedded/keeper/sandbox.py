@@ -22,6 +22,7 @@ from trikubelet.linux.trees import remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from trikubelet.embedded.keeper.environment import Environment
@@ -44,6 +45,8 @@ class Sandbox:
         self.namespaces: list[tuple[int, int]] = []
         self._helpers: dict[int, int] = {}
         """Pids by pidfd."""
+        self.has_lost_network = False
+        """A helper ended by itself."""
         self.network: int | None = None
         """The descriptor of the pod's network namespace, which is among `namespaces`; None: the machine's network."""
         self._netlink: int | None = None
@@ -118,11 +121,12 @@ class Sandbox:
             return made
         return self._environment.namespace_maker.open_socket(self.network, family, kind, protocol)
 
-    def start_helper(self, argv: list[str], output: int) -> int:
+    def start_helper(self, argv: list[str], output: int, on_lost: Callable[[], None]) -> int:
         """Execute a program that serves the pod's network from outside, for as long as the pod is there.
 
-        Returns a pidfd, the caller's to close. `argv` has NAMESPACE where it wants the path of the pod's network
-        namespace. What it prints, and why it could not be executed, goes to `output`. Raises OSError.
+        Returns a pidfd, the caller's to close. `on_lost` is called when it ends before that. `argv` has NAMESPACE where
+        it wants the path of the pod's network namespace. What it prints, and why it could not be executed, goes to
+        `output`. Raises OSError.
         """
         if self.network is None:
             raise OSError(0, "the pod is on the machine's network")
@@ -131,23 +135,29 @@ class Sandbox:
             _be_helper(argv, self.network, output)
         process = os.pidfd_open(pid)
         self._helpers[process] = pid
-        self._environment.loop.watch(process, lambda _events: self._helper_ended(process))
+        self._environment.loop.watch(process, lambda _events: self._helper_ended(process, on_lost))
         return os.dup(process)
 
-    def _helper_ended(self, process: int) -> None:
-        pid = self._helpers[process]
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            log(f"a network helper of pod {self.id} ended, pid {pid}")
+    def _helper_ended(self, process: int, on_lost: Callable[[], None]) -> None:
+        if self._reap_helper(process) and self.network is not None:
+            log(f"a network helper of pod {self.id} ended by itself")
+            self.has_lost_network = True
+            on_lost()
+
+    def _reap_helper(self, process: int) -> bool:
+        ended = os.waitpid(self._helpers[process], os.WNOHANG)[0] != 0
+        if ended:
             self._environment.loop.forget(process)
             os.close(process)
             del self._helpers[process]
+        return ended
 
     def _end_helpers(self) -> None:
         """Kill them. Their ports are free when this returns, unless the kernel takes long; then the loop reaps them."""
         for process in list(self._helpers):
             signal.pidfd_send_signal(process, signal.SIGKILL)
             if _is_ready(process):
-                self._helper_ended(process)
+                self._reap_helper(process)
 
     def close(self) -> None:
         """Let the namespaces go. Whatever still runs in a shared PID namespace dies with it."""

@@ -183,6 +183,7 @@ class Server:
         return {
             "containers": [container.to_json() for container in self._containers.values()],
             "sandboxes": sorted(self._sandboxes),
+            "lost_networks": sorted(name for name, sandbox in self._sandboxes.items() if sandbox.has_lost_network),
         }
 
     def _sandbox_start(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
@@ -391,8 +392,11 @@ class Server:
         connection.reply(message["id"], {}, (os.dup(sandbox.network),))
 
     def _helper(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
+        # Agents of earlier releases take every event for one about a container.
+        lost = {"event": "network_lost", "sandbox": message["sandbox"], "container": ""}
+        sandbox = self._sandbox(message["sandbox"])
         try:
-            process = self._sandbox(message["sandbox"]).start_helper(message["argv"], descriptors[0])
+            process = sandbox.start_helper(message["argv"], descriptors[0], lambda: self._broadcast(lost))
         except OSError as error:
             raise RequestError("start", f"network helper: {error.strerror or error}") from None
         connection.reply(message["id"], {}, (process,))
