@@ -279,6 +279,29 @@ async def test_resources_are_changed_before_the_start_and_while_it_runs(runtime:
     await runtime.calls.update_container_resources(container, v1.LinuxContainerResources(cpu_shares=128))
 
 
+READ_LIMITS = """
+cd /sys/fs/cgroup; [ ! -d memory ] || cd memory
+cat memory.limit_in_bytes memory.max 2>/dev/null
+group=$(grep :memory: /proc/self/cgroup | cut -d: -f3)
+[ ! -e memory.limit_in_bytes ] || grep -q " $group /sys/fs/cgroup/memory " /proc/self/mountinfo || echo not its own
+mkdir nested 2>/dev/null && rmdir nested && echo written
+true
+"""
+
+
+async def test_a_container_reads_its_limits_where_programs_look_for_them(runtime: Runtime) -> None:
+    """As JVMs and Go programs do: in the group that `/proc/self/cgroup` names, where `mountinfo` says it is."""
+    pod = await runtime.pod()
+    limits = v1.LinuxContainerResources(memory_limit_in_bytes=64 << 20)
+    assert await runtime.run(pod, READ_LIMITS, resources=limits) == [str(64 << 20)]
+
+
+async def test_a_privileged_container_may_change_groups(runtime: Runtime) -> None:
+    pod = await runtime.pod()
+    security = v1.LinuxContainerSecurityContext(privileged=True)
+    assert (await runtime.run(pod, READ_LIMITS, security=security))[-1] == "written"
+
+
 async def test_statistics_are_told_of_what_runs(runtime: Runtime) -> None:
     pod = await runtime.pod()
     container = await runtime.start(pod, labels={"app": "a"})

@@ -59,12 +59,14 @@ class ContainerCgroup:
     `shared` are groups of somebody else that processes join too: nothing in them is killed or deleted through this one.
     """
 
-    __slots__ = ("controllers", "shared", "unified")
+    __slots__ = ("controllers", "shared", "unified", "views")
 
     def __init__(self, unified: str | None, controllers: dict[str, str], shared: tuple[str, ...] = ()) -> None:
         self.unified = unified
         self.controllers = controllers
         self.shared = shared
+        self.views: dict[str, str] = {}
+        """What a new container may see of them, by name below its /sys/fs/cgroup; "" is v2, as a whole."""
 
     def to_json(self) -> dict[str, Any]:
         return {"unified": self.unified, "controllers": self.controllers}
@@ -406,6 +408,9 @@ class Cgroups:
             group.controllers[controller] = path
             if controller == "cpuset" and not (alone and above == folder):  # there it inherits what it needs
                 self._fill_cpuset(path, self._mounts[controller])
+            group.views[os.path.basename(self._mounts[controller])] = path
+        if not self.controllers and self._unified_mount is not None:
+            group.views[""] = self._unified_mount
         group.update(resources)
         return group
 

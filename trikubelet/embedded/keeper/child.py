@@ -241,6 +241,7 @@ def _make(spec: dict[str, Any], context: ChildContext) -> None:
             shared_memory=context.shared_memory,
             proc=context.proc,
             proc_of=context.proc_of,
+            cgroups={} if context.cgroup is None else context.cgroup.views,
         ).build()
 
 

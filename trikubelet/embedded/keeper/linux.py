@@ -254,10 +254,20 @@ def move_mount(tree: int, target: int, name: str) -> None:
 
 
 def set_mount_attributes(
-    path: str, *, descriptor: int = AT_FDCWD, read_only: bool = False, propagation: int = 0, recursive: bool = False
+    path: str,
+    *,
+    descriptor: int = AT_FDCWD,
+    read_only: bool = False,
+    quiet: bool = False,
+    propagation: int = 0,
+    recursive: bool = False,
 ) -> None:
-    """Change the mount at `path`, or the one behind `descriptor` when the path is empty."""
-    attributes = _MountAttr(MOUNT_ATTR_RDONLY if read_only else 0, 0, propagation, 0)
+    """Change the mount at `path`, or the one behind `descriptor` when the path is empty.
+
+    `quiet`: nosuid, nodev, noexec.
+    """
+    wanted = (MOUNT_ATTR_RDONLY if read_only else 0) | (_MOUNT_ATTR_QUIET if quiet else 0)
+    attributes = _MountAttr(wanted, 0, propagation, 0)
     flags = (AT_RECURSIVE if recursive else 0) | (0 if path else AT_EMPTY_PATH)
     result = _libc.syscall(
         ctypes.c_long(_SYS_MOUNT_SETATTR),
