@@ -60,3 +60,38 @@ async def groups_are_seen(folder: Path) -> None:
 
 async def test_a_container_sees_its_own_group_and_a_privileged_one_all(tmp_path: Path) -> None:
     await own_machine.run_there(groups_are_seen, tmp_path)
+
+
+DISK = "/dev/loop7"
+OPENED = (
+    "for file; do for way in '<' '>'; do (eval \": $way$file\") 2>/dev/null && echo \"$way$file\"; done; done; true"
+)
+BY_MOUNT, BY_MKNOD, GIVEN = "/mnt/disk", "/disk", "/dev/disk"
+
+
+def opening(*files: str) -> list[str]:
+    return ["sh", "-c", f"mknod {BY_MKNOD} b 7 7; {OPENED}", "sh", *files]
+
+
+async def devices_are_its_own(folder: Path) -> None:
+    async with node_on_v2(folder) as node:
+        sandbox = await node.sandbox()
+        files = (BY_MKNOD, BY_MOUNT, "/dev/zero")
+        fields = {"mounts": [v1.Mount(container_path=BY_MOUNT, host_path=DISK)]}
+        own = ["</dev/zero", ">/dev/zero"]
+        found = await node.run(sandbox, opening(*files), **fields)
+        assert found.out.splitlines() == own, found.records
+        waiting = await node.launch(sandbox, ["sleep", "1000"], **fields)
+        assert (await node.exec(waiting, opening(*files))).stdout.decode().splitlines() == own
+        everything = await node.run(sandbox, opening(*files), security=PRIVILEGED, **fields)
+        assert everything.out.splitlines() == [way + file for file in files for way in "<>"]
+        device = v1.Device(container_path=GIVEN, host_path=DISK, permissions="r")
+        given = await node.run(sandbox, opening(*files, GIVEN), devices=[device], **fields)
+        reached = [f"<{BY_MKNOD}", f"<{BY_MOUNT}", *own, f"<{GIVEN}"]
+        assert given.out.splitlines() == reached, "a device is its numbers, whatever file leads there"
+        assert not any("device" in each for each in node.cri.capabilities()["notIsolated"])
+
+
+@pytest.mark.skipif(not Path(DISK).exists(), reason="needs a device")
+async def test_a_container_opens_no_device_but_its_own(tmp_path: Path) -> None:
+    await own_machine.run_there(devices_are_its_own, tmp_path)

@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 RUNTIME_NAME: Final = "trikubelet-embedded"
 _ITEMS_PER_MESSAGE: Final = 100
 _NETWORK_NOTE: Final = "pods share the node's network: no addresses or port mappings of their own"
+_DEVICES_NOTE: Final = (
+    "devices: who may make device files (MKNOD), or is given a folder with some, can open the machine's"
+)
 _NETWORK_NOT_READY: Final = "NetworkPluginNotReady"
 """The reason that kubelets and tools know."""
 
@@ -158,6 +161,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
                 *([f"{_NETWORK_NOTE} ({network.why})"] if network.way == HOST else []),
                 "no SELinux labels" if abilities.seccomp else "no seccomp, no SELinux labels",
                 *([] if abilities.limits else ["no resource limits: no writable cgroup hierarchy"]),
+                *([] if abilities.devices_confined or not abilities.isolated else [_DEVICES_NOTE]),
                 *([] if abilities.isolated else ["processes, files and host names: containers are plain processes"]),
             ],
             "problems": list(abilities.problems),

@@ -14,6 +14,7 @@ a millisecond, however large the agent has grown. It is no part of the agent's T
     reaper_program.py  the machine code that descendants' reapers execute
     reports.py       what comes back from a forked process, before it is believed
     cgroups.py       resource limits, and the way to kill what got away
+    device_program.py  which devices they may use, on cgroup v2
     output.py        a container's output into logfile.py: bytes of a pipe into lines of a CRI log
     followers.py     … and to attached clients
     sandbox.py       what the containers of a pod share     namespace_maker.py … the process that makes it

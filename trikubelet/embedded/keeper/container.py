@@ -162,7 +162,7 @@ class Container:
                 self.spec["cgroup_parent"],
                 self.spec["resources"],
                 privileged=self.spec["privileged"],
-                extra_devices=bool(self.spec["devices"]),
+                devices=[device["rule"] for device in self.spec["devices"]],
             )
 
     def _fork(

@@ -206,10 +206,14 @@ def _reap_ended(root: str) -> None:
 
 
 def _raise_limits() -> dict[int, tuple[int, int]]:
-    """As many descriptors as allowed for the keeper; what containers get back."""
-    original = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (original[1], original[1]))
-    return {resource.RLIMIT_NOFILE: original}
+    """As many descriptors as allowed for the keeper; what containers get back.
+
+    And as much locked memory, of which kernels before 5.11 take a page for each program of `device_program`.
+    """
+    originals = {number: resource.getrlimit(number) for number in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK)}
+    for number, (_, most) in originals.items():
+        resource.setrlimit(number, (most, most))
+    return originals
 
 
 def _listen(root: str) -> socket.socket:

@@ -81,6 +81,16 @@ _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, 
     os.uname().machine, -1
 )
 _SYS_SECCOMP = {"x86_64": 317, "i686": 354, "aarch64": 277, "armv7l": 383, "armv8l": 383}.get(os.uname().machine, -1)
+_SYS_BPF = {
+    "x86_64": 321,
+    "i686": 357,
+    "aarch64": 280,
+    "riscv64": 280,
+    "armv7l": 386,
+    "armv8l": 386,
+    "ppc64le": 361,
+    "s390x": 351,
+}.get(os.uname().machine, -1)
 _SECCOMP_SET_MODE_FILTER = 1
 _BPF_INSTRUCTION_SIZE = 8
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -348,6 +358,12 @@ def filter_system_calls(program: bytes, flags: int) -> None:
         ctypes.byref(filter_program),
     )
     _checked(int(result), "load the seccomp filter")
+
+
+def bpf(command: int, request: bytes, what: str) -> int:
+    """`request`: the fields of `bpf_attr` that the command has. What they point to has to stay until this returns."""
+    size = ctypes.c_uint(len(request))
+    return _checked(int(_libc.syscall(ctypes.c_long(_SYS_BPF), ctypes.c_int(command), request, size)), what)
 
 
 def set_hostname(name: str) -> None:

@@ -172,7 +172,7 @@ class Server:
             "limits": cgroups.limits,
             "cgroup_v2": cgroups.unified is not None,
             "cgroup_v1": sorted(cgroups.controllers),
-            "devices_confined": "devices" in cgroups.controllers,
+            "devices_confined": cgroups.devices_confined,
             "seccomp": linux.has_seccomp(),
             "landlock": landlock.version(),
             "apparmor": True,  # older ones know nothing of profiles
