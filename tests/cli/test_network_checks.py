@@ -39,7 +39,8 @@ def test_the_network_that_the_flags_choose_is_checked(root_dir: Path, tmp_path: 
 
 
 def test_addresses_that_are_none_are_told(root_dir: Path) -> None:
-    assert found("--root-dir", root_dir, "--pod-cidr", "somewhere")[0].startswith("fail  pod network: podCIDR: ")
+    assert found("--root-dir", root_dir, "--pod-cidr", "somewhere")[0].startswith("fail  pod network: pod subnet ")
+    assert found("--root-dir", root_dir, "--cluster-cidr", "x")[0].startswith("fail  pod network: cluster CIDR 'x': ")
 
 
 @pytest.mark.root

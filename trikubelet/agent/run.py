@@ -211,7 +211,7 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[ConnectedRun
             network=options.network,
         )
     except NetworkError as error:
-        raise StartError(f"podCIDR: {error}") from error
+        raise StartError(str(error)) from error
     async with trio.open_nursery() as nursery:
         # The keeper takes about as long to start as all that is still to be imported.
         nursery.start_soon(_import_service)

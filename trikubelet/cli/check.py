@@ -26,6 +26,7 @@ def check(
     in_cluster: bool,
     pod_network: str,
     pod_cidr: str,
+    cluster_cidr: str,
     cni_conf_dir: Path,
     cni_bin_dirs: tuple[Path, ...],
 ) -> int:
@@ -38,6 +39,7 @@ def check(
     options = NetworkOptions(
         way=pod_network,
         pod_cidr=pod_cidr,
+        cluster_cidr=cluster_cidr,
         in_cluster=in_cluster,
         cni_conf_dir=cni_conf_dir,
         cni_bin_dirs=cni_bin_dirs,

@@ -40,7 +40,7 @@ def check_pod_network(root_dir: Path, machine: Machine, options: NetworkOptions)
     try:
         networks = all_networks(root_dir / "runtime", options)
     except NetworkError as error:
-        yield fail(subject, f"podCIDR: {error}", "give one range for each family, as 10.244.1.0/24,fd00:1::/64")
+        yield fail(subject, str(error), "give one range for each family, as 10.244.1.0/24,fd00:1::/64")
         return
     namespaces = check_user_namespaces(machine)
     impossible = "" if namespaces.level is Level.OK else namespaces.finding

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def network_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `pod_network`, `cni_conf_dir` and `cni_bin_dirs`."""
+    """Adds `pod_network`, `cluster_cidr`, `cni_conf_dir` and `cni_bin_dirs`."""
+    function = click.option(
+        "--cluster-cidr",
+        default="",
+        help="The addresses of all pods of the cluster: pods on the bridge go there by their own. Embedded runtime.",
+    )(function)
     function = click.option(
         "--cni-bin-dir",
         "cni_bin_dirs",

@@ -171,6 +171,7 @@ def _network(arguments: Mapping[str, Any], pod_cidr: str) -> NetworkOptions:
     return NetworkOptions(
         way=arguments["pod_network"],
         pod_cidr=pod_cidr,
+        cluster_cidr=arguments["cluster_cidr"],
         in_cluster=arguments["kubeconfig"] is not None,
         cni_conf_dir=arguments["cni_conf_dir"],
         cni_bin_dirs=arguments["cni_bin_dirs"],

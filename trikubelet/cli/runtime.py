@@ -37,6 +37,7 @@ def serve(
     host_image: bool,
     pod_network: str,
     pod_cidr: str,
+    cluster_cidr: str,
     cni_conf_dir: Path,
     cni_bin_dirs: tuple[Path, ...],
     log_format: str,
@@ -50,12 +51,18 @@ def serve(
     if not listen.startswith("unix:///"):
         raise CommandError(f"--listen: expected unix:///PATH, got {listen!r}")
     configure_logging("json" if log_format == "json" else "text", verbosity)
-    network = NetworkOptions(way=pod_network, pod_cidr=pod_cidr, cni_conf_dir=cni_conf_dir, cni_bin_dirs=cni_bin_dirs)
+    network = NetworkOptions(
+        way=pod_network,
+        pod_cidr=pod_cidr,
+        cluster_cidr=cluster_cidr,
+        cni_conf_dir=cni_conf_dir,
+        cni_bin_dirs=cni_bin_dirs,
+    )
     folder = Path.cwd() / root if root is not None else default_root_dir() / "runtime"
     try:
         trio.run(_serve, Path(listen.removeprefix("unix://")), folder, hosts_dirs, host_image, network)
     except NetworkError as error:
-        raise CommandError(f"--pod-cidr: {error}") from None
+        raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(f"{listen} cannot be served: {error}") from None
 
