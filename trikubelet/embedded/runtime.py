@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.embedded.cdi import CDI_FOLDERS
+from trikubelet.embedded.confinement import selinux_is_enforcing
 from trikubelet.embedded.image_service import EmbeddedImageService
 from trikubelet.embedded.images.host import KUBELET_FOLDERS
 from trikubelet.embedded.images.store import ImageStore
@@ -123,6 +124,11 @@ class EmbeddedRuntime:
 
         Cancelling leaves the keeper and the containers as they are. Raises KeeperStartError if none can be started.
         """
+        if selinux_is_enforcing():
+            log.warning(
+                "SELinux is enforcing, and does not confine containers: they run with this process's label. Mounts are "
+                "not relabelled, and seLinuxOptions are refused. Use containerd where SELinux has to keep pods apart"
+            )
         failure: KeeperStartError | None = None
         async with trio.open_nursery() as nursery:
             try:
