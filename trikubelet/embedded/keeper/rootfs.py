@@ -55,6 +55,7 @@ _PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"))
+CGROUPS = "/sys/fs/cgroup"
 FOLDERS = ("rootfs", "upper", "work", "pieces")
 """What is made in a container's folder; the last for the host's files in a user namespace."""
 QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
@@ -97,7 +98,7 @@ class RootBuilder:
         self._proc_of = proc_of
         self._proc: int | None = None
         self._sys: int | None = None
-        self._cgroups = {} if "/sys/fs/cgroup" in self._targets or "/sys" in self._targets else cgroups or {}
+        self._cgroups = {} if self._targets & {CGROUPS, "/sys"} else cgroups or {}
         self._cgroup_trees: dict[str, int] = {}
         self._queues: int | None = None
         """The machine's message queues, where a user namespace cannot mount them."""
@@ -253,8 +254,8 @@ class RootBuilder:
             attach(self._proc, "/proc", follow=False)
         if self._sys is not None:
             attach(self._sys, "/sys", follow=False)
-        if self._spec["cgroup_namespace"] and "/sys/fs/cgroup" not in self._targets:
-            _mount_new("cgroup2", "/sys/fs/cgroup", QUIET | linux.MS_RDONLY, follow=False)
+        if self._spec["cgroup_namespace"] and CGROUPS not in self._targets:
+            _mount_new("cgroup2", CGROUPS, QUIET | linux.MS_RDONLY, follow=False)
         if self._cgroup_trees:
             self._attach_cgroups()
         if "/dev" not in self._targets:
@@ -267,17 +268,26 @@ class RootBuilder:
     def _attach_cgroups(self) -> None:
         """As containerd has it: on v1 the container's own groups, on v2 all for a privileged one, which may write."""
         read_only = not self._spec["privileged"]
-        if "" not in self._cgroup_trees:
-            _mount_new("tmpfs", "/sys/fs/cgroup", QUIET, "mode=755,size=64k", follow=False)
-        for name, tree in self._cgroup_trees.items():
+        for tree in self._cgroup_trees.values():
             linux.set_mount_attributes(
                 "", descriptor=tree, read_only=read_only, quiet=True, propagation=linux.MS_PRIVATE
             )
-            attach(tree, f"/sys/fs/cgroup/{name}".rstrip("/"), follow=False)
+        if "" in self._cgroup_trees:
+            attach(self._cgroup_trees[""], CGROUPS, follow=False)
+            return
+        _mount_new("tmpfs", CGROUPS, QUIET, "mode=755,size=64k", follow=False)
+        folder = open_folder(CGROUPS, follow=False)  # empty, and nobody else sees it yet
+        for name, tree in self._cgroup_trees.items():
+            os.mkdir(name, 0o755, dir_fd=folder)
+            place = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=folder)
+            linux.move_mount(tree, place, f"{CGROUPS}/{name}")
+            os.close(place)
+            os.close(tree)
             for part in name.split(",") if "," in name else ():
-                os.symlink(name, f"/sys/fs/cgroup/{part}")
+                os.symlink(name, part, dir_fd=folder)
         if read_only:
-            linux.set_mount_attributes("/sys/fs/cgroup", read_only=True)
+            linux.set_mount_attributes("", descriptor=folder, read_only=True)
+        os.close(folder)
 
     def _mount_dev(self) -> None:
         options = "mode=755,size=65536k"
