@@ -57,10 +57,10 @@ def is_allowed(rules: list[str], kind: str, access: set[str], numbers: tuple[int
     for rule in rules:
         device, _, letters = rule.rpartition(" ")
         together.setdefault(device, set()).update(letters)
-    for device, letters in together.items():
+    for device, allowed in together.items():
         wanted_kind, _, wanted = device.partition(" ")
         matching = zip(wanted.split(":"), numbers, strict=True)
-        if wanted_kind == kind and access <= letters and all(each in ("*", str(number)) for each, number in matching):
+        if wanted_kind == kind and access <= allowed and all(each in ("*", str(number)) for each, number in matching):
             return True
     return False
 

@@ -294,11 +294,11 @@ async def test_a_network_goes_with_its_last_pod_once_pods_get_another(tmp_path: 
         await node.sandbox()
     networks, options = {"fake": network}, NetworkOptions(way=HOST)
     async with running_node(tmp_path / "runtime", tmp_path / "logs", networks=networks, network=options) as node:
-        await node.lifecycle.tidy()
-        assert not network.closed
-        await node.remove_everything()
-        await node.lifecycle.tidy()
-        assert network.closed
+        closed = []
+        for step in (node.lifecycle.tidy, node.remove_everything, node.lifecycle.tidy):
+            await step()
+            closed.append(network.closed)
+        assert closed == [False, False, True]
         assert await node.runtime.shutdown()
 
 

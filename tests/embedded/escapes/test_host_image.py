@@ -111,9 +111,9 @@ async def a_kubelets_machine(folder: Path) -> None:
     Path("/etc/passwd").write_text("root:x:0:0::/:/bin/sh\n")
     for name in ("hosts", "hostname", "resolv.conf"):
         Path("/etc", name).touch()  # what is mounted there needs a place
-    for place in ("/var/lib/kubelet/pods/uid/volumes/kubernetes.io~secret/token", "/etc/kubernetes/pki"):
-        Path(place).mkdir(parents=True)
-        (Path(place) / "key").write_text(SECRET)
+    for folder_of_key in ("/var/lib/kubelet/pods/uid/volumes/kubernetes.io~secret/token", "/etc/kubernetes/pki"):
+        Path(folder_of_key).mkdir(parents=True)
+        Path(folder_of_key, "key").write_text(SECRET)
     async with running_node(folder / "runtime", folder / "logs") as node:
         try:
             needs_isolation(node)
