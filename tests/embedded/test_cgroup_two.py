@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 
 from tests import own_machine
@@ -73,6 +74,10 @@ def opening(*files: str) -> list[str]:
     return ["sh", "-c", f"mknod {BY_MKNOD} b 7 7; {OPENED}", "sh", *files]
 
 
+def notes_on_devices(node: Node) -> list[str]:
+    return [each for each in node.cri.capabilities()["notIsolated"] if "MKNOD" in each]
+
+
 async def devices_are_its_own(folder: Path) -> None:
     async with node_on_v2(folder) as node:
         sandbox = await node.sandbox()
@@ -89,7 +94,10 @@ async def devices_are_its_own(folder: Path) -> None:
         given = await node.run(sandbox, opening(*files, GIVEN), devices=[device], **fields)
         reached = [f"<{BY_MKNOD}", f"<{BY_MOUNT}", *own, f"<{GIVEN}"]
         assert given.out.splitlines() == reached, "a device is its numbers, whatever file leads there"
-        assert not any("device" in each for each in node.cri.capabilities()["notIsolated"])
+        assert not notes_on_devices(node)
+        assert node.lifecycle.abilities is not None
+        node.lifecycle.abilities = attrs.evolve(node.lifecycle.abilities, devices_confined=False)
+        assert notes_on_devices(node), "where the kernel takes no program that is told"
 
 
 @pytest.mark.skipif(not Path(DISK).exists(), reason="needs a device")

@@ -164,7 +164,7 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
                 *([] if abilities.seccomp else ["no seccomp"]),
                 f"no SELinux labels{_ENFORCING_NOTE if selinux_is_enforcing() else ''}",
                 *([] if abilities.limits else ["no resource limits: no writable cgroup hierarchy"]),
-                *([] if abilities.devices_confined or not abilities.isolated else [_DEVICES_NOTE]),
+                *([_DEVICES_NOTE] if abilities.mode == "root" and not abilities.devices_confined else []),
                 *([] if abilities.isolated else ["processes, files and host names: containers are plain processes"]),
             ],
             "problems": list(abilities.problems),
