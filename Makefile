@@ -12,7 +12,7 @@ DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static ba
 # otherwise, and both wait for it much of the time.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
 
-.PHONY: run test lint types protos check-protos parity mutants nightly packages clean
+.PHONY: run test lint types protos check-protos parity mutants nightly perf packages wheel pex deb clean
 
 run: $(VENV)/installed
 	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
@@ -46,6 +46,10 @@ mutants: $(VENV)/installed-dev
 nightly: $(VENV)/installed-dev
 	$(BIN)/python -m tests.nightly
 
+# Processor time and memory beside the last release; fails when a figure got worse by more than 15 % and the spread.
+perf: $(VENV)/installed-dev
+	$(BIN)/python -m benchmarks.perf
+
 # As root on Debian, install what is missing; elsewhere the tests that need it say so and are skipped.
 packages:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -70,6 +74,10 @@ $(VENV)/installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	rm -rf $(VENV)/lib/python3*/site-packages/trio-stubs
 	touch $@ $(VENV)/installed
+
+# What people install, in dist/: see docs/installing.md.
+wheel pex deb: $(VENV)/installed-dev
+	$(BIN)/python packaging/build.py $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

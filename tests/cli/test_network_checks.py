@@ -38,9 +38,14 @@ def test_the_network_that_the_flags_choose_is_checked(root_dir: Path, tmp_path: 
     assert f"\n## {heading}\n" in (Path(__file__).parents[2] / file).read_text()
 
 
-def test_addresses_that_are_none_are_told(root_dir: Path) -> None:
+def test_addresses_that_are_none_are_told(root_dir: Path, tmp_path: Path) -> None:
     assert found("--root-dir", root_dir, "--pod-cidr", "somewhere")[0].startswith("fail  pod network: pod subnet ")
     assert found("--root-dir", root_dir, "--cluster-cidr", "x")[0].startswith("fail  pod network: cluster CIDR 'x': ")
+    configuration = tmp_path / "config.yaml"
+    configuration.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodCIDR: 10.0.0.0/31\n"
+    )
+    assert "has no room" in found("--root-dir", root_dir, "--config", configuration)[0]
 
 
 @pytest.mark.root

@@ -8,11 +8,12 @@ from trikubelet.cli.machine_checks import CheckResult, Level, check_user_namespa
 from trikubelet.linux.resolver import RESOLV_CONF, SYSTEMD_RESOLV_CONF, leads_nowhere
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from trikubelet.cli.machine_checks import Machine
-    from trikubelet.embedded.network.choice import NetworkOptions
+    from trikubelet.embedded.network.choice import Choice, NetworkOptions
+    from trikubelet.embedded.network.model import PodNetwork
 
 _WAYS: Final = {
     "cni": "by the CNI plugins that are configured",
@@ -28,11 +29,30 @@ def check_networks(root_dir: Path, machine: Machine, options: NetworkOptions) ->
     yield check_resolver()
 
 
+def chosen_network(root_dir: Path, machine: Machine) -> Choice:
+    """Which network pods of an agent with this root folder would get, without any flags."""
+    from trikubelet.embedded.network.choice import NetworkOptions
+    from trikubelet.embedded.network.ways import all_networks
+
+    options = NetworkOptions()
+    return _choose(all_networks(root_dir / "runtime", options), machine, options)
+
+
+def _choose(networks: Mapping[str, PodNetwork], machine: Machine, options: NetworkOptions) -> Choice:
+    import trio
+
+    from trikubelet.embedded.network.choice import choose
+
+    namespaces = check_user_namespaces(machine)
+    impossible = "" if namespaces.level is Level.OK else namespaces.finding
+    return trio.run(choose, options, networks, impossible)
+
+
 def check_pod_network(root_dir: Path, machine: Machine, options: NetworkOptions) -> Iterator[CheckResult]:
     """The network, and what would be changed on the machine for it."""
     import trio
 
-    from trikubelet.embedded.network.choice import BRIDGE, HOST, choose
+    from trikubelet.embedded.network.choice import BRIDGE, HOST
     from trikubelet.embedded.network.model import NetworkError
     from trikubelet.embedded.network.ways import all_networks
 
@@ -42,9 +62,7 @@ def check_pod_network(root_dir: Path, machine: Machine, options: NetworkOptions)
     except NetworkError as error:
         yield fail(subject, str(error), "give one range for each family, as 10.244.1.0/24,fd00:1::/64")
         return
-    namespaces = check_user_namespaces(machine)
-    impossible = "" if namespaces.level is Level.OK else namespaces.finding
-    choice = trio.run(choose, options, networks, impossible)
+    choice = _choose(networks, machine, options)
     if choice.way == HOST and options.way == HOST:
         yield ok(subject, "the machine's: two pods cannot listen on the same port")
         return

@@ -177,7 +177,7 @@ class Admitting:
         if refusal is None:
             return Admitted()
         self._take_back(uid)
-        return _rejected(held.pod, refusal)
+        return refusal
 
     def waiting_for_runtime(self) -> list[HeldPod]:
         """Those that wait for the runtime to answer, which it may have done."""
@@ -208,7 +208,7 @@ class Admitting:
             case Admitted():
                 return self._admit(held)
             case Rejected():
-                return _rejected(pod, verdict)
+                return verdict
             case Preempt():
                 victims = tuple(others.get(victim.metadata.uid, victim) for victim in verdict.victims)
                 for victim in victims:
@@ -235,7 +235,7 @@ class Admitting:
             try:
                 held.agreed = self._managers.admit(self._allocated(held.pod), self._devices.offers(held.pod))
             except hints.AllocationError as error:
-                return _rejected(held.pod, Rejected(error.reason, error.message))
+                return Rejected(error.reason, error.message)
         if not self._devices.lacking(held.pod):
             return Admitted()
         if held.agreed is not None:
@@ -291,8 +291,3 @@ class Admitting:
         except AllocationError as error:
             problem = str(error)
         await self._send.send(DevicesAnswered(held, problem))
-
-
-def _rejected(pod: Pod, verdict: Rejected) -> Rejected:
-    log.info("pod rejected", pod=pod.full_name, reason=verdict.reason, problem=verdict.message)
-    return verdict

@@ -10,7 +10,7 @@ is away is asked again until the deadline.
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,6 +22,7 @@ from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.hooks import Ended, HookError, until_ended
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import SyncAction, SyncResult
+from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 
@@ -118,7 +119,7 @@ class Killer:
     """Has hooks run, containers stopped and sandboxes stopped.
 
     Without `hooks`, preStop hooks are left out. `ended` tells when containers have ended, see `Ended`; without it, only
-    the runtime's answers do.
+    the runtime's answers do. `turns`: of the stops of sandboxes; without them, none waits.
     """
 
     def __init__(
@@ -128,8 +129,10 @@ class Killer:
         hooks: HookRunner | None = None,
         *,
         ended: Ended | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._runtime = runtime
+        self._turns = turns
         self._recorder = recorder
         self._ended = ended
         self._hooks = hooks
@@ -256,7 +259,8 @@ class Killer:
 
         async def stop(sandbox: RuntimeContainer) -> None:
             try:
-                await self._runtime.stop_pod_sandbox(sandbox.id.id)
+                async with nullcontext() if self._turns is None else self._turns.take(CallKind.STOP_SANDBOX):
+                    await self._runtime.stop_pod_sandbox(sandbox.id.id)
             except CRIError as error:
                 if not error.not_found:
                     log.warning(

@@ -87,8 +87,8 @@ class RuntimeManager:
             metrics=self.metrics,
         )
         hooks = HookRunner(runtime, recorder, self._pod_ips, ended=context.ended, metrics=self.metrics)
-        self._killer = Killer(runtime, recorder, hooks, ended=context.ended)
-        turns = Turns(options.starts_at_once)
+        self._killer = Killer(runtime, recorder, hooks, ended=context.ended, turns=Turns(options.calls_at_once))
+        turns = Turns(options.calls_at_once)
         self._starter = ContainerStarter(
             runtime,
             self.images,

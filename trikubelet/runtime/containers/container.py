@@ -43,7 +43,7 @@ from trikubelet.runtime.images.manager import ImageError, ImageRequest, PresentI
 from trikubelet.runtime.logs.paths import container_log_path, legacy_symlink_name
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, POST_START_HOOK_ERROR
-from trikubelet.runtime.turns import Making, Turns
+from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
@@ -291,14 +291,14 @@ class ContainerStarter:
     async def _create_and_start(self, request: StartRequest, config: v1.ContainerConfig) -> str:
         pod, container = request.pod, request.container
         try:
-            async with self._turns.take(Making.CREATE_CONTAINER):
+            async with self._turns.take(CallKind.CREATE_CONTAINER):
                 container_id = await self._runtime.create_container(request.sandbox_id, config, request.sandbox_config)
         except CRIError as error:
             self._failed(request, error.message)
             raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
         self._record(request, EventType.NORMAL, "Created", "Container created")
         try:
-            async with self._turns.take(Making.START_CONTAINER):
+            async with self._turns.take(CallKind.START_CONTAINER):
                 await self._runtime.start_container(container_id)
         except CRIError as error:
             # An id in an event's text would make each of them a new event.

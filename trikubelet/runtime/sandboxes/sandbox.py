@@ -13,6 +13,7 @@ import attrs
 
 from trikubelet.admission.sysctls import dotted_sysctl
 from trikubelet.container.errors import SandboxConfigError
+from trikubelet.container.host_ports import explain, unmapped_ports
 from trikubelet.container.labels import sandbox_annotations, sandbox_labels
 from trikubelet.container.messages import describe_pod
 from trikubelet.kube_client.object_getter import ObjectError
@@ -23,7 +24,7 @@ from trikubelet.runtime.containers.security import sandbox_security_context
 from trikubelet.runtime.convert import sandbox_status
 from trikubelet.runtime.logs.paths import pod_logs_directory
 from trikubelet.runtime.sandboxes.name_resolution import kernel_hostname, pod_dns, pod_hostname_and_domain
-from trikubelet.runtime.turns import Making, Turns
+from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
@@ -161,7 +162,7 @@ class SandboxMaker:
             self._recorder.node_event(EventType.WARNING, reason, message)
         try:
             self._files.make_pod_logs_directory(pod)
-            async with self._turns.take(Making.RUN_SANDBOX):
+            async with self._turns.take(CallKind.RUN_SANDBOX):
                 sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
         except OSError as error:
             raise self._failed(pod, "create log directory", str(error)) from error
@@ -171,6 +172,8 @@ class SandboxMaker:
         found = await self._addresses(pod, sandbox_id)
         if not pod.spec.host_network:
             ips = found
+            for port in unmapped_ports(pod, found, self._node.host_ips()):
+                self._recorder.pod_event(pod, EventType.WARNING, "HostPortNotMapped", explain(port))
         return Sandbox(sandbox_id, settings.config, settings.handler, settings.user_namespace, ips)
 
     async def _prepare_claims(self, pod: Pod) -> None:
