@@ -457,6 +457,8 @@ class Server:
             for container in self._alive():
                 container.kill()
             self._end_if_possible()
+        if not self._environment.forker.works and not self._alive():
+            self._loop.stop()  # another keeper can start something
         needed = self._connections or self._sandboxes or self._alive()
         self._idle_for = 0.0 if needed else self._idle_for + _LOOK_AT_ROOT_EVERY
         if self._idle_for >= _IDLE_LIMIT:
@@ -467,6 +469,7 @@ class Server:
         for sandbox in self._sandboxes.values():
             sandbox.close()
         self._environment.namespace_maker.close()
+        self._environment.forker.close()
         self._environment.cgroups.remove()
 
 
