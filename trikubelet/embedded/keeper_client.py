@@ -99,7 +99,7 @@ class KeeperAbilities:
     creates: bool
     """Whether it makes containers ready before their start: the keeper is not of before it could."""
     outdated: bool
-    """An agent of an earlier release started the keeper, which cannot do all that this one asks for."""
+    """An agent of an earlier release started the keeper, which cannot do all that this one does."""
     problems: tuple[str, ...]
 
     @property
@@ -121,7 +121,7 @@ class KeeperAbilities:
             apparmor=hello.get("apparmor", False),
             network=protocol.POD_NETWORK in hello.get("features", ()),
             creates=protocol.CREATE in hello.get("features", ()),
-            outdated=hello["version"] < protocol.VERSION,
+            outdated=hello["version"] < protocol.VERSION or protocol.APART not in hello.get("features", ()),
             problems=tuple(hello["problems"]),
         )
 
@@ -302,7 +302,7 @@ class KeeperClient:
             ) from None
 
     async def _end_outdated(self, deadline: float) -> bool:
-        """Have a keeper of an earlier release end, in favour of one that can do more. Returns whether it ends."""
+        """Have a keeper of an earlier release end, in favour of one that does more. Returns whether it ends."""
         log.info("an unused container keeper of an earlier release is replaced", root=str(self._root))
         with trio.move_on_at(deadline):
             answer = await self._ask(_Pending("shutdown"), (), {})

@@ -36,6 +36,8 @@ POD_NETWORK = "pod-network"
 """A feature: network namespaces of pods, `namespace`, and sockets of any kind."""
 CREATE = "create"
 """A feature: the operation `create`."""
+APART = "apart"
+"""A feature: until its exec a container's process knows of no other pod, and keeps none waiting."""
 LARGEST_DATAGRAM = 64 * 1024
 MOST_DESCRIPTORS = 8
 SOCKET_NAME = "keeper.sock"

@@ -165,7 +165,11 @@ class Server:
         cgroups = environment.cgroups
         return {
             "version": version,
-            "features": [protocol.CREATE, *([protocol.POD_NETWORK] if environment.abilities.network else [])],
+            "features": [
+                protocol.CREATE,
+                protocol.APART,
+                *([protocol.POD_NETWORK] if environment.abilities.network else []),
+            ],
             "pid": os.getpid(),
             "mode": environment.abilities.mode,
             "overlay": environment.abilities.overlay,
