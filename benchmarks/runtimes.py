@@ -8,9 +8,9 @@ starts the same shell as the floor: no service, no image, no pod. (crun refuses 
 there it is started where it sees the second one alone, and without rules for devices.) The network is the machine's, or
 a pod's own where the runtime has one for it.
 
-Memory is what is there for containers that run, beside the containers themselves (PSS): the one keeper with the process
-that makes namespaces for it, or a shim and a pause process for each pod. Needs root, containerd with runc and the CNI
-plugins, and busybox (`make packages`).
+Memory is what is there for containers that run, beside the containers themselves (PSS): the one keeper with the
+processes that fork and make namespaces for it, or a shim and a pause process for each pod. Needs root, containerd with
+runc and the CNI plugins, and busybox (`make packages`).
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ def _memory(pid: int) -> int:
 
 
 def _memory_of_keeper(keeper: int) -> int:
-    """With the process that makes namespaces for it."""
+    """With the processes that fork and make namespaces for it."""
     program = _command_line(keeper)
     others = [pid for pid in _processes() if _parent(pid) == keeper and _command_line(pid) == program]
     return sum(_memory(pid) for pid in (keeper, *others))

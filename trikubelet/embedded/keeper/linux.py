@@ -59,6 +59,7 @@ RESOLVE_NO_SYMLINKS = 0x04
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_KEEPCAPS = 8
+_PR_SET_NAME = 15
 PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
@@ -190,13 +191,18 @@ def plain_fork(flags: int = 0) -> int:
 
 def close_all_but(kept: Iterable[int]) -> None:
     """Close every descriptor that is not kept; what is at 0 (the keeper's: /dev/null) is at 1 and 2 too then."""
+    close_others(kept)
+    os.dup2(0, 1)
+    os.dup2(0, 2)
+
+
+def close_others(kept: Iterable[int]) -> None:
+    """Close every descriptor from 3 on that is not kept."""
     following = 3
     for descriptor in sorted({*kept, os.sysconf("SC_OPEN_MAX")}):
         if descriptor >= following:
             os.closerange(following, descriptor)
             following = descriptor + 1
-    os.dup2(0, 1)
-    os.dup2(0, 2)
 
 
 def default_signal(number: int) -> None:
@@ -321,6 +327,12 @@ def open_in_root(root: int, path: str, flags: int) -> int:
 
 def prctl(option: int, argument: int = 0, second: int = 0) -> None:
     _checked(_libc.prctl(option, argument, second, 0, 0), f"prctl {option}")
+
+
+def set_name(name: str) -> None:
+    """What this process is called in lists of processes, until it executes a program; 15 bytes at most."""
+    text = ctypes.create_string_buffer(name.encode())
+    prctl(_PR_SET_NAME, ctypes.addressof(text))
 
 
 def set_capabilities(effective: int, permitted: int, inheritable: int) -> None:

@@ -1,21 +1,22 @@
 """A pod's shared namespaces, held open as descriptors: there is no pause process.
 
 Hostname (UTS), IPC and network namespaces, and sockets in a pod's network, come from a process of their own
-(`namespace_maker.py`). Only a PID namespace that containers share needs somebody in it: a forked process that does
-nothing but reap (`reaper.py`).
+(`namespace_maker.py`). Only a PID namespace that containers share needs somebody in it: a process that does nothing but
+reap (`reaper.py`).
 Its `/dev/shm` is the only mount of a mount namespace that no process is in: it has no name on the machine, and goes
 with the last container and with this process, however that ends.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import socket
 import stat
 
-from trikubelet.embedded.keeper import linux, reaper
+from trikubelet.embedded.keeper import linux, protocol
 from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.namespace_maker import NETLINK_ROUTE, open_socket
 from trikubelet.linux.trees import remove_tree
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 SHARED_MEMORY = "/dev/shm"
 NAMESPACE = "{namespace}"
 """In a helper's arguments: the path of the pod's network namespace."""
-_MOST_WAITED = 100  # milliseconds
+_LARGEST_ARGUMENTS = 64 * 1024
+_MOST_WAITED = 5.0
+"""Seconds for the first process of a PID namespace, which asks the kernel alone."""
+_MOST_WAITED_FOR_PORTS = 100  # milliseconds
 
 
 class Sandbox:
@@ -86,23 +90,25 @@ class Sandbox:
         forker = self._environment.forker
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            optional = (forker.program, self.network)
-            kept = {theirs.fileno(), *(descriptor for descriptor in optional if descriptor is not None)}
-            pid = forker.fork(None, kept=kept, fresh=True)
-            if pid == 0:
-                reaper.hold_pid_namespace(forker.program, theirs, self._environment.root, self.network)
+            ours.settimeout(_MOST_WAITED)
+            socket.send_fds(ours, [b"hold"], [] if self.network is None else [self.network])
+            pid, pidfd = forker.fork("namespace holder", theirs, fresh=True)
             theirs.close()
-            answer, descriptors, _, _ = socket.recv_fds(ours, 4096, 1, socket.MSG_CMSG_CLOEXEC)
-            if not descriptors:
-                os.waitpid(pid, 0)
-                raise OSError(answer.decode() or "the first process of the PID namespace ended without an answer")
-            self.proc = descriptors[0]
-            # Until its end: then the process has no copy of this one's memory that a container could look into.
-            ours.recv(1)
+            try:
+                answer, descriptors = protocol.receive(ours, 4096)
+                if not descriptors:
+                    raise OSError(answer.decode() or "the first process of the PID namespace ended without an answer")
+                self.proc = descriptors[0]
+                # Until its end: then the process is none of an interpreter any more.
+                ours.recv(1)
+            except OSError:
+                os.close(pidfd)
+                forker.end(pid)
+                raise
         finally:
             ours.close()
             theirs.close()
-        self.pid_namespace = os.pidfd_open(pid)
+        self.pid_namespace = pidfd
         self._holder = pid
         self._environment.loop.watch(self.pid_namespace, self._holder_ended)
 
@@ -130,10 +136,10 @@ class Sandbox:
         """
         if self.network is None:
             raise OSError(0, "the pod is on the machine's network")
-        pid = os.fork()
-        if pid == 0:
-            _be_helper(argv, self.network, output)
-        process = os.pidfd_open(pid)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            socket.send_fds(ours, [json.dumps(argv).encode()], [self.network, output])
+            pid, process = self._environment.forker.fork("network helper", theirs)
         self._helpers[process] = pid
         self._environment.loop.watch(process, lambda _events: self._helper_ended(process, on_lost))
         return os.dup(process)
@@ -177,13 +183,14 @@ def _is_ready(process: int) -> bool:
     """Whether a process behind a pidfd has ended, or ends in a moment."""
     poll = select.poll()  # for descriptors of any number
     poll.register(process, select.POLLIN)
-    return bool(poll.poll(_MOST_WAITED))
+    return bool(poll.poll(_MOST_WAITED_FOR_PORTS))
 
 
-def _be_helper(argv: list[str], network: int, output: int) -> NoReturn:
+def be_helper(channel: socket.socket) -> NoReturn:
     """In the forked process: execute the program, with the namespace as its only descriptor besides the usual."""
     try:
-        linux.close_all_but([network, output])
+        arguments, (network, output) = protocol.receive(channel, _LARGEST_ARGUMENTS)
+        argv = json.loads(arguments)
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.setsid()

@@ -165,7 +165,11 @@ class Server:
         cgroups = environment.cgroups
         return {
             "version": version,
-            "features": [protocol.CREATE, *([protocol.POD_NETWORK] if environment.abilities.network else [])],
+            "features": [
+                protocol.CREATE,
+                protocol.APART,
+                *([protocol.POD_NETWORK] if environment.abilities.network else []),
+            ],
             "pid": os.getpid(),
             "mode": environment.abilities.mode,
             "overlay": environment.abilities.overlay,
@@ -461,6 +465,8 @@ class Server:
             for container in self._alive():
                 container.kill()
             self._end_if_possible()
+        if not self._environment.forker.works and not self._alive():
+            self._loop.stop()  # another keeper can start something
         needed = self._connections or self._sandboxes or self._alive()
         self._idle_for = 0.0 if needed else self._idle_for + _LOOK_AT_ROOT_EVERY
         if self._idle_for >= _IDLE_LIMIT:
@@ -471,6 +477,7 @@ class Server:
         for sandbox in self._sandboxes.values():
             sandbox.close()
         self._environment.namespace_maker.close()
+        self._environment.forker.close()
         self._environment.cgroups.remove()
 
 
