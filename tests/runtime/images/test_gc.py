@@ -344,10 +344,11 @@ async def test_the_space_of_a_real_disk(tmp_path: Path) -> None:
 async def test_a_disk_that_hangs_is_asked_once_and_fails_the_collection(
     autojump_clock: MockClock, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered, asked = threading.Event(), []
+    answered, began, asked = threading.Event(), threading.Event(), []
 
     def hang(path: str) -> NoReturn:
         asked.append(path)
+        began.set()
         answered.wait(60)
         raise OSError
 
@@ -358,6 +359,7 @@ async def test_a_disk_that_hangs_is_asked_once_and_fails_the_collection(
         for _ in range(3):
             with pytest.raises(ImageCollectionError, match=r"failed to get image stats: .* does not answer"):
                 await collector.collect()
+        await trio.to_thread.run_sync(began.wait, 60)
     finally:
         answered.set()
     assert len(asked) == 1
