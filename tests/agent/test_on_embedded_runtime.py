@@ -12,6 +12,7 @@ import pytest
 from tests.oci_image import OciImage, digest, make_root_folder, write_oci_archive
 from tests.patience import PATIENCE
 from tests.registry_node import PASSWORD, USER, RegistryNode, needs_registry
+from trikubelet.runtime.images.pull_records.store import RecordStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +53,11 @@ def test_an_image_is_missing_until_it_is_imported(embedded_node: RealNode, archi
     node.until(lambda: reason() in ("ErrImagePull", "ImagePullBackOff"), "the image is missing")
     assert "trikubelet images import" in node.cli("describe", "pod", "early").stdout
     node.delete("early")
+    pulls = RecordStore(node.root)
+    pulls.write_intent("localhost/small:1")  # as one leaves it whose end nobody saw
     imported = node.cli("images", "import", str(archive))
     assert "localhost/small:1" in imported.stdout, imported.stderr
+    assert pulls.before("localhost/small:1").image_ref, "it counts as one that was there before that pull"
     assert "localhost/small:1" in node.cli("images", "list").stdout
     node.run("late", small)
     node.until_running("late")
