@@ -206,6 +206,17 @@ async def test_a_share_that_is_away_is_asked_once_and_holds_nobody_up(
         answered.set()
 
 
+async def test_how_long_it_took_is_counted_by_what_was_asked(tmp_path: Path) -> None:
+    meter = VolumeMeter(SystemClock())
+    (tmp_path / "device").write_bytes(b"x")
+    await meter.tree("work", tmp_path)
+    await meter.file_system("work", tmp_path)
+    await meter.device("disk", tmp_path / "device")
+    with pytest.raises(VolumeError):
+        await meter.device("disk", tmp_path / "gone")
+    assert {labels: one.count for labels, one in meter.durations.items()} == {("du",): 1, ("statfs",): 1, ("block",): 2}
+
+
 class Share:
     """Its file system does not answer, at any of its paths, until it is told to."""
 

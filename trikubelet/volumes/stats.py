@@ -18,6 +18,7 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.linux.trees import disk_usage
 from trikubelet.supervision import contain
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Histograms
 from trikubelet.volumes.disk import QUESTION_PATIENCE, WALK_PATIENCE, ForeignPaths
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import VolumeUsage
@@ -49,6 +50,8 @@ class VolumeMeter:
         self._clock = clock
         self._walks = ForeignPaths(patience=WALK_PATIENCE, threads=MAX_WALKS)
         self._questions = ForeignPaths(patience=QUESTION_PATIENCE)
+        self.durations = Histograms()
+        """Seconds, in the kubelet's words: a walk is `du`, a call `statfs`, a device `block`."""
 
     async def tree(self, volume: str, folder: Path) -> VolumeUsage:
         """What a folder takes of the file system that it is on, and how much of that there is."""
@@ -57,28 +60,31 @@ class VolumeMeter:
             used, inodes = disk_usage(folder, trio.from_thread.check_cancelled)
             return used, inodes, os.statvfs(folder)
 
-        used, inodes, figures = await self._ask(volume, folder, measure, self._walks)
+        used, inodes, figures = await self._ask(volume, folder, measure, self._walks, "du")
         return attrs.evolve(_usage_of_file_system(figures, self._clock), used=used, inodes_used=inodes)
 
     async def file_system(self, volume: str, path: Path) -> VolumeUsage:
         """The figures of the whole file system at a path."""
-        figures = await self._ask(volume, path, lambda: os.statvfs(path), self._questions)
+        figures = await self._ask(volume, path, lambda: os.statvfs(path), self._questions, "statfs")
         return _usage_of_file_system(figures, self._clock)
 
     async def device(self, volume: str, device: Path) -> VolumeUsage:
         """The size of a block device, which does not know what of it is used."""
-        size = await self._ask(volume, device, lambda: device_size(device), self._questions)
+        size = await self._ask(volume, device, lambda: device_size(device), self._questions, "block")
         return VolumeUsage(at=self._clock.now(), capacity=size)
 
-    async def _ask(self, volume: str, path: Path, question: Callable[[], T], paths: ForeignPaths) -> T:
+    async def _ask(self, volume: str, path: Path, question: Callable[[], T], paths: ForeignPaths, source: str) -> T:
         if paths.is_open(path):
             raise VolumeError(volume, f"{path}: its file system has not answered since it was last asked")
+        began = trio.current_time()
         try:
             return await paths.ask(path, question, DEADLINE)
         except trio.TooSlowError:
             raise VolumeError(volume, f"{path}: expected to be measured within {DEADLINE:.0f} s, was not") from None
         except OSError as error:
             raise VolumeError(volume, f"cannot measure {path}: {error.strerror}") from error
+        finally:
+            self.durations.observe((source,), trio.current_time() - began)
 
 
 class UsageRecords:
