@@ -71,7 +71,7 @@ _SWITCHED: Final = (
     _switch("PodAndContainerStatsFromCRI", _ALPHA, False, "agent/stats.py"),
     _switch("PodCertificateRequest", _BETA, False, "agent/cluster.py", on_here=True),
     _switch("PodLevelResourceManagers", _ALPHA, False, "agent/resource_managers.py"),
-    _switch("PodLevelResources", _BETA, True, "sources/gated_fields.py"),
+    _switch("PodLevelResources", _BETA, True, "agent/allocation.py"),
     _switch("PodLogsQuerySplitStreams", _ALPHA, False, "node_api/node_api.py", on_here=True),
     _switch("PodReadyToStartContainersCondition", _BETA, True, "agent/pods.py"),
     _switch("PreventStaticPodAPIReferences", _BETA, True, "agent/sources.py"),
