@@ -49,7 +49,7 @@ def flags() -> set[str]:
 
 def gates() -> set[str]:
     """Those that are switched, and those of what the agent has in any case."""
-    here = {name for name, gate in GATES.items() if gate.effect in (Effect.SWITCHED, Effect.FIXED)}
+    here = {name for name, gate in GATES.items() if gate.effect not in (Effect.LACKING, Effect.FOREIGN)}
     return here | {ALL_ALPHA, ALL_BETA}
 
 
