@@ -97,23 +97,23 @@ def _paths(cls: type[Any], prefix: str = "") -> Iterator[str]:
 def accesses() -> dict[str, set[str]]:
     """The fields of pods' specs, by how code reads them: `resources.claims` is `ResourceRequirements.claims`."""
     found: dict[str, set[str]] = {}
-    for holder, cls in {("spec", PodSpec), *_held_by_pods()}:
+    for holder, cls in _held_by_pods():
         for attribute in _attributes(cls):
             found.setdefault(f"{holder}.{attribute.name}", set()).add(f"{cls.__name__}.{name_in_object(attribute)}")
     return found
 
 
 def _of_pods() -> Iterator[str]:
-    for cls in {PodSpec, *(cls for _, cls in _held_by_pods())}:
+    for cls in {cls for _, cls in _held_by_pods()}:
         for attribute in _attributes(cls):
             yield f"{cls.__name__}.{name_in_object(attribute)}"
 
 
 def _held_by_pods() -> set[tuple[str, type[APIObject]]]:
-    """The classes below a pod's spec, each with the names of the attributes that hold it."""
+    """A pod's spec and the classes below it, each with the names of the attributes that hold it."""
     waiting: list[type[APIObject]] = [PodSpec]
     seen: set[type[APIObject]] = set()
-    found: set[tuple[str, type[APIObject]]] = set()
+    found: set[tuple[str, type[APIObject]]] = {("spec", PodSpec)}
     while waiting:
         cls = waiting.pop()
         if cls in seen:

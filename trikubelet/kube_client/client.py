@@ -173,9 +173,7 @@ class HttpApiClient:
             resourceVersionMatch="NotOlderThan" if send_initial_events else "",
         )
         call = Call("GET", resource.path(namespace), query)
-        if send_initial_events and not self._watch_lists:
-            return _refused(call)
-        return self._watch(resource, call, timeout)
+        return self._watch(resource, call, timeout, refused=send_initial_events and not self._watch_lists)
 
     async def get_text(self, path: str) -> str:
         """What the server says at a path that is no resource."""
@@ -270,8 +268,10 @@ class HttpApiClient:
 
     @asynccontextmanager
     async def _watch(
-        self, resource: Resource[T], call: Call, timeout: float
+        self, resource: Resource[T], call: Call, timeout: float, *, refused: bool
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+        if refused:
+            raise ApiStatusError(str(call), 400, "BadRequest", "the feature gate WatchListClient is off")
         answer = await self._answer(call, lasting=True)
         try:
             yield OpenWatch(resource, str(call), answer.reply, answer.exchange, self._core.health, timeout)
@@ -295,12 +295,6 @@ async def open_client(
     client = HttpApiClient(access, limit=limit, timeout=timeout, rng=rng, wrap=wrap, watch_lists=watch_lists)
     async with running(client.run):
         yield client
-
-
-@asynccontextmanager
-async def _refused(call: Call) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
-    raise ApiStatusError(str(call), 400, "BadRequest", "the feature gate WatchListClient is off")
-    yield
 
 
 def _json(data: object) -> bytes:

@@ -331,7 +331,7 @@ async def test_an_image_that_is_imported_long_after_its_pull_was_cut_off_is_open
     assert (await desk.refused("refused"))[0] == "ErrImagePull"
     records = desk.restarted()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(records.run, desk.registry)
+        nursery.start_soon(records.run, cast("ImageClient", desk.registry))
         await trio.sleep(2 * 3600)
         nursery.cancel_scope.cancel()
     assert desk.store.intents() == []
@@ -346,7 +346,7 @@ async def test_a_pull_that_goes_on_for_hours_may_still_come_when_the_agent_has_d
 ) -> None:
     records = desk.restarted()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(records.run, desk.registry)
+        nursery.start_soon(records.run, cast("ImageClient", desk.registry))
         with records.pulling(IMAGE):
             await trio.sleep(3 * 3600)
             # Another agent, since this one died.

@@ -201,13 +201,16 @@ class PullRecords:
 
     def imported(self, image_refs: Mapping[str, str]) -> None:
         """The node's administrator brought images, by their full names their ids: from now on they count as those that
-        were there before any pull. Raises OSError."""
-        for image_ref in set(image_refs.values()):
-            self._store.remove(image_ref)
-        for intent in self._store.intents():
-            image_ref = image_refs.get(_full_name(intent))
-            if image_ref is not None:
-                self._store.write_before(attrs.evolve(self._store.before(intent), image_ref=image_ref))
+        were there before any pull."""
+        try:
+            for image_ref in set(image_refs.values()):
+                self._store.remove(image_ref)
+            for intent in self._store.intents():
+                brought = image_refs.get(_full_name(intent))
+                if brought is not None:
+                    self._store.write_before(attrs.evolve(self._store.before(intent), image_ref=brought))
+        except OSError as error:
+            log.error("imported images may stay closed to pods", images=sorted(image_refs), problem=str(error))
 
     async def prune(self, image_refs: Collection[str], until: datetime) -> None:
         """Remove the records of images that are gone (`PruneUnknownRecords`). For image garbage collection.
