@@ -12,6 +12,7 @@ import pytest
 from tests.oci_image import OciImage, digest, make_root_folder, write_oci_archive
 from tests.patience import PATIENCE
 from tests.registry_node import PASSWORD, USER, RegistryNode, needs_registry
+from trikubelet.cli.failures import CommandError
 from trikubelet.runtime.images.pull_records.store import RecordStore
 
 if TYPE_CHECKING:
@@ -179,3 +180,18 @@ def changes(text: str) -> list[tuple[str, str]]:
         start += 1
         found.append((change["type"], change["object"]["status"]["phase"]))
     return found
+
+
+@pytest.mark.root
+def test_a_checkpoint_is_refused_in_the_words_that_clients_look_for(embedded_node: RealNode) -> None:
+    node = embedded_node
+    node.run("web", node.container(UNTIL_TERM))
+    node.start()
+    pod = node.until_running("web")
+    where = f"default/{pod.metadata.name}/main"
+    with pytest.raises(CommandError) as refused:
+        node.client.post(f"/checkpoint/{where}")
+    assert str(refused.value) == (
+        f"checkpointing of {where} failed (rpc error: code = Unimplemented desc = "
+        "unknown method CheckpointContainer for service runtime.v1.RuntimeService)"
+    )
