@@ -142,11 +142,11 @@ def on_san(volume: Callable[..., Awaitable[MountedVolume]], **more: Any) -> SetU
     return set_up
 
 
-def flex(*, read_only: bool = False, **capabilities: bool) -> SetUp:
+def flex(*, read_only: bool = False, relabels: bool = True) -> SetUp:
     async def set_up(root: Path) -> MountedVolume:
         driver = DriverDouble(root / "exec").install()
         driver.answers("mount")
-        kind = driver.kind(root, attach=False, **capabilities)
+        kind = driver.kind(root, attach=False, selinuxRelabel=relabels)
         volume = {"name": "vol", "flexVolume": {"driver": driver.name, "readOnly": read_only}}
         return await kind.set_up(request(kind, pod_with(volume)))
 
@@ -182,7 +182,7 @@ def flex(*, read_only: bool = False, **capabilities: bool) -> SetUp:
         pytest.param(on_san(fc_volume, label=LABEL), False, False, id="fc mounted with the label"),
         pytest.param(flex(), False, True, id="flexVolume"),
         pytest.param(flex(read_only=True), True, False, id="read-only flexVolume"),
-        pytest.param(flex(selinuxRelabel=False), False, False, id="flexVolume without labels"),
+        pytest.param(flex(relabels=False), False, False, id="flexVolume without labels"),
         pytest.param(csi(own=True), False, True, id="inline csi"),
         pytest.param(csi(own=True, read_only=True), True, False, id="read-only inline csi"),
     ],
