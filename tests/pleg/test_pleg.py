@@ -119,6 +119,7 @@ async def test_without_demand_who_needs_news_waits_for_the_next_second(
     await pleg.cache.get_newer_than("a", trio.current_time())
     assert trio.current_time() - began == pytest.approx(1.01)
     assert runtime.inspections == ["a"]
+    await trio.testing.wait_all_tasks_blocked()
     assert not pleg.is_busy_with("a")
     pleg.inspect_soon("a")  # a source tells
     await trio.sleep(0.02)
