@@ -154,7 +154,7 @@ class Agent:
         self.runtime = runtime_manager(self, access, overrides.open_allocations)
         self.credential_plugins = None if access is None else access.credentials.plugins
         self._garbage_collectors = () if access is None else disk_garbage_collectors(self, access)
-        self.pleg = Pleg(self.runtime)
+        self.pleg = Pleg(self.runtime, on_demand=options.configuration.enabled("PLEGOnDemandRelist"))
         runtime_client.on_removed = self.pleg.removed_by_agent
         self._cpusets = cpuset_reconciler(self)
         self.pleg_sources = pleg_sources(self, overrides.make_pidfds)

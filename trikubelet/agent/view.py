@@ -189,10 +189,13 @@ class LocalView:
                 f"images of {self._agent.runtime.runtime_name or 'this runtime'} are imported with its own tools "
                 "(for containerd: ctr -n k8s.io images import FILE)"
             )
+        images = self._embedded.images
         try:
-            return await self._embedded.images.import_archive(path)
+            names = await images.import_archive(path)
         except ImageError as error:
             raise ImportRefusedError(str(error)) from error
+        self._agent.runtime.imported(images.ids_of(names))
+        return names
 
     def statistics(self) -> Mapping[str, Any]:
         agent = self._agent

@@ -42,7 +42,7 @@ from trikubelet.supervision import supervise
 from trikubelet.telemetry.spans import spanned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trio_typing import TaskStatus
 
@@ -133,11 +133,20 @@ class RuntimeManager:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep its records on the disk, until cancelled. Started after what an earlier agent left half done was taken
         up."""
-        if self._context.pull_records is not None:
-            await self._context.pull_records.adopt(self._image_client)
+        records = self._context.pull_records
+        if records is not None:
+            await records.settle(self._image_client)
         task_status.started()
-        if self._actuated is not None:
-            await supervise(self._actuated.run)
+        async with trio.open_nursery() as nursery:
+            if records is not None:
+                nursery.start_soon(supervise, records.run, self._image_client)
+            if self._actuated is not None:
+                nursery.start_soon(supervise, self._actuated.run)
+
+    def imported(self, image_refs: Mapping[str, str]) -> None:
+        """See `PullRecords.imported`."""
+        if self._context.pull_records is not None:
+            self._context.pull_records.imported(image_refs)
 
     def containers_of_pod(self, nursery: trio.Nursery, probes: PodProbes | None = None) -> PodContainers:
         """The container instances of a pod, in the pod's nursery."""

@@ -38,7 +38,7 @@ from trikubelet.runtime.images.pull_credentials import (
     auth_config,
     image_credentials,
 )
-from trikubelet.runtime.images.pull_records.records import IntentError
+from trikubelet.runtime.images.pull_records.records import IntentError, is_called
 from trikubelet.runtime.metrics import RuntimeMetrics, image_size_word
 from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, IMAGE_PULL_BACK_OFF
 from trikubelet.telemetry.events import EventType
@@ -241,9 +241,12 @@ class ImageManager:
         try:
             return await self._images.image_status(wanted.spec)
         except CRIError as error:
-            message = f'Failed to inspect image "{wanted.image}": {error}'
-            self._warn(wanted, "InspectFailed", message)
-            raise ImageError(IMAGE_INSPECT_ERROR, message) from error
+            raise self._not_inspected(wanted, error) from error
+
+    def _not_inspected(self, wanted: _Wanted, error: CRIError) -> ImageError:
+        message = f'Failed to inspect image "{wanted.image}": {error}'
+        self._warn(wanted, "InspectFailed", message)
+        return ImageError(IMAGE_INSPECT_ERROR, message)
 
     async def _must_pull(self, wanted: _Wanted, image_ref: str) -> bool:
         if self._records is None:
@@ -284,16 +287,23 @@ class ImageManager:
         return pulled
 
     async def _present_id(self, wanted: _Wanted, seen: v1.Image | None) -> str:
-        """Which image has the name now; empty for none, and where the runtime does not tell: then a pull that is cut
-        off makes its pods show credentials."""
+        """Which image has the name now; empty for none. Raises ImageError where it cannot be told: a pull that is cut
+        off would take the image that is there from all pods."""
         if wanted.request.policy != "Always":
             return "" if seen is None else seen.id
         try:
             image = await self._images.image_status(wanted.spec)
-        except CRIError as error:
+        except CRIError as error:  # a broken image, which a pull may mend
             log.debug("cannot look which image is there before a pull", image=wanted.image, problem=str(error))
-            return ""
+            image = await self._listed(wanted)
         return "" if image is None else image.id
+
+    async def _listed(self, wanted: _Wanted) -> v1.Image | None:
+        try:
+            images = await self._images.list_images()
+        except CRIError as error:
+            raise self._not_inspected(wanted, error) from error
+        return next((image for image in images if is_called(image, wanted.spec.image)), None)
 
     async def _pull_in_turn(self, wanted: _Wanted, credentials: Sequence[TrackedCredential]) -> _Pulled:
         self._messages.pop(wanted.backoff_key, None)
