@@ -74,6 +74,10 @@ class FakeAgent:
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self.recorder.events_of(uid)
 
+    def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        pod = self.pod(namespace, name)
+        return None if pod is None else {"uid": pod.metadata.uid}
+
     def subscribe(self) -> Subscription[None]:
         return self.changes.subscribe()
 

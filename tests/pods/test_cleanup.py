@@ -22,9 +22,8 @@ from trikubelet.pods.cleanup import (
     plan_cleanup,
 )
 from trikubelet.pods.manager import PodManager, is_inactive
-from trikubelet.pods.phases import Failed
+from trikubelet.pods.phases import NOT_DESIRED, Failed
 from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
-from trikubelet.pods.phases import NOT_DESIRED
 from trikubelet.pods.types import KillRuntimePod
 
 if TYPE_CHECKING:

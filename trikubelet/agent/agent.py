@@ -55,9 +55,12 @@ from trikubelet.status.manager import StatusManager
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import AnyEvent, EventRecorder, EventType, NodeEvent, ObjectEvent, PodEvent
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import Steps
 from trikubelet.volumes.no_cluster import NoClusterObjects
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio_typing import TaskStatus
 
     from trikubelet.agent.cluster import ClusterParts, PodReporters
@@ -113,6 +116,9 @@ class Agent:
         self.pods = PodManager(now=trio.current_time)
         self.statuses = StatusManager(clock, self.pods, wanted_since=self.pods.wanted_since)
         registry = overrides.registry or PodWorkerRegistry()
+        self.steps = Steps()
+        self.pull_progress: Callable[[str], str] = lambda image: ""
+        """How far the pull of an image is, for people; empty where the runtime does not tell."""
         self.journal = Journal(clock)
         self.recorder.add_listener(self.journal.event)
         registry.on_move = self.journal.moved

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from trikubelet.agent.why import first_cause
 from trikubelet.api.pod_kinds import is_static_pod, pod_source
 from trikubelet.pods.admitting import Admitting
 from trikubelet.pods.housekeeping import Housekeeping
@@ -36,6 +37,8 @@ def pod_workers(agent: Agent, registry: PodWorkerRegistry, rng: Random) -> PodWo
         rng=rng,
         desired=agent.pods.desired,
         registry=registry,
+        steps=agent.steps,
+        why=lambda uid: first_cause(agent, uid),
     )
 
 
@@ -78,6 +81,7 @@ def _sync_context(agent: Agent) -> SyncContext:
             *(() if agent.managers is None else (agent.managers,)),
         ),
         spans=None if agent.tracing is None else agent.tracing.tracer,
+        steps=agent.steps,
     )
 
 

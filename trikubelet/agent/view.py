@@ -11,9 +11,11 @@ import attrs
 import trio
 
 from trikubelet import __version__
+from trikubelet.agent.why import explain
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState
-from trikubelet.embedded.images.errors import ImageError
+from trikubelet.embedded.images.errors import ImageError, InvalidReferenceError
+from trikubelet.embedded.images.reference import Reference
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
@@ -46,6 +48,7 @@ class LocalView:
         self._embedded = embedded
         self._changed: Broadcast[None] = Broadcast()
         agent.recorder.add_listener(lambda _: self._changed.send(None))
+        agent.pull_progress = self._progress
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wake subscribers when something of a pod changes. Runs until cancelled."""
@@ -111,6 +114,9 @@ class LocalView:
     def journal(self) -> Journal:
         return self._agent.journal
 
+    def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        return explain(self._agent, namespace, name, self.pod(namespace, name))
+
     def subscribe(self) -> Subscription[None]:
         return self._changed.subscribe()
 
@@ -169,6 +175,13 @@ class LocalView:
             }
             for pull in self._embedded.puller.progress()
         ]
+
+    def _progress(self, image: str) -> str:
+        try:
+            reference = str(Reference.parse(image))
+        except InvalidReferenceError:
+            return ""
+        return next((pull["progress"] for pull in self.pulls() if pull["reference"] == reference), "")
 
     async def import_images(self, path: Path) -> Sequence[str]:
         if self._embedded is None:

@@ -4,6 +4,7 @@
     GET  /version                          names and versions of the agent and the runtime, by name
     GET  /pods                             a v1 PodList with statuses
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
+    GET  /pods/NS/NAME/why                 what a pod waits for now, and since when (`agent.why.explain` has the fields)
     GET  /events?uid=UID                   a list of what happened to a pod, oldest first
     GET  /journal?watch=1                  what happens to pods, one JSON line each: first {"type": "SNAPSHOT",
                                            "pods": [{"uid", "pod", "entries": [ENTRY, …]}, …]}, then
@@ -73,6 +74,10 @@ class AgentView(SharedView, Protocol):
         """The events kept for a pod, the one seen longest ago first; none for an unknown pod."""
         ...
 
+    def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """What the newest pod of this name waits for, as JSON values; None when nothing is known of such a pod."""
+        ...
+
     @property
     def journal(self) -> Journal:
         """What happened to the pods."""
@@ -105,6 +110,7 @@ def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> 
         Route(ANY_METHOD, "/healthz/{check}", health.check),
         Route("GET", "/version", api.version),
         Route("GET", "/pods", api.pods),
+        Route("GET", "/pods/{namespace}/{name}/why", api.why),
         Route("GET", "/events", api.events),
         Route("GET", "/journal", api.journal),
         Route("GET", "/images", api.images),
@@ -148,6 +154,13 @@ class _LocalApi:
         if not uid:
             raise HTTPError(400, "query parameter uid: expected the UID of a pod")
         return json_response([_event(event) for event in self._view.pod_events(uid)])
+
+    async def why(self, request: Request) -> Response:
+        namespace, name = request.params["namespace"], request.params["name"]
+        answer = self._view.why(namespace, name)
+        if answer is None:
+            raise HTTPError(404, f'pods "{name}" not found in namespace "{namespace}"')
+        return json_response(dict(answer))
 
     async def journal(self, request: Request) -> AnyResponse:
         if request.flag("watch"):

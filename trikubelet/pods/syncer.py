@@ -29,6 +29,7 @@ from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.clock import WallClock
 from trikubelet.kube_client.volume_objects import WatchedObjects
 from trikubelet.pleg.pleg import Pleg
+from trikubelet.pods.life import INSPECTION
 from trikubelet.pods.reporting import StatusReporter
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
 from trikubelet.pods.settled import Settled
@@ -42,6 +43,7 @@ from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.spans import Spans, spanned
+from trikubelet.telemetry.steps import Steps
 from trikubelet.values import frozen
 from trikubelet.volumes.errors import AttachLimitError, PodFoldersError, VolumesNotReadyError
 from trikubelet.volumes.interface import PodVolumes
@@ -60,6 +62,9 @@ if TYPE_CHECKING:
 log = get_logger("pod-syncer")
 
 ATTACH_LIMIT_EXCEEDED: Final = "VolumeAttachmentLimitExceeded"
+VOLUMES: Final = "volumes to be there"
+RELEASE: Final = "release"
+"""Steps, as the one that `life` names."""
 
 
 class PodCgroupError(Exception):
@@ -128,6 +133,8 @@ class SyncContext:
     cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
     spans: Spans | None = None
     """Tells of pods' volumes."""
+    steps: Steps = attrs.field(factory=Steps)
+    """Where it is told what goes on for a pod."""
 
     @contextmanager
     def open_pod(self, uid: str, nursery: trio.Nursery) -> Iterator[AgentPodSyncer]:
@@ -276,7 +283,10 @@ class AgentPodSyncer:
         """False: the pod is rejected, as the node can attach no more volumes. Raises VolumesNotReadyError."""
         context = self._context
         try:
-            with spanned(context.spans, "waitForAttachAndMount", scope="trikubelet/volumes"):
+            with (
+                spanned(context.spans, "waitForAttachAndMount", scope="trikubelet/volumes"),
+                context.steps.step(self._uid, VOLUMES),
+            ):
                 await context.volumes.prepare(pod)
         except AttachLimitError as error:
             context.recorder.pod_event(pod, EventType.WARNING, ATTACH_LIMIT_EXCEEDED, str(error))
@@ -310,13 +320,14 @@ class AgentPodSyncer:
         await self._kill(pod, status, deadline=kill().deadline)
         self._probes.stop()
         killed_at = trio.current_time()
-        with trio.fail_after(STATUS_TIMEOUT):
+        with trio.fail_after(STATUS_TIMEOUT), self._context.steps.step(uid, INSPECTION):
             stopped = await self._context.pleg.cache.get_newer_than(uid, killed_at)
         running = tuple(str(container.id) for container in stopped.running_containers())
         if running:
             raise StillRunningError(pod, running)
         # Before the end is reported: others may give the devices away then.
-        await self._context.unprepare_claims(uid)
+        with self._context.steps.step(uid, "release of resource claims"):
+            await self._context.unprepare_claims(uid)
         self._reporter.report(pod, stopped, ended=True, change=kill().status_fn)
         return PodSyncReport(killed_at)
 
@@ -349,7 +360,8 @@ class AgentPodSyncer:
         self._probes.stop()
         self._reporter.report(pod, status, ended=True)
         for held in self._context.durables:
-            await held.release(self._uid)
+            with self._context.steps.step(self._uid, RELEASE, subject=type(held).__name__):
+                await held.release(self._uid)
         self._context.statuses.terminate_pod(pod)
 
 

@@ -85,9 +85,10 @@ class RuntimeManager:
             credentials=context.credentials,
             records=context.pull_records,
             metrics=self.metrics,
+            steps=context.steps,
         )
         hooks = HookRunner(runtime, recorder, self._pod_ips, ended=context.ended, metrics=self.metrics)
-        self._killer = Killer(runtime, recorder, hooks, ended=context.ended)
+        self._killer = Killer(runtime, recorder, hooks, ended=context.ended, steps=context.steps)
         turns = Turns(options.starts_at_once)
         self._starter = ContainerStarter(
             runtime,

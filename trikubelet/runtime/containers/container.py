@@ -133,6 +133,7 @@ class ContainerStarter:
         self._mounts = context.mounts
         self._options = context.options
         self._turns = turns
+        self._steps = context.steps
         self._objects = context.objects
         self._hooks = hooks
         self._node = context.node
@@ -292,14 +293,18 @@ class ContainerStarter:
         pod, container = request.pod, request.container
         try:
             async with self._turns.take(Making.CREATE_CONTAINER):
-                container_id = await self._runtime.create_container(request.sandbox_id, config, request.sandbox_config)
+                with self._steps.step(pod.metadata.uid, "CreateContainer", container=container.name):
+                    container_id = await self._runtime.create_container(
+                        request.sandbox_id, config, request.sandbox_config
+                    )
         except CRIError as error:
             self._failed(request, error.message)
             raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
         self._record(request, EventType.NORMAL, "Created", "Container created")
         try:
             async with self._turns.take(Making.START_CONTAINER):
-                await self._runtime.start_container(container_id)
+                with self._steps.step(pod.metadata.uid, "StartContainer", container=container.name):
+                    await self._runtime.start_container(container_id)
         except CRIError as error:
             # An id in an event's text would make each of them a new event.
             self._failed(request, error.message.replace(container_id, container.name))
@@ -315,7 +320,8 @@ class ContainerStarter:
         if hook is None or self._hooks is None:
             return
         try:
-            await self._hooks.run(container_id, pod, container, hook)
+            with self._steps.step(pod.metadata.uid, "postStart hook", container=container.name):
+                await self._hooks.run(container_id, pod, container, hook)
         except HookError as error:
             if error.container_ended and hook.sleep is not None:
                 return  # the sleep has no purpose any more, and the end of the container says how it went

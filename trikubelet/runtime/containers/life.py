@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
@@ -138,15 +139,19 @@ class ContainerLife:
     async def _end(self, ending: _Ending) -> CRIError | None:
         async def end() -> CRIError | None:
             pod, container, grace = ending.pod, ending.container, ending.grace
+            step = partial(
+                self._killer.steps.step, pod.metadata.uid, container=self.name, deadline=lambda: grace.deadline
+            )
             if ending.for_good and not is_sidecar(container):
                 self._probes.stop_liveness_and_startup(self.name)
             await self._killer.run_pre_stop_hook(pod, container, self._id, grace)
             if ending.order is not None:
-                with grace.limit():
+                with grace.limit(), step("turn to end"):
                     await ending.order.wait_for_turn(self.name)
             if ending.for_good:
                 self._probes.stop_liveness_and_startup(self.name)
-            return await self._killer.stop_container(self._id, grace)
+            with step("StopContainer"):
+                return await self._killer.stop_container(self._id, grace)
 
         return await self._killer.while_it_lives(ending.pod.metadata.uid, self._id, end)
 

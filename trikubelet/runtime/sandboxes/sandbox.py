@@ -115,6 +115,7 @@ class SandboxMaker:
     ) -> None:
         self._runtime = runtime
         self._turns = turns
+        self._steps = context.steps
         self._node = context.node
         self._volume_groups = context.mounts.supplemental_groups
         self._cgroups = context.cgroups
@@ -162,7 +163,8 @@ class SandboxMaker:
         try:
             self._files.make_pod_logs_directory(pod)
             async with self._turns.take(Making.RUN_SANDBOX):
-                sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
+                with self._steps.step(pod.metadata.uid, "RunPodSandbox"):
+                    sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
         except OSError as error:
             raise self._failed(pod, "create log directory", str(error)) from error
         except CRIError as error:
