@@ -948,7 +948,8 @@ CONTAINERS: Final = (
     _container(
         "turn outlasts the grace",
         "A sidecar waits for its turn longer than the pod's grace period.",
-        '                with grace.limit(), step("turn to end"):\n                    await ending.order.wait_for_turn(self.name)\n',
+        '                with grace.limit(), step("turn to end"):\n'
+        "                    await ending.order.wait_for_turn(self.name)\n",
         "                await ending.order.wait_for_turn(self.name)\n",
     ),
     _container(
