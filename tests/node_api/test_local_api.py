@@ -20,7 +20,7 @@ from trikubelet.node_api.local_api import AgentView, ImportRefusedError, local_a
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget
 from trikubelet.node_api.log_query import read_log_query
 from trikubelet.pods.journal import Journal
-from trikubelet.telemetry.events import EventRecorder, EventType, PodEvent
+from trikubelet.telemetry.events import AnyEvent, EventRecorder, EventType, NodeEvent, PodEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +70,14 @@ class FakeAgent:
         return next(
             (pod for pod in self.known if (pod.metadata.namespace, pod.metadata.name) == (namespace, name)), None
         )
+
+    def events(self) -> Sequence[PodEvent | NodeEvent]:
+        return [*self.recorder.pod_events(), *self.recorder.node_events()]
+
+    def subscribe_events(self) -> Subscription[AnyEvent]:
+        sent: Broadcast[AnyEvent] = Broadcast()
+        self.recorder.add_listener(sent.send)
+        return sent.subscribe()
 
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self.recorder.events_of(uid)
@@ -207,14 +215,23 @@ async def test_health_is_ok_or_says_what_is_not() -> None:
         await answer(agent, "/healthz/x")
 
 
-async def test_events_of_a_pod_are_listed() -> None:
+async def test_events_of_a_pod_or_of_all_are_listed(autojump_clock: trio.abc.Clock) -> None:
     agent = FakeAgent()
     agent.recorder.pod_event(make(), EventType.NORMAL, "Pulled", "image is there", container="main")
     (event,) = await ask(agent, "/events", uid="uid-web")
     assert (event["type"], event["reason"], event["fieldPath"]) == ("Normal", "Pulled", "spec.containers{main}")
     assert await ask(agent, "/events", uid="other") == []
-    with pytest.raises(HTTPError, match="expected the UID"):
-        await ask(agent, "/events")
+    agent.recorder.node_event(EventType.NORMAL, "Starting", "here it is")
+    every = await ask(agent, "/events")
+    assert [(event["reason"], event.get("name")) for event in every] == [("Pulled", "web"), ("Starting", None)]
+    async with trio.open_nursery() as nursery:
+        client = await open_stream(agent, nursery, "/events?watch=1")
+        await client.read()
+        agent.recorder.pod_event(make(), EventType.NORMAL, "Created", "it is there", container="main")
+        text = await client.read()
+        await client.stream.aclose()
+    reasons = [json.loads(line)["reason"] for line in text.splitlines() if line.startswith("{")]
+    assert reasons == ["Pulled", "Starting", "Created"]
 
 
 async def test_images_are_listed_and_imported() -> None:

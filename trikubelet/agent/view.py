@@ -22,6 +22,7 @@ from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, co
 from trikubelet.pods.phases import ConfigUpdate, Finished, Terminated, Terminating, TerminationRequested
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.supervision import supervise
+from trikubelet.telemetry.events import PodEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Mapping, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from trikubelet.embedded.runtime import EmbeddedRuntime
     from trikubelet.pods.journal import Journal
     from trikubelet.pods.phases import Ending, Phase
-    from trikubelet.telemetry.events import PodEvent
+    from trikubelet.telemetry.events import AnyEvent, NodeEvent
 
 SYNC_LOOP_SILENCE: Final = 120.0
 """Seconds without an event after which the sync loop counts as stuck; it ticks every second."""
@@ -49,6 +50,8 @@ class LocalView:
         self._changed: Broadcast[None] = Broadcast()
         agent.recorder.add_listener(lambda _: self._changed.send(None))
         agent.pull_progress = self._progress
+        self._events: Broadcast[AnyEvent] = Broadcast()
+        agent.recorder.add_listener(self._events.send)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wake subscribers when something of a pod changes. Runs until cancelled."""
@@ -106,6 +109,13 @@ class LocalView:
             return self._with_status(wanted)
         named = (pod for pod in self.pods() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
         return next(named, None)
+
+    def events(self) -> Sequence[PodEvent | NodeEvent]:
+        recorder = self._agent.recorder
+        return sorted((*recorder.pod_events(), *recorder.node_events()), key=lambda event: event.last_seen)
+
+    def subscribe_events(self) -> Subscription[AnyEvent]:
+        return self._events.subscribe(key=_identity)
 
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self._agent.recorder.events_of(uid)
@@ -228,6 +238,12 @@ def _ending(phase: Phase, *, wanted: bool) -> Ending | None:
             return phase.ending if phase.ending.deleted or not wanted else None
         case _:
             return None
+
+
+def _identity(event: AnyEvent) -> tuple[str, ...]:
+    """What an event is the same by when it comes again."""
+    about = (event.uid, event.field_path) if isinstance(event, PodEvent) else ()
+    return (*about, event.type.value, event.reason, event.message)
 
 
 def _config_of(phase: Phase) -> Pod | None:

@@ -5,6 +5,8 @@
     GET  /pods                             a v1 PodList with statuses
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
     GET  /pods/NS/NAME/why                 what a pod waits for now, and since when (`agent.why.explain` has the fields)
+    GET  /events                           a list of what happened to all pods and to the node, oldest first
+    GET  /events?watch=1                   one JSON line now for each of these, and for each that happens
     GET  /events?uid=UID                   a list of what happened to a pod, oldest first
     GET  /journal?watch=1                  what happens to pods, one JSON line each: first {"type": "SNAPSHOT",
                                            "pods": [{"uid", "pod", "entries": [ENTRY, …]}, …]}, then
@@ -52,11 +54,13 @@ from trikubelet.node_api.handlers.logs import LogHandlers
 from trikubelet.node_api.handlers.pods import pod_list
 from trikubelet.node_api.task_tree import task_tree
 from trikubelet.node_api.view import SharedView
+from trikubelet.telemetry.events import ObjectEvent, PodEvent
 
 if TYPE_CHECKING:
+    from trikubelet.broadcast import Subscription
     from trikubelet.clock import WallClock
     from trikubelet.pods.journal import Journal
-    from trikubelet.telemetry.events import PodEvent
+    from trikubelet.telemetry.events import AnyEvent, NodeEvent
 
 
 class ImportRefusedError(Exception):
@@ -68,6 +72,14 @@ class AgentView(SharedView, Protocol):
 
     def version(self) -> Mapping[str, str]:
         """`agent`, and once it is connected `runtime_name`, `runtime_version` and `runtime_api_version`."""
+        ...
+
+    def events(self) -> Sequence[PodEvent | NodeEvent]:
+        """The events kept for all pods and for the node, the one seen longest ago first."""
+        ...
+
+    def subscribe_events(self) -> Subscription[AnyEvent]:
+        """Every event from now on; of one that repeats while the reader is busy, the newest."""
         ...
 
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
@@ -149,11 +161,20 @@ class _LocalApi:
                     await writer.write(line)
                 await changed.receive()
 
-    async def events(self, request: Request) -> Response:
+    async def events(self, request: Request) -> AnyResponse:
+        if request.flag("watch"):
+            return StreamResponse(self._watch_events, content_type=JSON)
         uid = request.text("uid")
-        if not uid:
-            raise HTTPError(400, "query parameter uid: expected the UID of a pod")
-        return json_response([_event(event) for event in self._view.pod_events(uid)])
+        found = self._view.pod_events(uid) if uid else self._view.events()
+        return json_response([_event(event) for event in found])
+
+    async def _watch_events(self, writer: Writer) -> None:
+        with self._view.subscribe_events() as changes:
+            known = self._view.events()
+            await writer.write(b"".join(_event_line(event) for event in known))
+            async for event in changes:
+                if not isinstance(event, ObjectEvent):
+                    await writer.write(_event_line(event))
 
     async def why(self, request: Request) -> Response:
         namespace, name = request.params["namespace"], request.params["name"]
@@ -195,15 +216,24 @@ class _LocalApi:
         return json_response({"tasks": task_tree(), "agent": _plain(self._view.statistics())})
 
 
-def _event(event: PodEvent) -> dict[str, Any]:
-    return {
-        "uid": event.uid,
-        "namespace": event.namespace,
-        "name": event.name,
+def _event_line(event: PodEvent | NodeEvent) -> bytes:
+    return json.dumps(_event(event), separators=(",", ":")).encode() + b"\n"
+
+
+def _event(event: PodEvent | NodeEvent) -> dict[str, Any]:
+    """Those of the node have no pod's fields."""
+    pod = {}
+    if isinstance(event, PodEvent):
+        pod = {
+            "uid": event.uid,
+            "namespace": event.namespace,
+            "name": event.name,
+            "fieldPath": event.field_path,
+        }
+    return pod | {
         "type": event.type.value,
         "reason": event.reason,
         "message": event.message,
-        "fieldPath": event.field_path,
         "firstSeen": format_micro_time(event.first_seen),
         "lastSeen": format_micro_time(event.last_seen),
         "count": event.count,
