@@ -16,6 +16,7 @@ from trikubelet.clock import TrioClock
 from trikubelet.http.messages import HTTPError, Request, Response
 from trikubelet.http.routing import Route, Router
 from trikubelet.http.server import HttpServer
+from trikubelet.node_api.handlers.acting import ActingRefusedError, PodActions
 from trikubelet.node_api.local_api import AgentView, ImportRefusedError, local_api
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget
 from trikubelet.node_api.log_query import read_log_query
@@ -37,6 +38,25 @@ def make(name: str = "web", **status: Any) -> Pod:
             "status": status,
         }
     )
+
+
+class Actions:
+    """Does nothing, or refuses what is called `bad`."""
+
+    async def apply(self, raw: bytes, file: str, *, dry_run: bool) -> Mapping[str, Any]:
+        if file == "bad":
+            raise ActingRefusedError("bad:1: no\nbad:2: never")
+        return {"file": file, "pods": [raw.decode()], "before": None, "warnings": [str(dry_run)]}
+
+    async def delete(self, namespace: str, name: str) -> Mapping[str, str]:
+        if name == "bad":
+            raise ActingRefusedError("it is not ours")
+        return {"file": f"{namespace}.yaml", "uid": name}
+
+    async def restart(self, namespace: str, name: str, container: str | None) -> Sequence[str]:
+        if name == "bad":
+            raise ActingRefusedError("it would not start again")
+        return [container or "all"]
 
 
 @attrs.define
@@ -81,6 +101,10 @@ class FakeAgent:
 
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self.recorder.events_of(uid)
+
+    @property
+    def acting(self) -> PodActions:
+        return Actions()
 
     def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         pod = self.pod(namespace, name)
@@ -232,6 +256,25 @@ async def test_events_of_a_pod_or_of_all_are_listed(autojump_clock: trio.abc.Clo
         await client.stream.aclose()
     reasons = [json.loads(line)["reason"] for line in text.splitlines() if line.startswith("{")]
     assert reasons == ["Pulled", "Starting", "Created"]
+
+
+async def test_what_changes_pods_is_asked_of_the_agent() -> None:
+    agent = FakeAgent()
+
+    async def put(path: str, body: bytes, **query: str) -> Any:
+        request = Request("PUT", path, {key: [value] for key, value in query.items()}, body=body)
+        response = await local_api(agent, TrioClock())(request)
+        assert isinstance(response, Response)
+        return json.loads(response.body)
+
+    assert (await put("/manifests/a.yaml", b"pod", dryRun="1"))["warnings"] == ["True"]
+    assert await put("/manifests/bad", b"") == {"problems": ["bad:1: no", "bad:2: never"]}
+    assert await ask(agent, "/pods/default/web", "DELETE") == {"file": "default.yaml", "uid": "web"}
+    assert await ask(agent, "/pods/default/web/restart", "POST", container="main") == ["main"]
+    for method, path in (("DELETE", "/pods/default/bad"), ("POST", "/pods/default/bad/restart")):
+        with pytest.raises(HTTPError) as caught:
+            await answer(agent, path, method)
+        assert caught.value.status == 409
 
 
 async def test_images_are_listed_and_imported() -> None:

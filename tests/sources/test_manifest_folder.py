@@ -70,9 +70,9 @@ def test_two_inputs_of_one_name_are_two_files(folder: ManifestFolder) -> None:
 
 def test_pods_that_lie_beside_others_are_not_taken_from_them(folder: ManifestFolder) -> None:
     folder.apply(manifest("web", "db"), "both.yaml")
-    with pytest.raises(ManifestFolderError, match="both.yaml holds default/db-node, default/web-node"):
+    with pytest.raises(ManifestFolderError, match=r"both\.yaml holds default/db-node, default/web-node"):
         folder.apply(manifest("web"), "web.yaml")
-    with pytest.raises(ManifestFolderError, match="also holds default/db-node"):
+    with pytest.raises(ManifestFolderError, match=r"also holds default/db-node"):
         folder.delete("default/web-node")
     assert folder.apply(manifest("web", "db", "more"), "all.yaml").file.name == "both.yaml"
 
@@ -81,7 +81,7 @@ def test_a_pod_goes_with_its_file(folder: ManifestFolder) -> None:
     applied = folder.apply(manifest("web"), "web.yaml")
     assert folder.delete("default/web-node") == applied.file
     assert not applied.file.exists()
-    with pytest.raises(ManifestFolderError, match="no manifest in .* holds the pod default/web-node"):
+    with pytest.raises(ManifestFolderError, match=r"no manifest in .* holds the pod default/web-node"):
         folder.delete("default/web-node")
 
 

@@ -59,7 +59,7 @@ from trikubelet.telemetry.steps import Steps
 from trikubelet.volumes.no_cluster import NoClusterObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trio_typing import TaskStatus
 
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from trikubelet.node.facts import NodeSettings
     from trikubelet.node.stats.provider import StatsProvider
     from trikubelet.pods.registry import PodStates
+    from trikubelet.pods.syncer import AgentPodSyncer
     from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
     from trikubelet.rpc.cri.v1 import VersionResponse
     from trikubelet.runtime.images.gc import ImageCollector
@@ -119,6 +120,8 @@ class Agent:
         self.steps = Steps()
         self.pull_progress: Callable[[str], str] = lambda image: ""
         """How far the pull of an image is, for people; empty where the runtime does not tell."""
+        self.writing_manifests = trio.Lock()
+        """Held by who changes the folder of manifests for a person."""
         self.journal = Journal(clock)
         self.recorder.add_listener(self.journal.event)
         registry.on_move = self.journal.moved
@@ -176,6 +179,8 @@ class Agent:
         admission = node_admission(self)
         self.allocation = allocation_manager(self, admission, overrides.open_allocations)
         self.reporters = None if self.cluster is None else self._make_reporters(self.cluster, states)
+        self.syncers: Mapping[str, AgentPodSyncer] = {}
+        """What acts on pods whose lives go on, by UID."""
         self.workers = pod_workers(self, registry, rng)
         self.preempting = Preempting(self.workers, self.recorder)
         self.admitting = admitting(self, overrides.admission or admission)

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 def pod_workers(agent: Agent, registry: PodWorkerRegistry, rng: Random) -> PodWorkers:
     """`rng`: for jitter."""
+    context = _sync_context(agent)
+    agent.syncers = context.syncers
     return PodWorkers(
-        _traced(agent, _sync_context(agent).open_pod, registry),
+        _traced(agent, context.open_pod, registry),
         agent.pleg.cache,
         recorder=agent.recorder,
         policy=RetryPolicy(resync_interval=agent.options.configuration.sync_frequency.total_seconds()),
@@ -100,7 +102,9 @@ def admitting(agent: Agent, admission: Admission) -> Admitting:
 def housekeeping(agent: Agent) -> Housekeeping:
     """It leaves pods alone that wait for admission, or are desired but cannot be decoded."""
 
-    def held() -> frozenset[str]:
+    def held() -> Collection[str]:
+        if agent.options.only_ends:
+            return agent.pleg.cache.uids()  # ended by `drain`, in their own time
         undecodable = () if agent.cluster is None else agent.cluster.cluster.pods.undecodable()
         return frozenset((*agent.admitting.held, *(one.metadata.uid for one in undecodable)))
 

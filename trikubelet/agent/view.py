@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from trikubelet import __version__
+from trikubelet.agent.acting import Acting
 from trikubelet.agent.why import explain
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState
@@ -119,6 +120,10 @@ class LocalView:
 
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self._agent.recorder.events_of(uid)
+
+    @property
+    def acting(self) -> Acting:
+        return Acting(self._agent, self.pod)
 
     @property
     def journal(self) -> Journal:

@@ -5,6 +5,10 @@
     GET  /pods                             a v1 PodList with statuses
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
     GET  /pods/NS/NAME/why                 what a pod waits for now, and since when (`agent.why.explain` has the fields)
+    POST /pods/NS/NAME/restart?container=C end a container, or all, which then start again; their names
+    DELETE /pods/NS/NAME                   remove the manifest of a static pod: {"file", "uid"}
+    PUT  /manifests/FILE[?dryRun=1]        check a manifest and put it into the folder: {"file", "pods", "before",
+                                           "warnings"}, or {"problems": […]}
     GET  /events                           a list of what happened to all pods and to the node, oldest first
     GET  /events?watch=1                   one JSON line now for each of these, and for each that happens
     GET  /events?uid=UID                   a list of what happened to a pod, oldest first
@@ -49,6 +53,7 @@ from trikubelet.http.messages import (
     json_response,
 )
 from trikubelet.http.routing import ANY_METHOD, Route, Router
+from trikubelet.node_api.handlers.acting import PodActions, acting_routes
 from trikubelet.node_api.handlers.health import HealthHandlers
 from trikubelet.node_api.handlers.logs import LogHandlers
 from trikubelet.node_api.handlers.pods import pod_list
@@ -91,6 +96,11 @@ class AgentView(SharedView, Protocol):
         ...
 
     @property
+    def acting(self) -> PodActions:
+        """What a person may do to pods."""
+        ...
+
+    @property
     def journal(self) -> Journal:
         """What happened to the pods."""
         ...
@@ -123,6 +133,7 @@ def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> 
         Route("GET", "/version", api.version),
         Route("GET", "/pods", api.pods),
         Route("GET", "/pods/{namespace}/{name}/why", api.why),
+        *acting_routes(view.acting),
         Route("GET", "/events", api.events),
         Route("GET", "/journal", api.journal),
         Route("GET", "/images", api.images),

@@ -49,7 +49,7 @@ from trikubelet.volumes.errors import AttachLimitError, PodFoldersError, Volumes
 from trikubelet.volumes.interface import PodVolumes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from trikubelet.container.model import PodRuntimeStatus, RunningPod
     from trikubelet.container.probe_results import ProbeResults
@@ -73,6 +73,10 @@ class PodCgroupError(Exception):
     def __init__(self, pod: Pod, problem: CgroupError) -> None:
         super().__init__(f"the cgroup of {pod.full_name} could not be made: {problem}")
         self.problem = problem
+
+
+class RestartError(Exception):
+    """A container that was to be restarted did not end."""
 
 
 class StillRunningError(Exception):
@@ -135,6 +139,8 @@ class SyncContext:
     """Tells of pods' volumes."""
     steps: Steps = attrs.field(factory=Steps)
     """Where it is told what goes on for a pod."""
+    syncers: dict[str, AgentPodSyncer] = attrs.field(factory=dict)
+    """Of the pods whose lives go on, by UID."""
 
     @contextmanager
     def open_pod(self, uid: str, nursery: trio.Nursery) -> Iterator[AgentPodSyncer]:
@@ -145,7 +151,12 @@ class SyncContext:
             self.volumes.of_pod(uid, nursery),
         ):
             containers = self.runtime.containers_of_pod(nursery, probes)
-            yield AgentPodSyncer(self, uid, containers, probes, references)
+            syncer = self.syncers[uid] = AgentPodSyncer(self, uid, containers, probes, references)
+            try:
+                yield syncer
+            finally:
+                if self.syncers.get(uid) is syncer:
+                    del self.syncers[uid]
 
 
 class AgentPodSyncer:
@@ -349,6 +360,32 @@ class AgentPodSyncer:
     async def sync_terminating_runtime_pod(self, running_pod: RunningPod, kill: Kill) -> None:
         """Stop a pod that is not desired, and of which only the runtime knows."""
         await self._end(running_pod, None, deadline=kill.deadline, for_good=True)
+
+    async def restart_containers(self, pod: Pod, names: Collection[str]) -> None:
+        """End running containers of the pod with their grace, because somebody asked for it. The sync that follows
+        starts them again, those of `names` that wait in a back-off too.
+
+        Raises RestartError when one of them did not end. Cancelling it stops the waiting, not the ending.
+        """
+        context = self._context
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            if container.name in names:
+                context.runtime.start_at_once(pod, container)
+        problems: list[str] = []
+
+        async def end(container_id: str, name: str) -> None:
+            message = f"Container {name} is restarted, as somebody asked for"
+            result = await self._containers.kill_container(pod, container_id, name, message=message)
+            if result.failed:
+                problems.append(f"{name}: {result.message}")
+
+        running = context.pleg.cache.get(self._uid).running_containers()
+        async with trio.open_nursery() as nursery:
+            for container in running:
+                if container.name in names:
+                    nursery.start_soon(end, container.id.id, container.name)
+        if problems:
+            raise RestartError("; ".join(sorted(problems)))
 
     def shorten_grace(self, deadline: float) -> None:
         """Containers that are being stopped have until `deadline`, if that is sooner than what they had."""

@@ -10,6 +10,7 @@ All of it blocks on the disk: not for the event loop.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.linux.durable_files import sync_folder, write_atomically
@@ -18,7 +19,6 @@ from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from trikubelet.sources.manifests import Manifest
 
