@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 import trio
 
@@ -12,7 +13,7 @@ from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, stati
 from tests.scenarios.stage import cluster_stage
 from trikubelet.admission.types import Admitted, Preempt
 from trikubelet.agent.why import explain, first_cause
-from trikubelet.sim import Program, SimulatedRuntime
+from trikubelet.sim import ExecOutcome, Program, SimulatedRuntime
 from trikubelet.sim.images import PullError
 from trikubelet.sim.node import ScriptedSource, simulated_node
 from trikubelet.volumes.decisions import Action
@@ -47,7 +48,7 @@ async def test_a_pod_that_runs_waits_for_nothing(mock_clock: MockClock) -> None:
     async with sim_node() as node:
         node.source.put(pod)
         await node.until_running(pod)
-        assert why(node, pod) == "nothing"
+        assert why(node, pod) == "nothing: the pod is Running and ready"
 
 
 async def test_a_stop_that_takes_its_grace(mock_clock: MockClock) -> None:
@@ -61,6 +62,21 @@ async def test_a_stop_that_takes_its_grace(mock_clock: MockClock) -> None:
         assert why(node, pod) == "StopContainer of `main`: 21 of 30 s of grace; asked by: manifest removed"
         await node.until_gone(pod)
         assert events(node, pod, "StuckTerminating") == [], "it ended within its grace"
+
+
+async def test_a_restart_that_takes_its_grace(mock_clock: MockClock) -> None:
+    probe = {"exec": {"command": ["alive"]}, "periodSeconds": 1, "failureThreshold": 1}
+    pod = static_pod("web", containers=[{"name": "main", "image": "test:1", "livenessProbe": probe}])
+    async with sim_node() as node:
+        failing = attrs.evolve(Program.runs_forever(sigterm=None), exec=lambda _: ExecOutcome(exit_code=1))
+        node.sim.program(failing, container="main")
+        node.source.put(pod)
+        await node.until_phase(pod, "Running")
+        await trio.sleep(10)
+        assert re.fullmatch(
+            r"StopContainer of `main`: \d+ of 30 s of grace; Container main failed liveness probe, will be restarted",
+            why(node, pod),
+        )
 
 
 async def test_a_pre_stop_hook(mock_clock: MockClock) -> None:

@@ -72,9 +72,17 @@ def causes(agent: Agent, uid: str) -> list[Cause]:
 def first_cause(agent: Agent, uid: str) -> str:
     """The true cause in a line, with how long it has lasted and who asked for the end of a pod that ends."""
     known = causes(agent, uid)
-    text = known[0].text if known else "nothing"
+    text = known[0].text if known else f"nothing: the pod is {_state(agent, uid)}"
     asked = asked_by(agent.workers.states.phase(uid))
     return f"{text}; asked by: {', then '.join(asked)}" if asked else text
+
+
+def _state(agent: Agent, uid: str) -> str:
+    change = agent.statuses.change(uid)
+    if change is None:
+        return "not reported yet"
+    ready = any(one.type == "Ready" and one.status == "True" for one in change.status.conditions)
+    return f"{change.status.phase} and ready" if ready else change.status.phase
 
 
 def asked_by(phase: Phase | None) -> tuple[str, ...]:
@@ -238,15 +246,16 @@ def _of_grace(agent: Agent, step: Step, what: str) -> Cause:
     """Something of the end of a container, which has its grace."""
     assert step.deadline is not None
     now, deadline = trio.current_time(), step.deadline()
+    reason = f"; {step.subject}" if step.subject else ""
     lasts, grace = now - step.since, max(deadline - step.since, 0.0)
     if now <= deadline:
-        return Cause(f"{what}: {lasts:.0f} of {grace:.0f} s of grace", step.since, deadline)
+        return Cause(f"{what}: {lasts:.0f} of {grace:.0f} s of grace{reason}", step.since, deadline)
     over = f"{what}: {_seconds(lasts)}, {_seconds(now - deadline)} longer than its grace"
     if step.what == "StopContainer" and now - deadline >= SLOW_ANSWER:
         over += ": the runtime has not answered"
         if (problem := agent.runtime_state.conditions.runtime_problem) is not None:
             over += f" ({problem})"
-    return Cause(over, step.since, deadline)
+    return Cause(over + reason, step.since, deadline)
 
 
 def _of_volumes(agent: Agent, uid: str, step: Step) -> Iterator[Cause]:

@@ -40,7 +40,7 @@ def pod_flags(function: Callable[..., Any]) -> Callable[..., Any]:
 def check_flags(context: click.Context) -> None:
     """Raises CommandError for flags that mean nothing beside the others."""
     given = {
-        param.name: max(param.opts, key=len)
+        param.name: next((flag for flag in param.opts if flag.startswith("--")), param.opts[0])
         for param in context.command.params
         if param.name and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
     }

@@ -90,8 +90,8 @@ def stopping_options(root_dir: Path, runtime_endpoint: str) -> AgentOptions:
         f"--root-dir={root_dir}",
         f"--runtime-endpoint={runtime_endpoint}",
         "--drain-on-exit",
-        "--healthz-port=0",
     ]
     with run.make_context("run", arguments) as context:
         options = build_options(context.params)
-    return attrs.evolve(options, manifests=None, only_ends=True)
+    configuration = attrs.evolve(options.configuration, healthz_port=0)  # another agent may have it
+    return attrs.evolve(options, configuration=configuration, manifests=None, only_ends=True)

@@ -28,7 +28,7 @@ class Step:
     container: str = ""
     """Empty when it concerns the pod as a whole."""
     subject: str = ""
-    """What it is done to, where that is no container: an image, say."""
+    """What it is done to, where that is no container: an image, say. Of the end of a container: why it ends."""
     deadline: Callable[[], float] | None = None
     """When its grace is over, in Trio time, as it is now: it may come sooner. None where it has none."""
 
