@@ -12,7 +12,7 @@ DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static ba
 # otherwise, and both wait for it much of the time.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
 
-.PHONY: run test lint types protos check-protos parity mutants nightly packages clean
+.PHONY: run test lint types protos check-protos parity mutants nightly perf packages clean
 
 run: $(VENV)/installed
 	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
@@ -45,6 +45,10 @@ mutants: $(VENV)/installed-dev
 # 10,000 new examples of both state machines: the pure one, and the whole agent on a simulated node.
 nightly: $(VENV)/installed-dev
 	$(BIN)/python -m tests.nightly
+
+# Processor time and memory beside the last release; fails when a figure got worse by more than 15 % and the spread.
+perf: $(VENV)/installed-dev
+	$(BIN)/python -m benchmarks.perf
 
 # As root on Debian, install what is missing; elsewhere the tests that need it say so and are skipped.
 packages:

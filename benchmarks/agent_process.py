@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -58,8 +59,8 @@ class AgentProcess:
 
     def wait_until_it_listens(self) -> None:
         """Its socket is there when it is about to take pods. Raises RuntimeError when it ended instead."""
-        socket = self.root / "trikubelet.sock"
-        while not socket.exists():
+        path = self.root / "trikubelet.sock"
+        while not path.exists():
             if self.process.poll() is not None or time.monotonic() - self.started_at > PATIENCE:
                 raise RuntimeError(f"the agent does not start: {self.log.read_text()[-2000:]}")
             time.sleep(0.01)
@@ -74,12 +75,19 @@ def write_configuration(folder: Path, **settings: Any) -> Path:
         "evictionHard": {"memory.available": "0%"},  # a full disk must not end what is measured
         "makeIPTablesUtilChains": False,
         "podLogsDir": str(folder / "logs"),
+        "port": _free_port(),  # another agent may run beside this one
+        "healthzPort": 0,
         **WITHOUT_CGROUPS,
         **settings,
     }
     path = folder / "config.json"
     path.write_text(json.dumps(configuration, indent=2))
     return path
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 @contextmanager

@@ -24,7 +24,8 @@ def run(tmp_path: Path, *flags: str) -> list[str]:
         told = log.read().decode()
     assert code == 1, told
     lines = [json.loads(line) for line in told.splitlines()]
-    return [f"{line['level']}: {line['event']}" for line in lines if line["event"] != "starting"]
+    of_this_machine = ("starting", "the agent's OOM score cannot be set")  # the latter without CAP_SYS_RESOURCE
+    return [f"{line['level']}: {line['event']}" for line in lines if not line["event"].startswith(of_this_machine)]
 
 
 def configuration(tmp_path: Path, **fields: Any) -> str:

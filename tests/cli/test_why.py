@@ -150,7 +150,7 @@ def test_events_are_followed(web: StandInAgent) -> None:
     assert [line.split()[2] for line in lines[1:]] == ["BackOff", "Starting"]
 
 
-READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+READY: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
 def test_a_condition_is_waited_for(web: StandInAgent) -> None:

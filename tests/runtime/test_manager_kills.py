@@ -41,6 +41,31 @@ async def test_all_containers_end_at_once_and_then_the_sandbox(autojump_clock: M
     assert ("Killing", "Stopping container a") in node.said(pod)
 
 
+async def test_of_many_pods_each_has_its_signal_at_once_and_the_first_to_end_is_gone_first(
+    autojump_clock: MockClock, node: Node
+) -> None:
+    node.sim.program(Program.runs_forever(sigterm=None), container="stubborn")
+    stubborn = make_pod(make_container("stubborn"), name="stubborn", termination_grace_period_seconds=100)
+    pods = [make_pod(name=f"pod-{number}") for number in range(3 * node.options.calls_at_once)]
+    for pod in (stubborn, *pods):
+        await node.sync(pod)
+    node.sim.delays["StopPodSandbox"] = (1.0, 1.0)
+    began = trio.current_time()
+    gone: list[float] = []
+
+    async def end(pod: Pod) -> None:
+        await node.kill(pod)
+        gone.append(trio.current_time() - began)
+
+    async with trio.open_nursery() as nursery:
+        for pod in (stubborn, *pods):
+            nursery.start_soon(end, pod)
+    assert all(stop.time - began < 0.5 for stop in node.sim.calls.of("StopContainer"))
+    turns = [round(seconds) for seconds in gone[: len(pods)]]
+    assert turns == [turn for turn in (1, 2, 3) for _ in range(node.options.calls_at_once)]
+    assert gone[-1] == pytest.approx(101, abs=0.5), "it held no turn"
+
+
 async def test_a_container_that_ignores_the_signal_gets_its_grace_period(autojump_clock: MockClock, node: Node) -> None:
     node.sim.program(Program.runs_forever(sigterm=None))
     pod = make_pod()

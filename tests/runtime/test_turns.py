@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from trikubelet.runtime.turns import LONGEST_TURN, Making, Turns
+from trikubelet.runtime.turns import LONGEST_TURN, CallKind, Turns
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -21,7 +21,7 @@ async def test_so_many_go_on_at_a_time_and_the_first_to_come_first(
     began: dict[int, float] = {}
 
     async def make(number: int) -> None:
-        async with turns.take(Making.RUN_SANDBOX):
+        async with turns.take(CallKind.RUN_SANDBOX):
             began[number] = trio.current_time()
             await trio.sleep(1)
 
@@ -37,19 +37,19 @@ async def test_what_is_nearest_to_a_running_container_goes_first(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     turns = Turns(1)
-    order: list[Making] = []
+    order: list[CallKind] = []
 
-    async def make(making: Making) -> None:
-        async with turns.take(making):
-            order.append(making)
+    async def make(kind: CallKind) -> None:
+        async with turns.take(kind):
+            order.append(kind)
             await trio.sleep(1)
 
-    wishes = [Making.RUN_SANDBOX, Making.RUN_SANDBOX, Making.CREATE_CONTAINER, Making.START_CONTAINER]
-    for making in wishes:
-        nursery.start_soon(make, making)
+    wishes = [CallKind.RUN_SANDBOX, CallKind.RUN_SANDBOX, CallKind.CREATE_CONTAINER, CallKind.START_CONTAINER]
+    for kind in wishes:
+        nursery.start_soon(make, kind)
         await trio.testing.wait_all_tasks_blocked()
     await trio.sleep(5)
-    assert order == [Making.RUN_SANDBOX, *sorted(wishes[1:])]
+    assert order == [CallKind.RUN_SANDBOX, *sorted(wishes[1:])]
 
 
 async def test_calls_that_hang_hold_up_the_others_for_a_while_only(
@@ -59,7 +59,7 @@ async def test_calls_that_hang_hold_up_the_others_for_a_while_only(
     began: list[float] = []
 
     async def make(seconds: float) -> None:
-        async with turns.take(Making.RUN_SANDBOX):
+        async with turns.take(CallKind.RUN_SANDBOX):
             began.append(trio.current_time())
             await trio.sleep(seconds)
 
@@ -78,7 +78,7 @@ async def test_a_cancelled_wait_and_a_failed_call_give_their_turn_back(
     turns = Turns(1)
 
     async def take(seconds: float) -> None:
-        async with turns.take(Making.CREATE_CONTAINER):
+        async with turns.take(CallKind.CREATE_CONTAINER):
             await trio.sleep(seconds)
 
     nursery.start_soon(take, 1)
@@ -90,7 +90,7 @@ async def test_a_cancelled_wait_and_a_failed_call_give_their_turn_back(
         await take(10)
     assert scope.cancelled_caught
     with pytest.raises(RuntimeError):
-        async with turns.take(Making.CREATE_CONTAINER):
+        async with turns.take(CallKind.CREATE_CONTAINER):
             raise RuntimeError
     with trio.fail_after(0.1):
         await take(0)
@@ -103,7 +103,7 @@ async def test_a_turn_may_end_between_two_looks_at_the_clock(
     now = trio.current_time
 
     async def make() -> None:
-        async with turns.take(Making.RUN_SANDBOX):
+        async with turns.take(CallKind.RUN_SANDBOX):
             await trio.sleep(1000)
 
     def slow_look() -> float:
@@ -115,6 +115,6 @@ async def test_a_turn_may_end_between_two_looks_at_the_clock(
     await trio.sleep(LONGEST_TURN - 0.0005)
     monkeypatch.setattr(trio, "current_time", slow_look)
     with trio.fail_after(1):
-        async with turns.take(Making.RUN_SANDBOX):
+        async with turns.take(CallKind.RUN_SANDBOX):
             pass
     nursery.cancel_scope.cancel()

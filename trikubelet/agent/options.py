@@ -29,7 +29,7 @@ IN_CLUSTER: Final = Path("in-cluster")
 """In the place of a kubeconfig."""
 LOG_SYMLINKS: Final = Path("/var/log/containers")
 """Where log collectors look for containers' logs."""
-STARTS_AT_ONCE_PER_CPU: Final = 4
+CALLS_AT_ONCE_PER_CPU: Final = 4
 USUAL_POD_LOGS: Final = Path("/var/log/pods")
 
 
@@ -164,7 +164,7 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
         cpu_cfs_quota_period=round(configuration.cpu_cfs_quota_period.total_seconds() * 1e6),
         single_process_oom_kill=bool(configuration.single_process_oom_kill),
         seccomp_default=configuration.seccomp_default,
-        starts_at_once=STARTS_AT_ONCE_PER_CPU * len(os.sched_getaffinity(0)),
+        calls_at_once=CALLS_AT_ONCE_PER_CPU * len(os.sched_getaffinity(0)),
         serialize_image_pulls=configuration.serialize_image_pulls,
         max_parallel_image_pulls=configuration.max_parallel_image_pulls,
         registry_pull_qps=configuration.registry_pull_qps,

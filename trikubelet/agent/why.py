@@ -27,6 +27,7 @@ from trikubelet.pods.phases import (
     WaitingToStart,
 )
 from trikubelet.pods.syncer import RELEASE, VOLUMES
+from trikubelet.telemetry.steps import TURN
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
@@ -212,8 +213,8 @@ def _of_object(agent: Agent, uid: str) -> Iterator[Cause]:
 
 def _of_steps(agent: Agent, uid: str, steps: tuple[Step, ...]) -> Iterator[Cause]:
     """What goes on. Of what ends in time by itself the one that ends last is the true cause."""
-    urgent = sorted(steps, key=lambda step: (step.what == "turn to end", step.since))
-    for step in urgent:
+    within = [step for step in steps if step.what != TURN]
+    for step in sorted(within or steps, key=lambda step: (step.what == "turn to end", step.since)):
         yield from _of_step(agent, uid, step)
 
 
@@ -237,6 +238,8 @@ def _of_step(agent: Agent, uid: str, step: Step) -> Iterator[Cause]:
         yield Cause(f"{what}: other images are pulled before {step.subject}, {_seconds(lasts)}", step.since)
     elif step.what.endswith(" hook"):
         yield Cause(f"{what}: {_seconds(lasts)}", step.since)
+    elif step.what == TURN:
+        yield Cause(f"{what}: calls for other pods come first, {_seconds(lasts)}", step.since)
     else:
         unanswered = ": the runtime has not answered" if lasts >= SLOW_ANSWER else ""
         yield Cause(f"{what}: {_seconds(lasts)}{unanswered}", step.since)

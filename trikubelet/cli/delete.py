@@ -60,4 +60,4 @@ def _entries_of(snapshot: Mapping[str, Any], uid: str) -> list[dict[str, Any]]:
 
 
 def _is_gone(entry: Mapping[str, Any], uid: str) -> bool:
-    return entry["uid"] == uid and entry["kind"] == "phase" and entry["what"] == "Gone"
+    return (entry["uid"], entry["kind"], entry["what"]) == (uid, "phase", "Gone")

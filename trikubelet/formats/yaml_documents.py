@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_DEPTH: Final = 100
+_TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
 MAX_NODES: Final = 250_000
 """Nodes of one file, counted as written and again as expanded through aliases."""
 
@@ -150,6 +151,8 @@ class _Builder:
             problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
             context = getattr(error, "context", None)
             message = f"{problem} ({context})" if context else str(problem)
+            if "maximum nesting depth" in message:  # libyaml's own limit, which is beyond ours
+                message = _TOO_DEEP
             raise YamlError(mark.line + 1 if mark else 1, message) from None
         except ValueError:  # PyYAML's own parser, of an escape beyond U+10FFFF
             raise YamlError(self._line, "found invalid Unicode character escape code") from None
@@ -161,7 +164,7 @@ class _Builder:
         if self._count > MAX_NODES:
             raise YamlError(line, f"more than {MAX_NODES} values in one file")
         if depth > MAX_DEPTH:
-            raise YamlError(line, f"nested more than {MAX_DEPTH} levels deep")
+            raise YamlError(line, _TOO_DEEP)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor, line)
         node = Node(line, complete=False)

@@ -379,11 +379,10 @@ class AgentPodSyncer:
             if result.failed:
                 problems.append(f"{name}: {result.message}")
 
-        running = context.pleg.cache.get(self._uid).running_containers()
         async with trio.open_nursery() as nursery:
-            for container in running:
-                if container.name in names:
-                    nursery.start_soon(end, container.id.id, container.name)
+            for running in context.pleg.cache.get(self._uid).running_containers():
+                if running.name in names:
+                    nursery.start_soon(end, running.id.id, running.name)
         if problems:
             raise RestartError("; ".join(sorted(problems)))
 

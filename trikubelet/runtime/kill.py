@@ -10,7 +10,7 @@ is away is asked again until the deadline.
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,9 +22,10 @@ from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.hooks import Ended, HookError, until_ended
 from trikubelet.runtime.plan import KillReason
 from trikubelet.runtime.results import SyncAction, SyncResult
+from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.telemetry.steps import Steps
+from trikubelet.telemetry.steps import TURN, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -119,7 +120,7 @@ class Killer:
     """Has hooks run, containers stopped and sandboxes stopped.
 
     Without `hooks`, preStop hooks are left out. `ended` tells when containers have ended, see `Ended`; without it, only
-    the runtime's answers do.
+    the runtime's answers do. `turns`: of the stops of sandboxes; without them, none waits.
     """
 
     def __init__(
@@ -129,11 +130,13 @@ class Killer:
         hooks: HookRunner | None = None,
         *,
         ended: Ended | None = None,
+        turns: Turns | None = None,
         steps: Steps | None = None,
     ) -> None:
         self.steps: Final = steps or Steps()
         """What goes on for each pod."""
         self._runtime = runtime
+        self._turns = turns
         self._recorder = recorder
         self._ended = ended
         self._hooks = hooks
@@ -265,8 +268,10 @@ class Killer:
 
         async def stop(sandbox: RuntimeContainer) -> None:
             try:
-                with self.steps.step(running.uid, "StopPodSandbox"):
-                    await self._runtime.stop_pod_sandbox(sandbox.id.id)
+                with self.steps.step(running.uid, TURN):
+                    async with nullcontext() if self._turns is None else self._turns.take(CallKind.STOP_SANDBOX):
+                        with self.steps.step(running.uid, "StopPodSandbox"):
+                            await self._runtime.stop_pod_sandbox(sandbox.id.id)
             except CRIError as error:
                 if not error.not_found:
                     log.warning(

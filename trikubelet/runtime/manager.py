@@ -88,8 +88,15 @@ class RuntimeManager:
             steps=context.steps,
         )
         hooks = HookRunner(runtime, recorder, self._pod_ips, ended=context.ended, metrics=self.metrics)
-        self._killer = Killer(runtime, recorder, hooks, ended=context.ended, steps=context.steps)
-        turns = Turns(options.starts_at_once)
+        self._killer = Killer(
+            runtime,
+            recorder,
+            hooks,
+            ended=context.ended,
+            turns=Turns(options.calls_at_once),
+            steps=context.steps,
+        )
+        turns = Turns(options.calls_at_once)
         self._starter = ContainerStarter(
             runtime,
             self.images,

@@ -84,8 +84,8 @@ class RuntimeOptions:
     """(singleProcessOOMKill)"""
     seccomp_default: bool = False
     """(seccompDefault)"""
-    starts_at_once: int = 8
-    """Calls that make sandboxes and containers that the runtime gets at a time."""
+    calls_at_once: int = 8
+    """Calls that make sandboxes and containers that the runtime gets at a time, and as many that stop sandboxes."""
     serialize_image_pulls: bool = True
     """(serializeImagePulls)"""
     max_parallel_image_pulls: int | None = None

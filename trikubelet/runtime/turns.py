@@ -1,9 +1,12 @@
-"""The order of calls to the runtime when many pods start at once.
+"""The order of calls to the runtime when many pods start, or end, at once.
 
 A runtime that is asked for a hundred sandboxes at once makes them all slowly, and whatever is stopped meanwhile waits
 among them. So only so many calls that make something are under way, and of those that wait, the one goes first that is
-nearest to a running container: the first pods are ready early, and the last one is not later. Calls that stop
-something never wait.
+nearest to a running container: the first pods are ready early, and the last one is not later.
+
+Calls that stop a container never wait: its process is to have its signal at once. Sandboxes are stopped in turns of
+their own, in the order in which their containers have ended: so of a hundred pods that end at once the first are gone
+early, and the last one is not later.
 
 A call that takes long is one that waits itself (for a network plugin, say) and does not keep the machine busy. Its turn
 is over after a while though it goes on, so that a few calls that hang do not hold up the node.
@@ -30,22 +33,23 @@ LONGEST_TURN: Final = 2.0
 """Seconds."""
 
 
-class Making(enum.IntEnum):
-    """The kinds of calls, the one that goes first at the top."""
+class CallKind(enum.IntEnum):
+    """The kinds of calls that wait for turns, the one that goes first at the top."""
 
     START_CONTAINER = 0
     CREATE_CONTAINER = 1
     RUN_SANDBOX = 2
+    STOP_SANDBOX = 3
 
 
 @attrs.define(eq=False)
 class _Waiter:
-    making: Making
+    kind: CallKind
     number: int
     woken: Inbox[None] = attrs.field(factory=Inbox)
 
     def __lt__(self, other: _Waiter) -> bool:
-        return (self.making, self.number) < (other.making, other.number)
+        return (self.kind, self.number) < (other.kind, other.number)
 
 
 class Turns:
@@ -59,10 +63,10 @@ class Turns:
         self._numbers = itertools.count()
 
     @asynccontextmanager
-    async def take(self, making: Making) -> AsyncIterator[None]:
+    async def take(self, kind: CallKind) -> AsyncIterator[None]:
         """Wait for a turn and have it within. May be cancelled freely."""
         number = next(self._numbers)
-        await self._wait(_Waiter(making, number))
+        await self._wait(_Waiter(kind, number))
         self._ends[number] = trio.current_time() + LONGEST_TURN
         self._wake_first()
         try:

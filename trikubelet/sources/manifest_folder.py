@@ -97,14 +97,14 @@ class ManifestFolder:
         taken: dict[str, set[str]] = {}
         for file in self._files():
             taken[file.name] = {*_names(read_manifest(file, self._node_name, may_refer=self._may_refer))}
-        holders = [file for file, names in taken.items() if names & wanted]
-        for file in holders:
-            if len(holders) > 1 or not taken[file] <= wanted:
-                places = "; ".join(f"{holder} holds {', '.join(sorted(taken[holder]))}" for holder in holders)
+        holders = [holder for holder, names in taken.items() if names & wanted]
+        for holder in holders:
+            if len(holders) > 1 or not taken[holder] <= wanted:
+                places = "; ".join(f"{other} holds {', '.join(sorted(taken[other]))}" for other in holders)
                 raise ManifestFolderError(
                     f"the manifest names pods that others in {display_path(self._path)} hold, beside more: {places}"
                 )
-            return self._path / file
+            return self._path / holder
         if name not in taken:
             return self._path / name
         own = f"{next(_names(found)).replace('/', '-')}.yaml"

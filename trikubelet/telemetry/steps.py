@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+TURN: Final = "turn at the runtime"
+"""A step around others: it is all that is known while a call has to wait for those of other pods."""
 
 
 @attrs.define(eq=False)

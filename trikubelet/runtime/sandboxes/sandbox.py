@@ -7,6 +7,7 @@ exists it is all found again: the same pod gets the same. `sandbox_config` build
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -23,9 +24,10 @@ from trikubelet.runtime.containers.security import sandbox_security_context
 from trikubelet.runtime.convert import sandbox_status
 from trikubelet.runtime.logs.paths import pod_logs_directory
 from trikubelet.runtime.sandboxes.name_resolution import kernel_hostname, pod_dns, pod_hostname_and_domain
-from trikubelet.runtime.turns import Making, Turns
+from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import TURN
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
@@ -160,11 +162,13 @@ class SandboxMaker:
             self._recorder.pod_event(pod, EventType.WARNING, reason, message)
         for reason, message in settings.node_warnings:
             self._recorder.node_event(EventType.WARNING, reason, message)
+        step = partial(self._steps.step, pod.metadata.uid)
         try:
             self._files.make_pod_logs_directory(pod)
-            async with self._turns.take(Making.RUN_SANDBOX):
-                with self._steps.step(pod.metadata.uid, "RunPodSandbox"):
-                    sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
+            with step(TURN):
+                async with self._turns.take(CallKind.RUN_SANDBOX):
+                    with step("RunPodSandbox"):
+                        sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
         except OSError as error:
             raise self._failed(pod, "create log directory", str(error)) from error
         except CRIError as error:
