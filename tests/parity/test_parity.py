@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 OUR_EVENTS = {
     ("FailedSync", "The agent failed in the middle of work on the pod, and begins it again: "),
     ("FailedValidation", "Error reading pod "),
+    ("StuckTerminating", "The pod has not ended within "),
 }
-"""Of faults that a kubelet does not survive, and of objects that it cannot read."""
+"""Of faults that a kubelet does not survive, of objects that it cannot read, and of why an end takes long."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
