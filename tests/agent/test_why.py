@@ -12,7 +12,7 @@ import trio
 from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
 from tests.scenarios.stage import cluster_stage
 from trikubelet.admission.types import Admitted, Preempt
-from trikubelet.agent.why import explain, first_cause
+from trikubelet.agent.why import causes, explain, first_cause
 from trikubelet.sim import ExecOutcome, Program, SimulatedRuntime
 from trikubelet.sim.images import PullError
 from trikubelet.sim.node import ScriptedSource, simulated_node
@@ -321,6 +321,21 @@ async def test_an_api_server_that_is_away_when_a_volume_needs_it(mock_clock: Moc
             r"the API server, which has not answered for \d+ s: volumes `settings` are made of it",
             first_cause(stage.agent, pod.metadata.uid),
         )
+
+
+async def test_an_api_server_that_is_away_when_a_container_needs_it(autojump_clock: MockClock) -> None:
+    async with cluster_stage() as stage:
+        await stage.until_node_ready()
+        pod = stage.create_pod(
+            "web",
+            containers=[{"name": "main", "image": "test:1", "envFrom": [{"configMapRef": {"name": "none"}}]}],
+        )
+        await trio.sleep(5)
+        stage.server.faults.unreachable()
+        await trio.sleep(60)
+        first, second = causes(stage.agent, pod.metadata.uid)
+        assert first.text.startswith('CreateContainerConfigError of `main`: configmap "none" not found, tried again in')
+        assert re.fullmatch(r"the API server, which has not answered for \d+ s and may know more", second.text)
 
 
 async def test_the_whole_answer_has_phases_with_their_lengths_and_the_runs_of_containers(

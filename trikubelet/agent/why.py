@@ -27,6 +27,7 @@ from trikubelet.pods.phases import (
     WaitingToStart,
 )
 from trikubelet.pods.syncer import RELEASE, VOLUMES
+from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.telemetry.steps import TURN
 from trikubelet.values import frozen
 
@@ -166,9 +167,14 @@ def _of_sync(agent: Agent, uid: str, phase: Syncing) -> Iterator[Cause]:
     yield from _of_steps(agent, uid, steps)
     change = agent.statuses.change(uid)
     status = None if change is None else change.status
-    yield from _of_containers(agent, uid, status)
     life = agent.workers.life(uid)
-    if life is not None and life.problem and not steps:
+    if life is not None and life.in_flight is not None and not steps:
+        if (lost_at := _server_lost_at(agent)) is not None:
+            yield Cause(f"the API server, which has not answered for {_ago(lost_at)}", lost_at)
+        yield Cause(f"its sync to end, which has gone on for {_ago(life.begun_at)}", life.begun_at)
+    waiting = list(_of_containers(agent, uid, status))
+    yield from waiting
+    if life is not None and life.problem and not steps and not waiting:
         yield Cause(f"another attempt: {life.problem}{_due(life.look_again_at)}", life.begun_at)
     if status is not None:
         yield from _of_readiness(phase.active.pod, status)
@@ -196,9 +202,8 @@ def _of_object(agent: Agent, uid: str) -> Iterator[Cause]:
         reason = "" if change is None or not change.status.reason else f": {change.status.reason}"
         yield Cause(f"nothing: it has ended{reason}")
         return
-    health = agent.cluster.client.health
-    if health.lost_at is not None:
-        yield Cause("the API server, which does not answer: that the pod has ended cannot be told", health.lost_at)
+    if (lost_at := _server_lost_at(agent)) is not None:
+        yield Cause("the API server, which does not answer: that the pod has ended cannot be told", lost_at)
     elif pod.metadata.deletion_timestamp is None:
         yield Cause("nothing: it has ended, and nobody has deleted its object")
     elif finalizers := pod.metadata.finalizers:
@@ -262,7 +267,7 @@ def _of_grace(agent: Agent, step: Step, what: str) -> Cause:
 
 
 def _of_volumes(agent: Agent, uid: str, step: Step) -> Iterator[Cause]:
-    lost_at = None if agent.cluster is None else agent.cluster.client.health.lost_at
+    lost_at = _server_lost_at(agent)
     waits = agent.volumes.waits(uid)
     if lost_at is not None and waits:
         names = ", ".join(f"`{wait.volume}`" for wait in waits)
@@ -272,6 +277,11 @@ def _of_volumes(agent: Agent, uid: str, step: Step) -> Iterator[Cause]:
     for wait in waits:
         yield _of_volume(wait.volume, wait.doing, wait.since, wait.problem)
     yield Cause(f"{step.what}: {_ago(step.since)}", step.since)
+
+
+def _server_lost_at(agent: Agent) -> float | None:
+    """Since when the API server does not answer; None when it does, or there is none."""
+    return None if agent.cluster is None else agent.cluster.client.health.lost_at
 
 
 def _of_volume(name: str, doing: str, since: float | None, problem: str) -> Cause:
@@ -307,6 +317,8 @@ def _of_containers(agent: Agent, uid: str, status: PodStatus | None) -> Iterator
             continue
         reason, message = reasons[container.name]
         yield Cause(f"{reason} of `{container.name}`: {message}{_last_end(container)}{due}")
+        if reason == CREATE_CONTAINER_CONFIG_ERROR and (lost_at := _server_lost_at(agent)) is not None:
+            yield Cause(f"the API server, which has not answered for {_ago(lost_at)} and may know more", lost_at)
 
 
 def _last_end(container: ContainerStatus) -> str:
