@@ -185,7 +185,7 @@ def test_where_nothing_runs_there_is_nothing_to_stop(root_dir: Path) -> None:
 
 def test_who_stops_wants_no_pods_and_ends_what_is_there(root_dir: Path) -> None:
     (root_dir / "manifests").mkdir()
-    options = stopping_options(root_dir, "embedded")
+    options = stopping_options(root_dir, None, None)
     assert (options.manifests, options.only_ends, options.drains) == (None, True, True)
     assert options.configuration.healthz_port == 0
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,8 +19,6 @@ from trikubelet.cli.root_dir import SOCKET_NAME, agent_root_dir_option
 from trikubelet.linux.socket_address import socket_address
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trikubelet.agent.options import AgentOptions
 
 _CREDENTIALS = struct.Struct("iII")
@@ -27,9 +26,10 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 @click.command(short_help="End the agent and all pods.")
-@click.option("--runtime-endpoint", default="embedded", show_default=True, help="The runtime that pods run on.")
+@click.option("--runtime-endpoint", help="The runtime that pods run on.  [default: embedded]")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The agent's KubeletConfiguration.")
 @agent_root_dir_option
-def stop(runtime_endpoint: str, root_dir: Path) -> int:
+def stop(runtime_endpoint: str | None, config_file: Path | None, root_dir: Path) -> int:
     """End the agent, if one runs, and every pod that runs on without it, each with its grace period.
 
     Pods run on when an agent was killed, was interrupted twice, or was told so by --no-drain-on-exit. Their volumes and
@@ -39,12 +39,15 @@ def stop(runtime_endpoint: str, root_dir: Path) -> int:
     if pid is not None:
         click.echo(f"ending the agent (process {pid})", err=True)
         end_process(pid)
-    if runtime_endpoint == "embedded" and not (root_dir / "runtime").is_dir():
+    from trikubelet.agent.options import EMBEDDED
+
+    options = stopping_options(root_dir, runtime_endpoint, config_file)
+    if options.runtime_endpoint == EMBEDDED and not (root_dir / "runtime").is_dir():
         click.echo("Nothing runs.", err=True)
         return 0
     from trikubelet.agent.run import run_agent
 
-    code = run_agent(stopping_options(root_dir, runtime_endpoint))
+    code = run_agent(options)
     if code == 0:
         click.echo("No pod runs any more.")
     return code
@@ -82,16 +85,19 @@ def end_process(pid: int) -> None:
         os.close(descriptor)
 
 
-def stopping_options(root_dir: Path, runtime_endpoint: str) -> AgentOptions:
+def stopping_options(root_dir: Path, runtime_endpoint: str | None, config_file: Path | None) -> AgentOptions:
     """Those of an agent that wants no pods, and ends when it has ended all that it finds."""
     from trikubelet.cli.run import build_options, run
 
-    arguments = [
-        f"--root-dir={root_dir}",
-        f"--runtime-endpoint={runtime_endpoint}",
-        "--drain-on-exit",
-    ]
+    arguments = [f"--root-dir={root_dir}", "--drain-on-exit"]
+    if runtime_endpoint is not None:
+        arguments.append(f"--runtime-endpoint={runtime_endpoint}")
+    if config_file is not None:
+        arguments.append(f"--config={config_file}")
     with run.make_context("run", arguments) as context:
         options = build_options(context.params)
-    configuration = attrs.evolve(options.configuration, healthz_port=0)  # another agent may have it
+    # Nobody has to reach it, and another agent may have the ports.
+    configuration = attrs.evolve(
+        options.configuration, healthz_port=0, enable_server=False, read_only_port=0, static_pod_url=""
+    )
     return attrs.evolve(options, configuration=configuration, manifests=None, only_ends=True)
