@@ -842,7 +842,7 @@ LIFE: Final = (
     _workers(
         "drain lets new pods in",
         "Pods that come while all are ended are started, so a node that shuts down never becomes quiet.",
-        "        if self._draining and unknown and pod is not None:\n            return\n",
+        "        if self.draining_since is not None and unknown and pod is not None:\n            return\n",
         "",
     ),
     _workers(

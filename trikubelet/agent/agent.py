@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.agent.cluster import ClusterParts, PodReporters
-    from trikubelet.agent.node import MachineView
     from trikubelet.agent.tracing import Tracing
     from trikubelet.agent.volumes import VolumeParts
     from trikubelet.api import Pod
@@ -72,7 +71,9 @@ if TYPE_CHECKING:
     from trikubelet.kube_client.node_view import NodeView
     from trikubelet.kube_client.types import ApiClient
     from trikubelet.linux.machine import Machine
+    from trikubelet.node.address_choice import HostAddresses
     from trikubelet.node.facts import NodeSettings
+    from trikubelet.node.observer import Lookup
     from trikubelet.node.stats.provider import StatsProvider
     from trikubelet.pods.registry import PodStates
     from trikubelet.pods.syncer import AgentPodSyncer
@@ -149,7 +150,8 @@ class Agent:
             has_exclusive_cpus=self.runtime_options.has_exclusive_cpus,
             given=overrides.cgroups,
         )
-        self.observer = self._make_observer(machine, settings, overrides.machine, facts_changed)
+        lookup = None if api_client is None else overrides.machine.lookup
+        self.observer = self._make_observer(machine, settings, overrides.machine.host, lookup, facts_changed)
         self.cluster = None if api_client is None else self._make_cluster(api_client, settings, rng)
         self.node: NodeView = local_view(settings, self.observer, clock) if self.cluster is None else self.cluster.node
         # What pods are made of, and what is seen of them.
@@ -311,7 +313,12 @@ class Agent:
         return cluster.reporters(self.pods, self.statuses, states, may_run)
 
     def _make_observer(
-        self, machine: Machine | None, settings: NodeSettings, view: MachineView, changed: Broadcast[None]
+        self,
+        machine: Machine | None,
+        settings: NodeSettings,
+        host: Callable[[], HostAddresses],
+        lookup: Lookup | None,
+        changed: Broadcast[None],
     ) -> NodeObserver:
         sources = FactSources(
             runtime_version=lambda: self.runtime_version,
@@ -319,8 +326,8 @@ class Agent:
             shutdown_problem=(lambda: None) if self.shutdown is None else self.shutdown.problem,
             volumes_in_use=lambda: self.volumes.in_use(),  # made later, of what the node's object says
             pressure=self.eviction.pressure,
-            host=view.host,
-            lookup=view.lookup,
+            host=host,
+            lookup=lookup,
             changed=changed,
         )
         return NodeObserver(machine, settings.addresses, self.runtime_state, self.image_client, sources)

@@ -14,13 +14,14 @@ import trio
 
 from trikubelet.admission.sysctls import SysctlPatternError
 from trikubelet.agent.agent import Agent
-from trikubelet.agent.image_arrivals import watch_image_arrivals
+from trikubelet.agent.image_arrivals import watch_image_arrivals, watch_listed_images
 from trikubelet.agent.node import ReservationError
 from trikubelet.agent.node_view import NodeView
 from trikubelet.agent.registry_access import RegistryAccessError
 from trikubelet.agent.resource_managers import ResourceManagerError
 from trikubelet.agent.resources import CgroupStartError
 from trikubelet.agent.server import AgentServer, ServerError
+from trikubelet.agent.sources import tell_of_nothing_to_run
 from trikubelet.agent.start import StartError
 from trikubelet.linux import sd_notify
 from trikubelet.linux.checkpoint import CheckpointError
@@ -91,6 +92,9 @@ async def serve(
             await nursery.start(agent.run)
             if runtime.embedded is not None:
                 await nursery.start(supervise, watch_image_arrivals, agent, runtime.embedded.images)
+            else:
+                nursery.start_soon(supervise, watch_listed_images, agent)
+            nursery.start_soon(supervise, tell_of_nothing_to_run, agent)
             sd_notify.notify("READY=1")
             # A runtime that is away is no reason to restart the agent: only what is its own counts.
             nursery.start_soon(supervise, sd_notify.watchdog, partial(_is_well, view))

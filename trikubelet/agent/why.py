@@ -66,7 +66,8 @@ def causes(agent: Agent, uid: str) -> list[Cause]:
         case Syncing():
             return list(_of_sync(agent, uid, phase))
         case TerminationRequested() | Terminating() | Terminated():
-            return list(_of_end(agent, uid, phase))
+            idle = Cause(f"its life to go on: it is {type(phase).__name__}", phase.ending.asked_at)
+            return list(_of_end(agent, uid, phase)) or [idle]
         case Finished():
             return list(_of_object(agent, uid))
 
@@ -97,7 +98,7 @@ def explain(agent: Agent, namespace: str, name: str, pod: Pod | None) -> dict[st
 
     `uid`, `pod`, `phase` (a class of `pods.phases`; null before and after its life), `cause` (the first line), `waits`
     (each with `text`, and `since` and `until` as far as they are known), `askedBy`, `phases` (each with `phase`, `at`,
-    and `seconds`), `runs` (the starts and ends of its containers, as in the journal).
+    `end`, and what the journal has of it), `runs` (the starts and ends of its containers, as in the journal).
     """
     named = agent.journal.find(f"{namespace}/{name}")
     uid = named[-1] if pod is None and named else "" if pod is None else pod.metadata.uid
@@ -163,12 +164,16 @@ def _of_predecessor(agent: Agent, phase: WaitingToStart) -> Iterator[Cause]:
 
 
 def _of_sync(agent: Agent, uid: str, phase: Syncing) -> Iterator[Cause]:
-    steps = agent.steps.of_pod(uid)
+    now = trio.current_time()
+    # Each look at a pod begins with one: it is worth a word only when it does not end.
+    steps = tuple(
+        step for step in agent.steps.of_pod(uid) if step.what != INSPECTION or now - step.since >= SLOW_ANSWER
+    )
     yield from _of_steps(agent, uid, steps)
     change = agent.statuses.change(uid)
     status = None if change is None else change.status
     life = agent.workers.life(uid)
-    if life is not None and life.in_flight is not None and not steps:
+    if life is not None and life.in_flight is not None and not steps and now - life.begun_at >= SLOW_ANSWER:
         if (lost_at := _server_lost_at(agent)) is not None:
             yield Cause(f"the API server, which has not answered for {_ago(lost_at)}", lost_at)
         yield Cause(f"its sync to end, which has gone on for {_ago(life.begun_at)}", life.begun_at)
@@ -191,7 +196,6 @@ def _of_end(agent: Agent, uid: str, phase: TerminationRequested | Terminating | 
         yield Cause(f"another attempt to end it: {life.problem}{_due(life.look_again_at)}", life.begun_at)
     if isinstance(phase, TerminationRequested) and phase.in_flight:
         yield Cause("the sync in flight to be called off", phase.ending.asked_at)
-    yield Cause(f"its life to go on: it is {type(phase).__name__}", phase.ending.asked_at)
 
 
 def _of_object(agent: Agent, uid: str) -> Iterator[Cause]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from trikubelet.cli.failures import CommandError
 from trikubelet.cli.root_dir import root_dir_option
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from trikubelet.config.kubelet_configuration import KubeletConfiguration
 
 
 @click.command(short_help="Check this machine.")
 @root_dir_option
 @click.option("--runtime-endpoint", default="embedded", show_default=True, help="The runtime to check for.")
-def check(root_dir: Path, runtime_endpoint: str) -> int:
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The KubeletConfiguration, for ports.")
+def check(root_dir: Path, runtime_endpoint: str, config_file: Path | None) -> int:
     """Check whether the agent can run here. Exits 1 when something it needs is missing."""
     from trikubelet.cli.machine_checks import Level, Machine, check_machine
     from trikubelet.cli.network_checks import check_networks
+    from trikubelet.cli.port_checks import check_ports
     from trikubelet.cli.runtime_checks import check_runtime
     from trikubelet.cli.volume_checks import check_volumes
 
@@ -28,6 +32,7 @@ def check(root_dir: Path, runtime_endpoint: str) -> int:
         *check_machine(root_dir, embedded=embedded),
         *check_volumes(root_dir),
         *(check_networks(root_dir, Machine()) if embedded else ()),
+        check_ports(_configuration(config_file)),
         *check_runtime(runtime_endpoint),
     ]
     for result in results:
@@ -39,3 +44,13 @@ def check(root_dir: Path, runtime_endpoint: str) -> int:
     warned = sum(1 for result in results if result.level is Level.WARN)
     click.echo(f"{len(results) - failed - warned} ok, {warned} to look at, {failed} missing")
     return 1 if failed else 0
+
+
+def _configuration(config_file: Path | None) -> KubeletConfiguration:
+    """Raises CommandError for a file that cannot be used."""
+    from trikubelet.config.loader import ConfigurationError, load_configuration
+
+    try:
+        return load_configuration(config_file, None).config
+    except ConfigurationError as error:
+        raise CommandError("; ".join(map(str, error.problems))) from None

@@ -31,6 +31,8 @@ _COMMANDS: Final = {
     "images": "trikubelet.cli.images:images",
     "check": "trikubelet.cli.check:check",
     "runtime": "trikubelet.cli.runtime:runtime",
+    "install": "trikubelet.cli.install:install",
+    "uninstall": "trikubelet.cli.install:uninstall",
     "sim": "trikubelet.cli.sim:sim",
     "version": "trikubelet.cli.version:version",
 }

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trikubelet.cli.machine_checks import Machine
+    from trikubelet.embedded.network.choice import Choice
 
 _WAYS: Final = {
     "cni": "by the CNI plugins that are configured",
@@ -26,18 +27,26 @@ def check_networks(root_dir: Path, machine: Machine) -> Iterator[CheckResult]:
     yield check_resolver()
 
 
-def check_pod_network(root_dir: Path, machine: Machine) -> Iterator[CheckResult]:
-    """The network, and what would be changed on the machine for it."""
+def chosen_network(root_dir: Path, machine: Machine) -> Choice:
+    """Which network pods of an agent with this root folder would get."""
     import trio
 
-    from trikubelet.embedded.network.choice import BRIDGE, HOST, NetworkOptions, choose
+    from trikubelet.embedded.network.choice import NetworkOptions, choose
     from trikubelet.embedded.network.ways import all_networks
 
-    options, subject = NetworkOptions(), "pod network"
+    options = NetworkOptions()
     networks = all_networks(root_dir / "runtime", options)
     namespaces = check_user_namespaces(machine)
     impossible = "" if namespaces.level is Level.OK else namespaces.finding
-    choice = trio.run(choose, options, networks, impossible)
+    return trio.run(choose, options, networks, impossible)
+
+
+def check_pod_network(root_dir: Path, machine: Machine) -> Iterator[CheckResult]:
+    """The network, and what would be changed on the machine for it."""
+    from trikubelet.embedded.network.choice import BRIDGE, HOST
+
+    subject = "pod network"
+    choice = chosen_network(root_dir, machine)
     if choice.way == HOST:
         yield warn(
             subject,

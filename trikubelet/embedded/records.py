@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from trikubelet.embedded.network.model import Attachment, PodNetworkSpec, PortMapping
+from trikubelet.linux.durable_files import naming
 from trikubelet.linux.trees import remove_tree
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
@@ -311,7 +312,8 @@ class RecordStore:
 def write_document(path: Path, document: dict[str, Any]) -> None:
     """Replace a file in one step."""
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(json.dumps(document), encoding="utf-8")
+    with naming(path):
+        temporary.write_text(json.dumps(document), encoding="utf-8")
     temporary.replace(path)
 
 

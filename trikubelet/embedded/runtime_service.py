@@ -517,4 +517,9 @@ def _errors() -> Iterator[None]:
     except trio.TooSlowError:
         raise GRPCError(Status.DEADLINE_EXCEEDED, "the container keeper did not answer in time") from None
     except OSError as error:
-        raise GRPCError(Status.INTERNAL, f"{error.strerror}: {error.filename}") from None
+        raise GRPCError(Status.INTERNAL, _words(error)) from None
+
+
+def _words(error: OSError) -> str:
+    where = "" if error.filename is None else f": {error.filename}"
+    return f"{error.strerror or error}{where}"

@@ -186,7 +186,7 @@ class Admitting:
         if refusal is None:
             return Admitted()
         self._take_back(uid)
-        return _rejected(held.pod, refusal)
+        return refusal
 
     def waiting_for_runtime(self) -> list[HeldPod]:
         """Those that wait for the runtime to answer, which it may have done."""
@@ -217,7 +217,7 @@ class Admitting:
             case Admitted():
                 return self._admit(held)
             case Rejected():
-                return _rejected(pod, verdict)
+                return verdict
             case Preempt():
                 victims = tuple(others.get(victim.metadata.uid, victim) for victim in verdict.victims)
                 for victim in victims:
@@ -246,7 +246,7 @@ class Admitting:
             try:
                 held.agreed = self._managers.admit(self._allocated(held.pod), self._devices.offers(held.pod))
             except hints.AllocationError as error:
-                return _rejected(held.pod, Rejected(error.reason, error.message))
+                return Rejected(error.reason, error.message)
         if not self._devices.lacking(held.pod):
             return Admitted()
         if held.agreed is not None:
@@ -307,8 +307,3 @@ class Admitting:
 
 def _names(pods: Iterable[Pod]) -> str:
     return ", ".join(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)
-
-
-def _rejected(pod: Pod, verdict: Rejected) -> Rejected:
-    log.info("pod rejected", pod=pod.full_name, reason=verdict.reason, problem=verdict.message)
-    return verdict

@@ -90,7 +90,8 @@ class PodWorkers:
         self._recorder = recorder
         self._lives: dict[str, PodLife] = {}
         self._send_begun, self._begun = trio.open_memory_channel[PodLife](math.inf)
-        self._draining = False
+        self.draining_since: float | None = None
+        """When all pods were asked to end; None: they were not."""
         self.finished: Broadcast[str] = Broadcast()
         """UIDs of pods whose lives are over: the moment for housekeeping, which forgets them and starts what was asked
         for anew."""
@@ -121,7 +122,7 @@ class PodWorkers:
         pod = None if isinstance(request, KillRuntimePod) else request.pod
         uid = request.running_pod.uid if isinstance(request, KillRuntimePod) else request.pod.metadata.uid
         unknown = self.states.phase(uid) is None
-        if self._draining and unknown and pod is not None:
+        if self.draining_since is not None and unknown and pod is not None:
             return
         try:
             status = self._observed(pod) if unknown and pod is not None else None
@@ -201,7 +202,7 @@ class PodWorkers:
         From now on no pod starts any more. Returns the UIDs of the pods that have not ended in time. Cancelling it
         stops the waiting, not the ending.
         """
-        self._draining = True
+        self.draining_since = trio.current_time()
         for state in list(self._registry.phases.values()):
             update = _newest(state)
             if update is not None:

@@ -239,15 +239,21 @@ class StatusManager:
 
     def reject_pod(self, pod: Pod, reason: str, message: str) -> PodStatus:
         """Admission refuses the pod (kubelet: `rejectPod`): it has failed, and there is nothing else to say of it."""
-        status = PodStatus(
-            observed_generation=pod.metadata.generation,
-            phase=POD_FAILED,
-            reason=reason,
-            message=f"Pod was rejected: {message}",
-            qos_class=qos_class(pod),
-        )
         self.metrics.rejected(reason)
-        return self._update(pod, status, force=False, finished=False, rejected=True)
+        return self._update(pod, _rejected(pod, reason, message), force=False, finished=False, rejected=True)
+
+    def explain_rejection(self, uid: str, reason: str, message: str) -> None:
+        """A rejected pod was judged again, and is still refused, perhaps for another reason."""
+        known = self._changes.get(uid)
+        if known is not None and known.rejected:
+            self._update(known.pod, _rejected(known.pod, reason, message), force=False, finished=False)
+
+    def readmit_pod(self, pod: Pod) -> None:
+        """A pod that was rejected may run after all: nothing that was said of it holds."""
+        known = self._changes.get(pod.metadata.uid)
+        if known is not None and known.rejected:
+            status = PodStatus(observed_generation=pod.metadata.generation, phase=POD_PENDING, qos_class=qos_class(pod))
+            self._keep(pod, known, known.status, status, finished=False, rejected=False)
 
     def terminate_pod(self, pod: Pod) -> PodStatus:
         """The pod has released everything: report an end for it and for every container that has begun."""
@@ -287,22 +293,37 @@ class StatusManager:
         if known is not None and not force and says_the_same(old, merged):
             self._unchanged += 1
             return old
+        rejected = rejected or (known is not None and known.rejected)
+        self._keep(pod, known, old, merged, finished=finished, rejected=rejected)
+        return merged
+
+    def _keep(
+        self,
+        pod: Pod,
+        known: StatusChange | None,
+        old: PodStatus,
+        new: PodStatus,
+        *,
+        finished: bool,
+        rejected: bool,
+    ) -> None:
+        """Report the status from now on. `known`: the last change, None for the first."""
+        uid = pod.metadata.uid
         self._updates += 1
-        self._measure(uid, old, merged)
-        if known is None or old.phase != merged.phase:
+        self._measure(uid, old, new)
+        if known is None or old.phase != new.phase:
             self.phases_version += 1
         change = StatusChange(
-            pod=attrs.evolve(pod, status=merged),
+            pod=attrs.evolve(pod, status=new),
             version=1 if known is None else known.version + 1,
             finished=finished,
             first_changed_at=trio.current_time(),
-            rejected=rejected or (known is not None and known.rejected),
+            rejected=rejected,
         )
         self._changes[uid] = change
         self.on_change(change)
         for subscription in (*self._subscriptions, *self._of_pod.get(uid, ())):
             subscription.offer(change)
-        return merged
 
     def _measure(self, uid: str, old: PodStatus, new: PodStatus) -> None:
         self.metrics.changed(old, new)
@@ -332,6 +353,16 @@ class StatusManager:
                 return pod, status, container
         log.debug("probe result for a container that is not reported", probe=what, uid=uid, container=container_id)
         return None
+
+
+def _rejected(pod: Pod, reason: str, message: str) -> PodStatus:
+    return PodStatus(
+        observed_generation=pod.metadata.generation,
+        phase=POD_FAILED,
+        reason=reason,
+        message=f"Pod was rejected: {message}",
+        qos_class=qos_class(pod),
+    )
 
 
 def _replace_container(status: PodStatus, container: ContainerStatus) -> PodStatus:

@@ -14,6 +14,7 @@ import attrs
 
 from trikubelet.admission.sysctls import dotted_sysctl
 from trikubelet.container.errors import SandboxConfigError
+from trikubelet.container.host_ports import explain, unmapped_ports
 from trikubelet.container.labels import sandbox_annotations, sandbox_labels
 from trikubelet.container.messages import describe_pod
 from trikubelet.kube_client.object_getter import ObjectError
@@ -177,6 +178,8 @@ class SandboxMaker:
         found = await self._addresses(pod, sandbox_id)
         if not pod.spec.host_network:
             ips = found
+            for port in unmapped_ports(pod, found, self._node.host_ips()):
+                self._recorder.pod_event(pod, EventType.WARNING, "HostPortNotMapped", explain(port))
         return Sandbox(sandbox_id, settings.config, settings.handler, settings.user_namespace, ips)
 
     async def _prepare_claims(self, pod: Pod) -> None:
