@@ -180,7 +180,7 @@ def _of_sync(agent: Agent, uid: str, phase: Syncing) -> Iterator[Cause]:
     waiting = list(_of_containers(agent, uid, status))
     yield from waiting
     if life is not None and life.problem and not steps and not waiting:
-        yield Cause(f"another attempt: {life.problem}{_due(life.look_again_at)}", life.begun_at)
+        yield Cause(f"another attempt{_due(life.look_again_at)}: {life.problem}", life.begun_at)
     if status is not None:
         yield from _of_readiness(phase.active.pod, status)
 
@@ -193,7 +193,7 @@ def _of_end(agent: Agent, uid: str, phase: TerminationRequested | Terminating | 
         yield from _of_runtime(agent)
         waits = [_of_volume(wait.volume, wait.doing, wait.since, wait.problem) for wait in agent.volumes.waits(uid)]
         yield from waits
-        yield Cause(f"another attempt to end it: {life.problem}{_due(life.look_again_at)}", life.begun_at)
+        yield Cause(f"another attempt to end it{_due(life.look_again_at)}: {life.problem}", life.begun_at)
     if isinstance(phase, TerminationRequested) and phase.in_flight:
         yield Cause("the sync in flight to be called off", phase.ending.asked_at)
 
@@ -320,7 +320,7 @@ def _of_containers(agent: Agent, uid: str, status: PodStatus | None) -> Iterator
         if container.name not in reasons or container.state.running is not None:
             continue
         reason, message = reasons[container.name]
-        yield Cause(f"{reason} of `{container.name}`: {message}{_last_end(container)}{due}")
+        yield Cause(f"{reason} of `{container.name}`{due}: {message}{_last_end(container)}")
         if reason == CREATE_CONTAINER_CONFIG_ERROR and (lost_at := _server_lost_at(agent)) is not None:
             yield Cause(f"the API server, which has not answered for {_ago(lost_at)} and may know more", lost_at)
 
