@@ -17,6 +17,7 @@ from trikubelet.api.decode import wire_name as name_in_object
 from trikubelet.api.meta import ObjectMeta
 from trikubelet.api.pod_spec import PodSpec
 from trikubelet.api.schema import APIObject
+from trikubelet.cli.pod_flags import POD_ARGUMENTS
 from trikubelet.cli.run import run
 from trikubelet.config import kubelet_configuration as configuration
 from trikubelet.config.feature_gates import ALL_ALPHA, ALL_BETA, Effect
@@ -37,9 +38,11 @@ def fields() -> set[str]:
 
 
 def flags() -> set[str]:
-    """Of `trikubelet run`, without the dashes."""
+    """Of `trikubelet run` for the agent, without the dashes."""
     found = set()
     for option in run.get_params(click.Context(run)):
+        if option.name in POD_ARGUMENTS:
+            continue
         assert isinstance(option, click.Option)
         # Once somebody has asked for help, its option has a short name too.
         names = ["--help"] if "--help" in option.opts else [*option.opts, *option.secondary_opts]

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 OUR_EVENTS = {
     ("FailedSync", "The agent failed in the middle of work on the pod, and begins it again: "),
     ("FailedValidation", "Error reading pod "),
+    ("StuckTerminating", "The pod has not ended within "),
     ("HostPortNotMapped", ""),
 }
-"""Of faults that a kubelet does not survive, of objects that it cannot read, and of a network that it does not give."""
+"""Of faults that a kubelet does not survive, of objects that it cannot read, of why an end takes long, and of a network
+that it does not give."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

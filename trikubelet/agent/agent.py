@@ -41,6 +41,7 @@ from trikubelet.node.observer import FactSources, NodeObserver
 from trikubelet.node.pod_cidrs import PodCIDRUpdater
 from trikubelet.pleg.exits import ExitTracker
 from trikubelet.pleg.pleg import Pleg
+from trikubelet.pods.journal import Journal
 from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.preempting import Preempting
 from trikubelet.pods.registry import PodWorkerRegistry
@@ -54,10 +55,11 @@ from trikubelet.status.manager import StatusManager
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import AnyEvent, EventRecorder, EventType, NodeEvent, ObjectEvent, PodEvent
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import Steps
 from trikubelet.volumes.no_cluster import NoClusterObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trio_typing import TaskStatus
 
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from trikubelet.node.observer import Lookup
     from trikubelet.node.stats.provider import StatsProvider
     from trikubelet.pods.registry import PodStates
+    from trikubelet.pods.syncer import AgentPodSyncer
     from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
     from trikubelet.rpc.cri.v1 import VersionResponse
     from trikubelet.runtime.images.gc import ImageCollector
@@ -113,8 +116,18 @@ class Agent:
         self.plugins = AgentPlugins(options.root_dir, rng := overrides.rng or Random())
         # Pods, as desired and as known.
         self.pods = PodManager(now=trio.current_time)
-        self.statuses = StatusManager(clock, self.pods, wanted_since=self.pods.wanted_since)
+        self.journal = Journal(clock)
+        self.recorder.add_listener(self.journal.event)
+        self.statuses = StatusManager(
+            clock, self.pods, wanted_since=self.pods.wanted_since, on_change=self.journal.reported
+        )
         registry = overrides.registry or PodWorkerRegistry()
+        self.steps = Steps()
+        self.pull_progress: Callable[[str], str] = lambda image: ""
+        """How far the pull of an image is, for people; empty where the runtime does not tell."""
+        self.writing_manifests = trio.Lock()
+        """Held by who changes the folder of manifests for a person."""
+        registry.on_move = self.journal.moved
         self.desired = DesiredPods(self.pods, registry, self.statuses)
         # The machine, and the node's object made of it.
         settings = node_settings(options)
@@ -154,7 +167,11 @@ class Agent:
         self.runtime = runtime_manager(self, access, overrides.open_allocations)
         self.credential_plugins = None if access is None else access.credentials.plugins
         self._garbage_collectors = () if access is None else disk_garbage_collectors(self, access)
-        self.pleg = Pleg(self.runtime, on_demand=options.configuration.enabled("PLEGOnDemandRelist"))
+        self.pleg = Pleg(
+            self.runtime,
+            on_demand=options.configuration.enabled("PLEGOnDemandRelist"),
+            on_observed=self.journal.observed,
+        )
         runtime_client.on_removed = self.pleg.removed_by_agent
         self._cpusets = cpuset_reconciler(self)
         self.pleg_sources = pleg_sources(self, overrides.make_pidfds)
@@ -168,6 +185,8 @@ class Agent:
         admission = node_admission(self)
         self.allocation = allocation_manager(self, admission, overrides.open_allocations)
         self.reporters = None if self.cluster is None else self._make_reporters(self.cluster, states)
+        self.syncers: Mapping[str, AgentPodSyncer] = {}
+        """What acts on pods whose lives go on, by UID."""
         self.workers = pod_workers(self, registry, rng)
         self.preempting = Preempting(self.workers, self.recorder)
         self.admitting = admitting(self, overrides.admission or admission)

@@ -61,6 +61,8 @@ def run_agent(options: AgentOptions) -> int:
             if options.lock_file is not None:
                 lock_file(options.lock_file, stack)
             options.root_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+            if options.manifests is not None and options.manifests.parent == options.root_dir:
+                options.manifests.mkdir(mode=0o750, exist_ok=True)  # its own: see `cli.run`
             lock_root_folder(options.root_dir, stack)
         except RootFolderInUseError as error:
             log.error(str(error))
@@ -124,6 +126,8 @@ async def _run_until(options: AgentOptions, ending: Ending, contention: Inotify 
         _connected_runtime(options) as runtime,
     ):
         ending.runtime_started = True
+        if options.only_ends:
+            ending.ask()
         if unprotected is not None:
             log.warning(unprotected)
         from trikubelet.agent.service import serve  # which `_embedded_runtime` has begun to import

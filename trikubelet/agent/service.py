@@ -51,6 +51,8 @@ log = get_logger("agent")
 
 START_TIMEOUT: Final = 5.0
 """Seconds that an agent asked to end its pods may still take to start: before, it does not know them."""
+START_TIMEOUT_TO_END: Final = 60.0
+"""The same for one that is started for that alone."""
 SETTLED_AFTER: Final = 5.0
 """Seconds in which what lives long is there, and the first pods run."""
 WATCHED: Final = ("syncloop", "device-plugin")
@@ -84,7 +86,8 @@ async def serve(
         if options.configuration.make_iptables_util_chains:
             nursery.start_soon(supervise, keep_chains)
         starting = trio.CancelScope()
-        nursery.start_soon(supervise, _cancel_when, ending.asked, starting, START_TIMEOUT if options.drains else 0)
+        start_timeout = START_TIMEOUT_TO_END if options.only_ends else START_TIMEOUT if options.drains else 0.0
+        nursery.start_soon(supervise, _cancel_when, ending.asked, starting, start_timeout)
         with starting:
             await nursery.start(agent.run)
             if runtime.embedded is not None:

@@ -30,7 +30,7 @@ from trikubelet.telemetry.metrics import Histogram
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from trio_typing import TaskStatus
 
@@ -77,15 +77,23 @@ class Pleg:
     what it tells of.
     """
 
-    def __init__(self, runtime: RuntimeView, *, on_demand: bool = True) -> None:
+    def __init__(
+        self,
+        runtime: RuntimeView,
+        *,
+        on_demand: bool = True,
+        on_observed: Callable[[PodRuntimeStatus], None] = lambda status: None,
+    ) -> None:
         """`on_demand`: what a worker has done, and who waits for news, makes an inspection at once. Else only sources
-        do, and once a second all pods are inspected of which that is wanted, as by a kubelet's relist."""
+        do, and once a second all pods are inspected of which that is wanted, as by a kubelet's relist. `on_observed` is
+        called with every status that is published; it must neither wait nor raise."""
         self.cache = PodStatusCache(self._inspect_on_demand)
         self._put_off: set[str] | None = None if on_demand else set()
         self._runtime = runtime
         self._send, self.events = trio.open_memory_channel[list[PodLifecycleEvent]](_EVENT_BATCHES)
         self.observed: Broadcast[PodRuntimeStatus] = Broadcast()
         """Every status that was published."""
+        self._on_observed = on_observed
         self._queue_send, self._queue = trio.open_memory_channel[str](math.inf)
         self._queued: set[str] = set()
         self._in_flight: dict[str, float] = {}
@@ -302,6 +310,7 @@ class Pleg:
         after = states_of_status(status)
         self.cache.publish(uid, status, began)
         self.durations.observe(trio.current_time() - began)
+        self._on_observed(status)
         self.observed.send(status)
         events = compare(uid, {} if before is None else states_of_status(before), after)
         if events:

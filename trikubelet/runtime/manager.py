@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
     from trikubelet.allocation.model import PodAllocation
-    from trikubelet.api import Pod
+    from trikubelet.api import Container, Pod
     from trikubelet.container.model import ContainerStatus, PodRuntimeStatus, RunningPod
     from trikubelet.rpc.cri import v1
     from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
@@ -85,9 +85,17 @@ class RuntimeManager:
             credentials=context.credentials,
             records=context.pull_records,
             metrics=self.metrics,
+            steps=context.steps,
         )
         hooks = HookRunner(runtime, recorder, self._pod_ips, ended=context.ended, metrics=self.metrics)
-        self._killer = Killer(runtime, recorder, hooks, ended=context.ended, turns=Turns(options.calls_at_once))
+        self._killer = Killer(
+            runtime,
+            recorder,
+            hooks,
+            ended=context.ended,
+            turns=Turns(options.calls_at_once),
+            steps=context.steps,
+        )
         turns = Turns(options.calls_at_once)
         self._starter = ContainerStarter(
             runtime,
@@ -122,6 +130,10 @@ class RuntimeManager:
         )
         self.runtime_name = ""
         self.runtime_version = ""
+
+    def start_at_once(self, pod: Pod, container: Container) -> None:
+        """The container waits for no back-off when it starts next."""
+        self._crash_loops.forget(pod, container)
 
     async def connect(self) -> v1.VersionResponse:
         """Ask the runtime for its name and version. Raises CRIError."""

@@ -143,6 +143,7 @@ class Stage:
         self,
         pod: Pod,
         *,
+        asked_by: str,
         evict: bool = False,
         grace_period_override: int | None = None,
         pod_status_fn: PodStatusFn | None = None,
