@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ import trio
 
 from tests.cgroup_folders import cgroups_with
 from tests.embedded.runtime_node import mounts_with, processes_with
+from trikubelet.embedded.network.bridge.names import Names
 from trikubelet.linux.netlink import nftables
 from trikubelet.linux.netlink.client import NETLINK_NETFILTER, NetlinkSocket
 
@@ -58,8 +60,34 @@ def below(folder: Path) -> set[str]:
     return mounts | {f"process {pid}" for pid in processes_with(marker)}
 
 
+def of_runtime(root: Path) -> list[str]:
+    """Links and tables of the bridge that an embedded runtime in that folder makes."""
+    names = Names(str(root))
+    links = [name for _, name in socket.if_nameindex() if name == names.bridge or name.startswith(names.veths)]
+    return [f"link {name}" for name in links] + [f"nf_tables table {name}" for name in tables() if name == names.table]
+
+
+def remove_network(root: Path) -> None:
+    """What `of_runtime` finds: nobody is there any more to do it."""
+    names = Names(str(root))
+    for what in of_runtime(root):
+        kind, _, name = what.rpartition(" ")
+        if kind == "link":  # a pod's may be gone with its namespace
+            subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
+        else:
+            trio.run(_delete_table, names.table)
+
+
+async def _delete_table(name: str) -> None:
+    with _netfilter() as netfilter:
+        await netfilter.transact(nftables.NFNL_SUBSYS_NFTABLES, nftables.delete_table(nftables.INET, name))
+
+
+def _netfilter() -> NetlinkSocket:
+    return NetlinkSocket(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, NETLINK_NETFILTER))
+
+
 async def _tables() -> list[str]:
-    channel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, NETLINK_NETFILTER)
-    with NetlinkSocket(channel) as netfilter:
+    with _netfilter() as netfilter:
         names = [nftables.decode_table_name(each) for each in await netfilter.dump(nftables.list_tables())]
     return [name for name in names if name is not None]

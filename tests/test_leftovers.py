@@ -15,6 +15,7 @@ import trio
 from tests import leftovers
 from tests.own_machine import run, run_there
 from tests.patience import PATIENCE
+from trikubelet.embedded.network.bridge.names import Names
 from trikubelet.linux.netlink import nftables
 from trikubelet.linux.netlink.client import NETLINK_NETFILTER, NetlinkSocket
 
@@ -40,15 +41,18 @@ BRIDGE, PORT, TABLE = "tkb-left", "tvleft", "tkb-table"
 def make(what: str) -> None:
     """Something that a runtime that was killed would leave."""
     if what == TABLE:
-        channel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, NETLINK_NETFILTER)
-        trio.run(_make_table, channel)
+        make_table(what)
     else:
         run("ip", "link", "add", what, "type", "bridge")
 
 
-async def _make_table(channel: socket.socket) -> None:
-    with NetlinkSocket(channel) as netfilter:
-        await netfilter.transact(nftables.NFNL_SUBSYS_NFTABLES, nftables.replace_table(nftables.INET, TABLE, TABLE))
+def make_table(name: str) -> None:
+    async def make() -> None:
+        channel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, NETLINK_NETFILTER)
+        with NetlinkSocket(channel) as netfilter:
+            await netfilter.transact(nftables.NFNL_SUBSYS_NFTABLES, nftables.replace_table(nftables.INET, name, name))
+
+    trio.run(make)
 
 
 async def test_a_run_that_leaves_links_and_tables_fails_and_names_them(tmp_path: Path) -> None:
@@ -87,6 +91,24 @@ def run_that_leaves(folder: Path, left: list[str]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+async def test_a_runtimes_network_is_known_and_removed(tmp_path: Path) -> None:
+    await run_there(network_of_a_runtime, tmp_path)
+
+
+def network_of_a_runtime(folder: Path) -> None:
+    names = Names(str(folder))
+    for each in (names.bridge, names.veth("a"), "tkb-other"):
+        make(each)
+    for table in (names.table, "tkb-others"):
+        make_table(table)
+    links = [f"link {names.bridge}", f"link {names.veth('a')}"]
+    assert leftovers.of_runtime(folder) == [*links, f"nf_tables table {names.table}"]
+    leftovers.remove_network(folder)
+    assert leftovers.of_runtime(folder) == []
+    assert leftovers.tables() == ["tkb-others"]
+    assert "link tkb-other" in leftovers.outside()
+
+
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
     """A group such as keepers make."""
@@ -104,6 +126,9 @@ def test_cgroups_are_seen(cgroup: Path) -> None:
 
 def test_mounts_and_processes_are_seen(tmp_path: Path) -> None:
     assert leftovers.below(tmp_path) == set()
-    with subprocess.Popen(["sh", "-c", "read line", f"{tmp_path}/left"], stdin=subprocess.PIPE) as left:
+    command = ["sh", "-c", "echo up; read line", f"{tmp_path}/left"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as left:
+        assert left.stdout is not None
+        assert left.stdout.readline() == b"up\n"
         assert leftovers.below(tmp_path) == {f"process {left.pid}"}
         left.kill()

@@ -49,6 +49,8 @@ def campaign(folder: Path) -> None:
     registry.start()
     image = registry.push("web:1", OciImage.from_folder(make_root_folder(folder / "rootfs"), {"Cmd": ["sh"]}))
     node = RealNode(folder / "node", image)
+    for name in leftovers.forwarding():  # on some machines it is on for new namespaces
+        Path("/proc/sys/net", name).write_text("0")
     before = leftovers.forwarding()
     try:
         node.start()
