@@ -62,7 +62,7 @@ def campaign(folder: Path) -> None:
         check(leftovers.forwarding() == before, f"forwarding was {before}, is {leftovers.forwarding()}")
         check(links() == ["lo"], f"links are left: {links()}")
         check(namespaces() == [], f"network namespaces are left: {namespaces()}")
-        check(node.leftovers() == [], f"left: {node.leftovers()}")
+        until(node, lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
         check(not any_files(node), f"files are left: {any_files(node)}")
     finally:
         node.clean()

@@ -97,7 +97,7 @@ def scenario(folder: Path) -> None:
         assert node.until_running("web").status.container_statuses[0].restart_count == 0
         node.stop()
         assert [name for _, name in socket.if_nameindex()] == ["lo"]
-        assert node.leftovers() == []
+        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
 
 
 def run_web(node: RealNode) -> None:
