@@ -28,6 +28,7 @@ from tests.containerd_programs import program
 from tests.forked import ForkedProcess, fork
 from tests.patience import PATIENCE
 from trikubelet.api import ContainerStatus, Pod, pod_from_dict
+from trikubelet.cgroups.kernel_files import KernelFiles
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
 
@@ -351,6 +352,10 @@ class RealNode:
             if f" {self.folder}" in line:
                 subprocess.run(["umount", "-l", line.split()[4]], check=False)
         leftovers.remove_network(self.root / "runtime")
+        for path in self._named_by_keeper():
+            for group in KernelFiles().below(str(path)):
+                with contextlib.suppress(OSError):
+                    KernelFiles().delete(group)
         for task in self._tasks() - self._tasks_before:
             for arguments in (("tasks", "delete", "-f", task), ("containers", "delete", task)):
                 self._ctr(*arguments)
