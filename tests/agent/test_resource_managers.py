@@ -34,7 +34,7 @@ def cpus_of(node: RealNode, container: str) -> list[int]:
     return sorted(os.sched_getaffinity(node.until_process(container)))
 
 
-def test_a_container_has_a_cpu_for_itself_until_its_pod_ends(node: RealNode, cgroups: PrivateCgroups) -> None:
+def test_a_container_has_a_cpu_for_itself_until_its_pod_ends(cgroups: PrivateCgroups, node: RealNode) -> None:
     node.configure(**cgroups.fields, **static())
     node.run("others", node.container(UNTIL_TERM, "others"), terminationGracePeriodSeconds=1)
     node.start("--no-drain-on-exit")
@@ -67,7 +67,7 @@ def test_a_container_has_a_cpu_for_itself_until_its_pod_ends(node: RealNode, cgr
     node.until(lambda: cpus_of(node, "others") == cpus_of(node, "late") == ONLINE, "it comes back")
 
 
-def test_memory_comes_from_the_numa_node_that_has_it(node: RealNode, cgroups: PrivateCgroups) -> None:
+def test_memory_comes_from_the_numa_node_that_has_it(cgroups: PrivateCgroups, node: RealNode) -> None:
     kept = {"kubeReserved": {"memory": "512Mi"}, "reservedMemory": [{"numaNode": 0, "limits": {"memory": "512Mi"}}]}
     topology = {"topologyManagerPolicy": "single-numa-node"}
     node.configure(**cgroups.fields, **static(memoryManagerPolicy="Static", **kept, **topology))
