@@ -13,6 +13,7 @@ import trio
 from tests.allocation.pods import cpu_pod, pod_with
 from trikubelet.allocation.cpus.static_policy import StaticPolicy
 from trikubelet.allocation.cpus.topology import CpuTopology
+from trikubelet.allocation.demands import all_containers
 from trikubelet.allocation.managers import Affinity, ManagerSettings, ResourceManagers, ResourceStateError
 from trikubelet.allocation.memory.static_policy import StaticPolicy as MemoryPolicy
 from trikubelet.allocation.memory.static_policy import empty_machine
@@ -277,6 +278,33 @@ async def test_memory_of_init_containers_is_free_when_the_next_one_starts() -> N
     await node.managers.affinity(pod, pod.spec.containers[0])
     assert node.managers.memory("a", "sidecar")
     assert node.managers.exclusive_cpus("a", "init"), "CPUs stay, and are used again"
+
+
+@pytest.mark.parametrize("topology", ["none", "single-numa-node"])
+@pytest.mark.parametrize("scope", ["container", "pod"])
+async def test_a_pod_whose_init_container_has_ended_keeps_what_it_has_under_the_next_agent(
+    tmp_path: Path, topology: str, scope: str
+) -> None:
+    settings = {"memory": MEMORY, "topology": TopologyPolicy.of(MACHINE, topology), "scope": scope}
+    pod = _with_init("a", "1", "2Gi")
+    others = [_with_init("b", "1", "3Gi"), _with_init("c", "1", "1Gi")]
+    node = Node(tmp_path, **settings)
+    async with running(node.managers):
+        for one in (pod, *others):
+            node.admit(one)
+            for container in all_containers(one):
+                await node.managers.affinity(one, container)
+    after = Node(tmp_path, **settings)
+    after.active = [pod, *others]
+    for one in after.active:
+        after.managers.admit(one, NothingToGive())
+        assert after.managers.memory(one.metadata.uid, "main") == node.managers.memory(one.metadata.uid, "main")
+        assert not after.managers.memory(one.metadata.uid, "init")
+
+
+def _with_init(uid: str, cpus: str, memory: str) -> Pod:
+    amounts = {"cpu": cpus, "memory": memory}
+    return pod_with({"uid": uid, "init": [["init", amounts, amounts]], "containers": [["main", amounts, amounts]]})
 
 
 def test_who_has_cpus_for_itself_needs_no_quota() -> None:

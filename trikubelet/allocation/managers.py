@@ -24,7 +24,7 @@ from trikubelet.allocation.cpus.manager import CpuManager
 from trikubelet.allocation.cpus.state import CpuState
 from trikubelet.allocation.cpus.static_policy import CpuStateError
 from trikubelet.allocation.cpus.static_policy import StaticPolicy as CpuPolicy
-from trikubelet.allocation.demands import all_containers, container_cpus, ends_before_others, has_pod_level_resources
+from trikubelet.allocation.demands import all_containers, container_cpus, has_pod_level_resources
 from trikubelet.allocation.manager_metrics import ManagerCounts, cpu_usage
 from trikubelet.allocation.memory import checkpoint as memory_checkpoint
 from trikubelet.allocation.memory.manager import MemoryManager
@@ -202,7 +202,7 @@ class ResourceManagers:
         if self._cpus is None and self._memory is None:
             return ANYWHERE
         if self._memory is not None:
-            self._free_memory_before(self._memory, pod, container)
+            self._set(self._memory.when_it_starts(pod, container))
         for file in self._files:
             await file.kept()
         nodes = 0
@@ -215,15 +215,6 @@ class ResourceManagers:
     def started_with(self, uid: str, container: str) -> int | None:
         """The CPUs that the container had when it was last started; None if an earlier agent did it."""
         return self._started_with.get(uid, {}).get(container)
-
-    def _free_memory_before(self, memory: MemoryManager, pod: Pod, container: Container) -> None:
-        state = memory.state
-        for one in all_containers(pod):
-            if one.name == container.name or not any(one.name == init.name for init in pod.spec.init_containers):
-                break
-            if ends_before_others(pod, one):
-                state = memory.policy.remove_container(state, pod.metadata.uid, one.name)
-        self._set(attrs.evolve(memory, state=state))
 
     def cpus(self, uid: str, container: str) -> int:
         """The CPUs that a container may use: its own, else those that are shared; none where there is no policy."""

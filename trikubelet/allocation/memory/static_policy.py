@@ -109,7 +109,7 @@ class StaticPolicy:
         """
         uid = pod.metadata.uid
         amounts = container_memory(pod, container, pod_level=self.pod_level)
-        if not amounts or state.get(uid, container.name) is not None:
+        if not amounts or state.get(uid, container.name) is not None or _has_ended(state, pod, container):
             return state
 
         def reusable(nodes: int, type_: str) -> int:
@@ -157,8 +157,8 @@ class StaticPolicy:
         return attrs.evolve(after, machine=give_back(state.machine, blocks))
 
     def is_settled(self, state: MemoryState, pod: Pod, container: Container) -> bool:
-        """Whether the container has memory, or gets none."""
-        if state.get(pod.metadata.uid, container.name) is not None:
+        """Whether the container has memory, had some and has ended, or gets none."""
+        if state.get(pod.metadata.uid, container.name) is not None or _has_ended(state, pod, container):
             return True
         if has_pod_level_resources(pod) and pod_memory(pod, pod_level=self.pod_level):
             return False
@@ -171,7 +171,7 @@ class StaticPolicy:
         """
         amounts = container_memory(pod, container, pod_level=self.pod_level)
         blocks = state.get(pod.metadata.uid, container.name)
-        if not amounts or blocks is not None:
+        if not amounts or blocks is not None or _has_ended(state, pod, container):
             return _hints_of(blocks or (), amounts)
         return possible(
             state.machine,
@@ -324,6 +324,15 @@ def _nothing(nodes: int, type_: str) -> int:
 
 def _blocks(nodes: int, amounts: Amounts) -> Blocks:
     return tuple(Block(nodes, type_, size) for type_, size in sorted(amounts.items()) if size > 0)
+
+
+def _has_ended(state: MemoryState, pod: Pod, container: Container) -> bool:
+    """Whether it is an init container that has none any more: one after it has some, and got it later."""
+    own = state.containers.get(pod.metadata.uid, {})
+    if not own or container.name in own or not ends_before_others(pod, container):
+        return False
+    names = [one.name for one in all_containers(pod)]
+    return any(name in own for name in names[names.index(container.name) + 1 :])
 
 
 def _reusable(
