@@ -45,7 +45,6 @@ from trikubelet.linux.machine_topology import MachineTopology
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trikubelet.api import Pod
 
 SOCKETS, CORES, THREADS, UNCORES = 8, 48, 2, 6
 NODES = tuple(range(8))
@@ -117,8 +116,9 @@ def merge_times(rounds: int) -> dict[str, list[float]]:
 async def added_times(folder: Path, starts: int) -> list[float]:
     """Milliseconds that each start of a pod with one CPU for itself waits for the static policy."""
     policy = StaticPolicy(CpuTopology.of(MachineTopology.read()), reserved=1)
-    active: list[Pod] = []
-    managers = ResourceManagers(ManagerSettings(cpus=policy), folder, active=lambda: active, sources_ready=lambda: True)
+    managers = ResourceManagers(
+        ManagerSettings(cpus=policy), folder, needed=lambda _: False, sources_ready=lambda: True
+    )
     times = []
     async with trio.open_nursery() as nursery:
         await nursery.start(managers.run)

@@ -60,7 +60,7 @@ class Node:
         self.managers = ResourceManagers(
             ManagerSettings(**{"cpus": CPUS, **settings}),
             folder,
-            active=lambda: self.active,
+            needed=lambda uid: any(one.metadata.uid == uid for one in self.active),
             sources_ready=lambda: self.ready,
         )
 

@@ -42,7 +42,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from trio_typing import TaskStatus
@@ -104,17 +104,18 @@ class ResourceManagers:
         settings: ManagerSettings,
         folder: Path | None,
         *,
-        active: Callable[[], Collection[Pod]],
+        needed: Callable[[str], bool],
         sources_ready: Callable[[], bool],
     ) -> None:
-        """`folder`: where the files are; None for a node without a disk. `active`: all pods that are wanted here and
-        have not ended, those that are held until their verdict among them; `sources_ready`: whether that is all.
+        """`folder`: where the files are; None for a node without a disk. `needed`: whether a pod, by its UID, is wanted
+        here and has not ended, or something of it may still run; `sources_ready`: whether all that are wanted are
+        known.
 
         Reads the files. Raises ResourceStateError.
         """
         self._settings = settings
         self.counts = ManagerCounts(settings)
-        self._active = active
+        self._needed = needed
         self._sources_ready = sources_ready
         self._files: list[StateFile] = []
         self._cpus = None if settings.cpus is None else CpuManager(settings.cpus, CpuState())
@@ -164,8 +165,7 @@ class ResourceManagers:
 
     def _forget_ended(self, pod: Pod) -> None:
         if self._sources_ready():
-            active = {one.metadata.uid: one for one in (*self._active(), pod)}
-            self._keep(active.keys().__contains__)
+            self._keep(lambda uid: uid == pod.metadata.uid or self._needed(uid))
 
     def _keep(self, wanted: Callable[[str], bool]) -> None:
         """What pods have for whose UIDs `wanted` is true."""
