@@ -50,7 +50,7 @@ class MemoryManager:
             if one.name == container.name:
                 break
             if ends_before_others(pod, one):
-                state = self.policy.remove_container(state, pod.metadata.uid, one.name)
+                state = self.policy.end_container(state, pod.metadata.uid, one.name)
         return attrs.evolve(self, state=state)
 
     def keep_only(self, pods: Mapping[str, Collection[str]]) -> MemoryManager:
