@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from tests.allocation.pods import cpu_pod, pod_with
+from trikubelet.allocation.cpus.options import StaticPolicyOptions
 from trikubelet.allocation.cpus.static_policy import StaticPolicy
 from trikubelet.allocation.cpus.topology import CpuTopology
 from trikubelet.allocation.demands import all_containers
@@ -98,6 +99,17 @@ def test_who_has_cpus_for_itself_takes_them_from_the_others_until_it_ends() -> N
     assert node.cpus(others) == [0xF3]
     node.managers.forget("a")
     assert node.cpus(others) == [0xFF]
+
+
+def test_who_shares_has_the_reserved_cpus_where_no_other_is_left() -> None:
+    node = Node(None, cpus=attrs.evolve(CPUS, options=StaticPolicyOptions(strict_reservation=True)))
+    others, pod = shared("others"), exclusive("a", "7")
+    node.admit(others)
+    assert node.cpus(others) == [0xFE]
+    node.admit(pod)
+    assert (node.cpus(pod), node.cpus(others)) == ([0xFE], [0b1])
+    node.managers.forget("a")
+    assert node.cpus(others) == [0xFE]
 
 
 def test_those_who_follow_the_shared_cpus_are_told_when_they_change() -> None:

@@ -217,11 +217,15 @@ class ResourceManagers:
         return self._started_with.get(uid, {}).get(container)
 
     def cpus(self, uid: str, container: str) -> int:
-        """The CPUs that a container may use: its own, else those that are shared; none where there is no policy."""
+        """The CPUs that a container may use: its own, else those that are shared; none where there is no policy.
+
+        With `strict-cpu-reservation` it may be that none is shared: then those that are reserved, rather than some that
+        another container has for itself.
+        """
         if self._cpus is None:
             return 0
         own = self._cpus.state.get(uid, container)
-        return self._cpus.state.shared if own is None else own
+        return (self._cpus.state.shared or self._cpus.policy.reserved) if own is None else own
 
     def exclusive_cpus(self, uid: str, container: str) -> int:
         """The CPUs that it has for itself."""
