@@ -33,6 +33,8 @@ from trikubelet.allocation.topology.policy import BEST_EFFORT, NONE, RESTRICTED,
 from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trikubelet.api import Pod
 
 _GIB = 2**30
@@ -99,7 +101,7 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
     return row
 
 
-class _Node:
+class Node:
     """A node and its two files."""
 
     def __init__(self, machine: MachineTopology, cpus: CpuPolicy, topology: TopologyPolicy, scope: str) -> None:
@@ -152,65 +154,72 @@ class _Node:
         )
 
     def check(self) -> None:
-        self._check_cpus()
-        self._check_memory()
+        check_cpus(self.managers[0], self.pods)
+        check_memory(self.managers[1], self.pods)
 
-    def _check_cpus(self) -> None:
-        policy, state = self.managers[0].policy, self.managers[0].state
-        everything = policy.topology.cpus & ~(policy.reserved if policy.options.strict_reservation else 0)
-        seen = state.shared
-        for uid, containers in state.containers.items():
-            pod = self.pods[uid]
-            whole = state.pods.get(uid, state.of_pod(uid))
-            assert not whole & (seen | policy.reserved)
-            assert not state.of_pod(uid) & ~whole
-            seen |= whole
-            if uid in state.pods:
-                assert whole.bit_count() == pod_cpus(pod, pod_level=self.pod_level)
-            staying = 0
-            for container in all_containers(pod):
-                count = container_cpus(pod, container, pod_level=self.pod_level)
-                cpus = containers.get(container.name, 0)
-                assert cpus.bit_count() == count or (not count and uid in state.pods)
-                if count and not ends_before_others(pod, container):
-                    assert not cpus & staying
-                    staying |= cpus
-        assert seen == everything
 
-    def _check_memory(self) -> None:
-        state = self.managers[1].state
-        kept: dict[str, int] = {}
-        for node in state.machine.values():
-            for type_, table in node.memory.items():
-                assert table.free + table.reserved == table.allocatable
-                assert min(table.free, table.reserved) >= 0
-                kept[type_] = kept.get(type_, 0) + table.reserved
-        had: dict[str, int] = dict.fromkeys(kept, 0)
-        for uid, containers in state.containers.items():
-            for blocks in [state.pods[uid]] if uid in state.pods else containers.values():
-                for block in blocks:
-                    had[block.type] += block.size
-        assert kept == had
-        for uid, containers in state.containers.items():
-            for container in self.pods[uid].spec.containers:
-                found = {block.type: block.size for block in containers.get(container.name, ())}
-                amounts = container_memory(self.pods[uid], container, pod_level=self.pod_level)
-                assert found == amounts or (not amounts and uid in state.pods)
+def check_cpus(manager: CpuManager, pods: Mapping[str, Pod]) -> None:
+    """No CPU is given twice, reserved ones never, and each container has as many as it asks for.
+
+    `pods`: by UID, all that may have something.
+    """
+    policy, state = manager.policy, manager.state
+    everything = policy.topology.cpus & ~(policy.reserved if policy.options.strict_reservation else 0)
+    seen = state.shared
+    for uid, containers in state.containers.items():
+        pod = pods[uid]
+        whole = state.pods.get(uid, state.of_pod(uid))
+        assert not whole & (seen | policy.reserved)
+        assert not state.of_pod(uid) & ~whole
+        seen |= whole
+        if uid in state.pods:
+            assert whole.bit_count() == pod_cpus(pod, pod_level=policy.pod_level)
+        staying = 0
+        for container in all_containers(pod):
+            count = container_cpus(pod, container, pod_level=policy.pod_level)
+            cpus = containers.get(container.name, 0)
+            assert cpus.bit_count() == count or (not count and uid in state.pods)
+            if count and not ends_before_others(pod, container):
+                assert not cpus & staying
+                staying |= cpus
+    assert seen == everything
+
+
+def check_memory(manager: MemoryManager, pods: Mapping[str, Pod]) -> None:
+    """What containers have is gone from the nodes, no more and no less, and each has what it asks for."""
+    policy, state = manager.policy, manager.state
+    kept: dict[str, int] = {}
+    for node in state.machine.values():
+        for type_, table in node.memory.items():
+            assert table.free + table.reserved == table.allocatable
+            assert min(table.free, table.reserved) >= 0
+            kept[type_] = kept.get(type_, 0) + table.reserved
+    had: dict[str, int] = dict.fromkeys(kept, 0)
+    for uid, containers in state.containers.items():
+        for blocks in [state.pods[uid]] if uid in state.pods else containers.values():
+            for block in blocks:
+                had[block.type] += block.size
+    assert kept == had
+    for uid, containers in state.containers.items():
+        for container in pods[uid].spec.containers:
+            found = {block.type: block.size for block in containers.get(container.name, ())}
+            amounts = container_memory(pods[uid], container, pod_level=policy.pod_level)
+            assert found == amounts or (not amounts and uid in state.pods)
 
 
 @st.composite
-def _nodes(draw: st.DrawFn) -> _Node:
+def nodes(draw: st.DrawFn) -> Node:
     machine = draw(_machines())
     topology = CpuTopology.of(machine)
     options = draw(_OPTIONS)
     reserved, pod_level = draw(st.integers(0, topology.cpus.bit_count() - 1)), draw(st.booleans())
     cpus = CpuPolicy.reserving(topology, reserved, 0, options, pod_level=pod_level)
     name = draw(st.sampled_from([NONE, BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE]))
-    return _Node(machine, cpus, TopologyPolicy.of(machine, name), draw(st.sampled_from([CONTAINER_SCOPE, POD_SCOPE])))
+    return Node(machine, cpus, TopologyPolicy.of(machine, name), draw(st.sampled_from([CONTAINER_SCOPE, POD_SCOPE])))
 
 
-@given(_nodes(), st.data())
-def test_nothing_is_given_twice_and_everything_comes_back(node: _Node, data: st.DataObject) -> None:
+@given(nodes(), st.data())
+def test_nothing_is_given_twice_and_everything_comes_back(node: Node, data: st.DataObject) -> None:
     for step in range(data.draw(st.integers(1, 8))):
         if node.pods and data.draw(st.integers(0, 2)) == 0:
             node.remove(data.draw(st.sampled_from(sorted(node.pods))))
@@ -228,8 +237,8 @@ def test_nothing_is_given_twice_and_everything_comes_back(node: _Node, data: st.
     assert node.managers == node.empty
 
 
-@given(_nodes(), st.data())
-def test_a_killed_agent_goes_on_as_if_nothing_had_happened(node: _Node, data: st.DataObject) -> None:
+@given(nodes(), st.data())
+def test_a_killed_agent_goes_on_as_if_nothing_had_happened(node: Node, data: st.DataObject) -> None:
     for step in range(data.draw(st.integers(1, 5))):
         before = node.managers
         pod = pod_with({"uid": f"pod-{step}", **data.draw(pods())})
@@ -249,9 +258,9 @@ def test_a_killed_agent_goes_on_as_if_nothing_had_happened(node: _Node, data: st
         node.managers = started
 
 
-@given(_nodes(), st.data())
+@given(nodes(), st.data())
 def test_an_agent_that_is_killed_between_two_files_can_start_and_admit_or_remove(
-    node: _Node, data: st.DataObject
+    node: Node, data: st.DataObject
 ) -> None:
     for step in range(data.draw(st.integers(1, 4))):
         before = node.managers

@@ -11,6 +11,7 @@ import pytest
 from tests.allocation.managed import GIB, MACHINE
 from tests.allocation.pods import pod_with
 from tests.allocation.test_managers import running
+from tests.killed_writer import kill_at_every_step
 from trikubelet.allocation.cpus.static_policy import StaticPolicy as CpuPolicy
 from trikubelet.allocation.cpus.topology import CpuTopology
 from trikubelet.allocation.demands import all_containers
@@ -174,3 +175,62 @@ async def test_a_pod_keeps_what_its_containers_have_when_the_scope_was_changed(t
     assert found(after, pod) == found(before, pod)
     after.forget("a")
     assert after.cpus("a", "own") == 0xFF
+
+
+ADMITTER: Final = """
+import trio
+from pathlib import Path
+from tests.allocation.test_restarts import managers, with_init
+from trikubelet.allocation.topology.admit import NothingToGive
+
+async def admit():
+    folder = Path(sys.argv[2])
+    told, pod = managers(folder), with_init("a", init={"cpu": "1", "memory": "1Gi"}, whole=True)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(told.run)
+        watch()
+        told.admit(pod, NothingToGive())
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            await told.affinity(pod, container)
+            with (folder / "started").open("a") as started:
+                started.write(container.name + " ")
+        nursery.cancel_scope.cancel()
+
+trio.run(admit)
+"""
+
+
+async def test_an_agent_that_is_killed_while_it_gives_has_given_what_runs(tmp_path: Path) -> None:
+    pod, other = (with_init(uid, init=ONE, whole=True) for uid in "ab")
+    fresh = managers(tmp_path)
+    fresh.admit(pod, NothingToGive())
+    expected = found(fresh, pod)
+    fresh.forget("a")
+    async with running(fresh):
+        for file in fresh._files:
+            await file.durable()
+    empty = {file: (tmp_path / file).read_bytes() for file in FILES}
+    seen = set()
+    for _ in kill_at_every_step(ADMITTER, str(tmp_path)):
+        witness = tmp_path / "started"
+        started = witness.read_text().split() if witness.exists() else []
+        seen.add(len(started))
+        after = managers(tmp_path)
+        has = found(after, pod)
+        for name in started:
+            assert has[name][0] == expected[name][0]
+            assert has[name][1] == expected[name][1] or (name == "init" and not has[name][1])
+        # Nothing is lost, so there is room for both.
+        for one in (pod, other) if started else (other, pod):
+            after.admit(one, NothingToGive())
+        assert not started or found(after, pod) == has
+        after.forget("a")
+        after.forget("b")
+        assert after.cpus("a", "own") == 0xFF
+        assert after._memory is not None
+        assert after._memory.state.machine == after._memory.policy.empty
+        for path in tmp_path.iterdir():
+            path.unlink()
+        for file, content in empty.items():
+            (tmp_path / file).write_bytes(content)
+    assert seen == {0, 1, 3}  # the last two are one write
