@@ -88,10 +88,12 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
     for one in init:
         if draw(st.booleans()):
             one.append("Always")
-    containers = [draw(_containers(f"container-{number}")) for number in range(draw(st.integers(1, 2)))]
+    containers: list[list[Any]] = [
+        draw(_containers(f"container-{number}")) for number in range(draw(st.integers(1, 2)))
+    ]
     if draw(st.integers(0, 9)) == 0:
         containers[0][2] = {"cpu": "9", "memory": "9Gi"}
-    row = {"init": init, "containers": containers}
+    row: dict[str, Any] = {"init": init, "containers": containers}
     if draw(st.booleans()):
         whole = {"cpu": draw(st.sampled_from(["1", "2", "4"])), "memory": draw(st.sampled_from(["1Gi", "2Gi", "6Gi"]))}
         row["resources"] = [whole, whole]

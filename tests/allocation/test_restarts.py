@@ -231,6 +231,6 @@ async def test_an_agent_that_is_killed_while_it_gives_has_given_what_runs(tmp_pa
         assert after._memory.state.machine == after._memory.policy.empty
         for path in tmp_path.iterdir():
             path.unlink()
-        for file, content in empty.items():
-            (tmp_path / file).write_bytes(content)
+        for name, content in empty.items():
+            (tmp_path / name).write_bytes(content)
     assert seen == {0, 1, 3}  # the last two are one write
