@@ -44,6 +44,7 @@ DEFAULT_TESTS: Final = (
     "tests/node/eviction",
     "tests/node/shutdown",
     "tests/agent/test_cgroups_on_real_runtimes.py",
+    "tests/agent/test_resource_managers.py",
 )
 
 
