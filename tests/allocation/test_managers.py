@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
@@ -27,7 +29,6 @@ from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
 
     from trikubelet.allocation.topology.hints import TopologyHint
     from trikubelet.api import Container, Pod
@@ -188,6 +189,60 @@ def test_the_example_of_each_policy_in_the_documentation(
 
     assert given("2", "3", "2") == one_after_the_other
     assert given("5") == [alone]
+
+
+PAGE = (Path(__file__).parents[2] / "docs/configuring.md").read_text()
+
+
+def documented(table: str) -> dict[str, list[str]]:
+    """The rows of the example below this header: what pods get, or why they are rejected."""
+    rows = PAGE.partition(f"\n| {table} |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    cells = ([cell.strip().strip("`") for cell in row.strip("|").split("|")] for row in rows)
+    return {name: [re.sub(r"^rejected.*`(\w+)`\)$|:.*", r"\1", cell) for cell in its] for name, *its in cells}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("none", StaticPolicyOptions()),
+        ("full-pcpus-only", StaticPolicyOptions(full_cores=True)),
+        ("distribute-cpus-across-numa", StaticPolicyOptions(across_numa=True)),
+    ],
+)
+def test_the_example_of_each_option_of_cpus_in_the_documentation(name: str, options: StaticPolicyOptions) -> None:
+    def given(*requests: str) -> list[str]:
+        node, found = Node(None, cpus=attrs.evolve(CPUS, options=options)), []
+        for number, cpus in enumerate(requests):
+            try:
+                node.admit(exclusive(str(number), cpus))
+            except AllocationError as error:
+                found.append(error.reason)
+            else:
+                found.append(format_cpu_list(node.managers.exclusive_cpus(str(number), "main")))
+        return found
+
+    expected = documented("`cpuManagerPolicyOptions` | 2 | 3 | 2 | alone: 6")[name]
+    assert [*given("2", "3", "2"), *given("6")] == expected
+
+
+@pytest.mark.parametrize("requests", [("2Gi", "2Gi", "2Gi"), ("5Gi", "1Gi", "2Gi")])
+async def test_the_example_of_memory_in_the_documentation(tmp_path: Path, requests: tuple[str, ...]) -> None:
+    node, found = Node(tmp_path, memory=MEMORY), []
+    async with running(node.managers):
+        for number, memory in enumerate(requests):
+            amounts = {"cpu": "500m", "memory": memory}
+            pod = pod_with({"uid": str(number), "containers": [["main", amounts, amounts]]})
+            try:
+                node.admit(pod)
+            except AllocationError as error:
+                found.append(error.reason)
+            else:
+                affinity = await node.managers.affinity(pod, pod.spec.containers[0])
+                found.append(format_cpu_list(affinity.nodes))
+    assert found == documented(f"| {' | '.join(requests)}")["NUMA nodes"]
+    if requests[0] == "2Gi":
+        written = json.loads((tmp_path / "memory_manager_state").read_bytes())["entries"]["0"]
+        assert f"    {json.dumps(written, separators=(',', ':'))}\n" in PAGE
 
 
 async def test_what_a_container_starts_with_is_written_down(tmp_path: Path) -> None:
