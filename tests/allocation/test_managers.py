@@ -12,6 +12,7 @@ import attrs
 import pytest
 import trio
 
+from tests.allocation.cpus.machines import table
 from tests.allocation.pods import cpu_pod, pod_with
 from trikubelet.allocation.cpus.options import StaticPolicyOptions
 from trikubelet.allocation.cpus.static_policy import StaticPolicy
@@ -323,6 +324,13 @@ async def test_a_file_of_another_policy_or_machine_is_refused(
 def test_a_broken_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "cpu_manager_state").write_bytes(content)
     with pytest.raises(ResourceStateError, match="cpu_manager_state"):
+        Node(tmp_path)
+
+
+def test_a_file_of_version_1_that_names_containers_by_their_ids_is_refused(tmp_path: Path) -> None:
+    row = next(row for row in table("restore") if row["containers"])
+    (tmp_path / "cpu_manager_state").write_text(row["content"])
+    with pytest.raises(ResourceStateError, match=r"version 1.* remove the file"):
         Node(tmp_path)
 
 
