@@ -22,11 +22,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.allocation.pods import pod_with
 from tests.allocation.test_managers import running
 from tests.allocation.test_resource_manager_properties import Node, check_cpus, check_memory, nodes, pods
+from trikubelet.allocation.cpus.topology import union
 from trikubelet.allocation.demands import all_containers, ends_before_others
 from trikubelet.allocation.managers import ManagerSettings, ResourceManagers
 from trikubelet.allocation.memory.state import Blocks
-from trikubelet.allocation.topology.admit import NothingToGive
+from trikubelet.allocation.topology.admit import POD_SCOPE, NothingToGive
 from trikubelet.allocation.topology.hints import AllocationError, Hints, TopologyHint
+from trikubelet.allocation.topology.policy import SINGLE_NUMA_NODE
+from trikubelet.formats.cpu_list import set_of
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
@@ -218,6 +221,25 @@ class ManagersWithFiles(RuleBasedStateMachine):
         assert self.managers._memory is not None
         check_cpus(self.managers._cpus, self.known)
         check_memory(self.managers._memory, self.known)
+
+    @invariant()
+    def all_is_on_one_node_where_that_is_promised(self) -> None:
+        settings = self.settings
+        assert settings.cpus is not None
+        # The agent refuses both together.
+        if settings.topology.name != SINGLE_NUMA_NODE or settings.cpus.options.align_socket:
+            return
+        for pod in self.wanted.values():
+            own = [self.nodes_of(pod, one) for one in all_containers(pod)]
+            for where in [union(own)] if settings.scope == POD_SCOPE else own:
+                assert where.bit_count() <= 1, pod.metadata.uid
+
+    def nodes_of(self, pod: Pod, container: Container) -> int:
+        """The NUMA nodes of what the container has."""
+        assert self.settings.cpus is not None
+        cpus = self.managers.exclusive_cpus(pod.metadata.uid, container.name)
+        nodes = set_of(node for node, its in self.settings.cpus.topology.nodes.items() if its & cpus)
+        return nodes | union(block.nodes for block in self.managers.memory(pod.metadata.uid, container.name))
 
     @invariant()
     def who_runs_keeps_what_he_was_started_with(self) -> None:
