@@ -19,7 +19,7 @@ from trikubelet.allocation.managers import ManagerSettings, ResourceManagers
 from trikubelet.allocation.memory.static_policy import StaticPolicy as MemoryPolicy
 from trikubelet.allocation.memory.static_policy import empty_machine
 from trikubelet.allocation.topology.admit import CONTAINER_SCOPE, POD_SCOPE, NothingToGive
-from trikubelet.allocation.topology.policy import BEST_EFFORT, NONE, TopologyPolicy
+from trikubelet.allocation.topology.policy import BEST_EFFORT, NONE, SINGLE_NUMA_NODE, TopologyPolicy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,11 +54,13 @@ def found(managers: ResourceManagers, pod: Pod) -> dict[str, Any]:
 
 
 async def start(managers: ResourceManagers, *pods: Pod) -> None:
-    """Start each pod's containers, one after the other."""
+    """Start each pod's containers, one after the other; what they have is in the files when this returns."""
     for pod in pods:
         managers.admit(pod, NothingToGive())
         for container in all_containers(pod):
             await managers.affinity(pod, container)
+    for file in managers._files:
+        await file.durable()
 
 
 @pytest.mark.parametrize(
@@ -175,6 +177,26 @@ async def test_a_pod_keeps_what_its_containers_have_when_the_scope_was_changed(t
     assert found(after, pod) == found(before, pod)
     after.forget("a")
     assert after.cpus("a", "own") == 0xFF
+
+
+@pytest.mark.parametrize("lost", FILES)
+async def test_a_pod_of_several_containers_stays_on_one_node_though_one_file_was_not_written(
+    tmp_path: Path, lost: str
+) -> None:
+    large = {"cpu": "2", "memory": "3Gi"}
+    first = pod_with({"uid": "first", "containers": [["main", large, large]]})
+    pod = pod_with({"uid": "a", "init": [["init", ONE, ONE]], "containers": [["one", ONE, ONE], ["two", ONE, ONE]]})
+    before = managers(tmp_path, topology=SINGLE_NUMA_NODE)
+    async with running(before):
+        await start(before, first)
+        old = (tmp_path / lost).read_bytes()
+        before.admit(pod, NothingToGive())
+        await before.affinity(pod, pod.spec.init_containers[0])
+    (tmp_path / lost).write_bytes(old)
+    after = managers(tmp_path, topology=SINGLE_NUMA_NODE)
+    after.forget("first")  # so that the other node would do now
+    after.admit(pod, NothingToGive())
+    assert found(after, pod) == found(before, pod)
 
 
 ADMITTER: Final = """

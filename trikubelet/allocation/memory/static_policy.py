@@ -200,10 +200,22 @@ class StaticPolicy:
             return _hints_of(whole, amounts)
         if has_pod_level_resources(pod) and self._empty_shared_pool(pod, amounts) is not None:
             return {type_: [] for type_ in amounts}
-        for container in all_containers(pod):
-            if blocks := state.get(pod.metadata.uid, container.name):
-                return _hints_of(blocks, amounts)
+        own = state.containers.get(pod.metadata.uid, {})
+        if any(own.values()):
+            return self._where_it_is(pod, own, amounts)
         return possible(state.machine, amounts, _nothing)
+
+    def _where_it_is(self, pod: Pod, own: Mapping[str, Blocks], amounts: Amounts) -> _Hints:
+        """The nodes of all that the pod has; empty if a container that stays has not just what it asks for."""
+        for container in all_containers(pod):
+            has = {block.type: block.size for block in own.get(container.name, ())}
+            wanted = container_memory(pod, container, pod_level=self.pod_level)
+            if has != wanted and not ends_before_others(pod, container):
+                return {}
+        nodes = dict.fromkeys(amounts, 0)
+        for block in (block for blocks in own.values() for block in blocks if block.type in nodes):
+            nodes[block.type] |= block.nodes
+        return {type_: [TopologyHint(its, preferred=True)] for type_, its in nodes.items() if its}
 
     def allocatable(self) -> list[Block]:
         """What containers can have of each NUMA node."""
