@@ -31,8 +31,10 @@ MACHINES: Final = (
     "tests/pods/test_life_properties.py",
     "tests/pods/test_life_on_simulated_node.py",
     "tests/allocation/test_resource_manager_properties.py",
+    "tests/allocation/test_resource_managers_machine.py",
     "tests/allocation/topology/test_policy.py",
     "tests/allocation/cpus/test_distribution.py",
+    "tests/node/dra/test_properties.py",
 )
 
 ATTACKS: Final = (

@@ -51,6 +51,7 @@ DEFAULT_TESTS: Final = (
     "tests/embedded/test_pods_on_any_runtime.py",
     "tests/embedded/test_apparmor_on_kernel.py",
     "tests/embedded/escapes",
+    "tests/agent/test_resource_managers.py",
 )
 """What depends on the version of cgroups, on systemd, or on a kernel with AppArmor."""
 

@@ -134,11 +134,15 @@ class Agent:
         facts_changed: Broadcast[None] = Broadcast()
         self.runtime_state = RuntimeState(runtime_client, facts_changed)
         machine = read_machine(options, settings, overrides.machine)
-        self.managers = resource_managers(options, overrides, self.desired, machine=machine, settings=settings)
+        self.managers = resource_managers(
+            options, overrides, self.desired, self.may_run, machine=machine, settings=settings
+        )
         self.runtime_options = with_exclusive_cpus(runtime_options(options), options, self.managers)
         self._kernel_log = overrides.machine.kernel_log
         numa_nodes = () if self.managers is None else self.managers.counts.settings.topology.nodes
-        self.devices = node_devices(options, overrides, self.desired, self.plugins, facts_changed, numa_nodes)
+        self.devices = node_devices(
+            options, overrides, self.desired, self.may_run, self.plugins, facts_changed, numa_nodes
+        )
         on_machine = not overrides.diskless
         self.shutdown = node_shutdown(options, self.recorder, clock, logind=overrides.logind, on_machine=on_machine)
         self.eviction = AgentEviction(usage=overrides.usage, measures=on_machine)
@@ -161,7 +165,7 @@ class Agent:
         self.volume_parts, self.volumes = self._make_volumes(overrides.volumes, states := registry.states, rng)
         self.pod_files = overrides.pod_files or PodFiles(self.runtime_options)
         self.ends = ExitTracker(runtime_client)
-        self.claims = node_claims(self, states, overrides, rng)
+        self.claims = node_claims(self, overrides, rng)
         objects = None if cluster is None else cluster.objects
         access = None if overrides.diskless else RegistryAccess.of_node(options, clock, objects)
         self.runtime = runtime_manager(self, access, overrides.open_allocations)
@@ -362,6 +366,14 @@ class Agent:
     async def _run_volumes(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Started when the volumes that an earlier agent left are known."""
         await (self.volumes if self.volume_parts is None else self.volume_parts).run(task_status=task_status)
+
+    def may_run(self, uid: str) -> bool:
+        """Whether the pod is wanted and has not ended, or something of it may run, whoever has started it: then nobody
+        else gets what it has."""
+        if self.workers.states.could_have_running_containers(uid):
+            return True
+        seen = self.pleg.cache.last_seen(uid)
+        return (seen is not None and bool(seen.running_containers())) or uid in self.desired.active_uids()
 
     def _active_as_allocated(self) -> list[Pod]:
         return [self.allocation.allocated(pod) for pod in self.desired.active()]
