@@ -12,7 +12,7 @@ DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static ba
 # otherwise, and both wait for it much of the time.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
 
-.PHONY: run test lint types protos check-protos parity mutants nightly perf packages clean
+.PHONY: run test lint types protos check-protos parity mutants nightly perf packages wheel pex deb clean
 
 run: $(VENV)/installed
 	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
@@ -74,6 +74,10 @@ $(VENV)/installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	rm -rf $(VENV)/lib/python3*/site-packages/trio-stubs
 	touch $@ $(VENV)/installed
+
+# What people install, in dist/: see docs/installing.md.
+wheel pex deb: $(VENV)/installed-dev
+	$(BIN)/python packaging/build.py $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

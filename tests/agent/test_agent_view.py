@@ -9,6 +9,8 @@ import trio
 
 from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
 from trikubelet.agent.view import LocalView
+from trikubelet.cli.pod_columns import pod_row, pod_status
+from trikubelet.cli.pod_description import describe_pod
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError
 from trikubelet.sim import Program
@@ -52,9 +54,63 @@ async def test_a_pod_that_is_being_ended_is_still_shown_with_its_status(mock_clo
             assert [shown.metadata.name for shown in view.pods()] == ["ending-node"], "it is never missing meanwhile"
         (shown,) = view.pods()
         assert shown.metadata.deletion_timestamp is not None
+        assert shown.metadata.deletion_grace_period_seconds == 20
         assert shown.status.container_statuses[0].state.running is not None
         await node.until_gone(pod)
         assert view.pods() == []
+
+
+def shown_words(view: LocalView) -> dict[str, str]:
+    return {pod.metadata.name: pod_status(pod) for pod in view.pods()}
+
+
+async def test_in_a_drain_pods_are_shown_as_ending_and_then_no_more(mock_clock: MockClock, tmp_path: Path) -> None:
+    slow, quick = static_pod("slow"), static_pod("quick")
+    done = static_pod("done", restartPolicy="Never")
+    async with sim_node(tmp_path) as node, trio.open_nursery() as nursery:
+        view = LocalView(node.agent)
+        node.sim.program(Program.runs_forever(sigterm=None), pod="slow-node")
+        node.sim.program(Program.exits(after=0.1), pod="done-node")
+        node.source.put(slow, quick, done)
+        await node.until_running(slow)
+        await node.until_running(quick)
+        await node.until_phase(done, "Succeeded")
+        await trio.sleep(5)
+        nursery.start_soon(node.agent.drain)
+        await trio.sleep(10)
+        assert shown_words(view) == {"slow-node": "Terminating", "done-node": "Completed"}
+        await trio.sleep(30)
+        assert shown_words(view) == {"done-node": "Completed"}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_pod_that_waits_for_its_predecessor_says_so(mock_clock: MockClock, tmp_path: Path) -> None:
+    old, new = static_pod("edited", uid="old", terminationGracePeriodSeconds=20), static_pod("edited", uid="new")
+    async with sim_node(tmp_path) as node:
+        view = LocalView(node.agent)
+        node.sim.program(Program.runs_forever(sigterm=None), container="main")
+        node.source.put(old)
+        await node.until_running(old)
+        node.source.remove(old)
+        node.source.put(new)
+        asked = node.agent.clock.now()
+        await trio.sleep(5)
+        waiting, going = sorted(view.pods(), key=lambda pod: pod.metadata.uid)
+        assert [pod.metadata.uid for pod in (waiting, going)] == ["new", "old"]
+        assert waiting.status.phase == "Pending"
+        assert waiting.status.message.startswith(
+            "waits for the end of the pod of this name from before, old, which was asked to end at "
+        )
+        assert waiting.status.message.endswith(" and has 20s of grace")
+        born = waiting.metadata.creation_timestamp
+        assert born is not None
+        assert abs((born - asked).total_seconds()) < 2
+        described = describe_pod(waiting, [], node.agent.clock.now())
+        assert "Waits Since:" in described
+        assert pod_row(waiting, node.agent.clock.now()).age in ("4s", "5s", "6s")
+        await node.until_running(new, within=30)
+        [shown] = view.pods()
+        assert (shown.status.message, shown.metadata.creation_timestamp) == ("", None)
 
 
 async def test_a_subscriber_is_woken_by_every_kind_of_change(mock_clock: MockClock, tmp_path: Path) -> None:

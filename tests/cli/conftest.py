@@ -27,14 +27,31 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         agent: StandInAgent = self.server.agent  # type: ignore[attr-defined]
         agent.requests.append(f"{self.command} {self.path}")
+        if (begin := agent.streams.get(f"{self.command} {self.path}")) is not None:
+            self._break_off(begin)
+            return
         status, body = agent.answers.get(f"{self.command} {self.path}", (404, b"there is nothing here\n"))
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
+    def _break_off(self, begin: bytes) -> None:
+        """Send a stream as an agent does that is killed meanwhile."""
+        self.send_response(200)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(f"{len(begin):x}\r\n".encode() + begin + b"\r\n")
+        self.close_connection = True
+
     do_GET = _answer  # noqa: N815
     do_POST = _answer  # noqa: N815
+    do_DELETE = _answer  # noqa: N815
+
+    def do_PUT(self) -> None:
+        agent: StandInAgent = self.server.agent  # type: ignore[attr-defined]
+        agent.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+        self._answer()
 
     def address_string(self) -> str:
         return "unix"
@@ -54,6 +71,10 @@ class StandInAgent:
     root_dir: Path
     answers: dict[str, tuple[int, bytes]] = attrs.field(factory=dict)
     requests: list[str] = attrs.field(factory=list)
+    bodies: list[bytes] = attrs.field(factory=list)
+    """Of PUTs."""
+    streams: dict[str, bytes] = attrs.field(factory=dict)
+    """Those that begin so, and then break off."""
 
     def will_answer(self, request: str, data: Any, status: int = 200) -> None:
         body = data if isinstance(data, bytes) else json.dumps(data).encode()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -10,10 +11,13 @@ from tests.cli.conftest import run_command
 from trikubelet.cli import machine_checks as checks
 from trikubelet.cli.cgroup_checks import check_pod_cgroups
 from trikubelet.cli.machine_checks import CheckResult, Level, Machine, check_machine
+from trikubelet.cli.port_checks import check_ports
 from trikubelet.cli.runtime_checks import check_runtime
+from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.node.start_checks import KERNEL_SETTINGS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -112,6 +116,51 @@ def test_what_works_of_pods_cgroups_is_told(files: dict[str, str], level: Level,
     assert (found.level, part in found.finding) == (level, True), found
 
 
+@pytest.mark.parametrize("check", [check_pod_cgroups, checks.check_cgroups])
+def test_a_hierarchy_that_takes_no_group_is_told_whatever_its_mode_says(
+    check: Callable[[Machine], CheckResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = machine(
+        tmp_path,
+        {
+            "proc/self/mountinfo": "30 1 0:30 / /sys/fs/cgroup rw - cgroup2 none rw\n",
+            "sys/fs/cgroup/cgroup.controllers": "cpu cpuset memory pids",
+            "sys/fs/cgroup/cgroup.max.descendants": "0",
+        },
+    )
+    assert check(here).level is Level.OK
+    assert sorted(path.name for path in (tmp_path / "sys/fs/cgroup").iterdir()) == [
+        "cgroup.controllers",
+        "cgroup.max.descendants",
+    ]
+
+    def full(_: Path) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("trikubelet.cli.machine_checks.Path.mkdir", full)
+    assert check(here).level is Level.WARN
+
+
+def test_ports_that_cannot_be_had_are_told(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        number = taken.getsockname()[1]
+        configuration = KubeletConfiguration(enable_server=False, healthz_port=number)
+        found = check_ports(configuration)
+        assert (found.level, found.finding) == (Level.WARN, f"127.0.0.1:{number}: something else listens there")
+        assert "healthzPort" in found.fix
+    assert check_ports(configuration) == CheckResult(Level.OK, "ports", f"127.0.0.1:{number} can be had")
+
+
+def test_a_configuration_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "kubelet.yaml"
+    file.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nhealthzPort: x\n")
+    outcome = run_command("check", "--config", file, "--root-dir", tmp_path / "root")
+    assert outcome.code == 1
+    assert "healthzPort" in outcome.err
+
+
 def test_swap_that_is_on_is_named(tmp_path: Path) -> None:
     text = "Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n"
     assert checks.check_swap(machine(tmp_path, {"proc/swaps": text})).finding == "on (/dev/sda2)"
@@ -197,3 +246,9 @@ def test_the_command_exits_1_when_something_is_missing(root_dir: Path) -> None:
     assert outcome.code == 1
     assert "fail  runtime: nothing at /nowhere.sock\n      → start the runtime" in outcome.out
     assert outcome.out.splitlines()[-1].endswith("1 missing")
+
+
+@pytest.mark.parametrize(("enforce", "told"), [("1\n", [Level.WARN]), ("0\n", []), (None, [])])
+def test_selinux_is_spoken_of_where_it_is_enforcing(tmp_path: Path, enforce: str | None, told: list[Level]) -> None:
+    files = {} if enforce is None else {"sys/fs/selinux/enforce": enforce}
+    assert [result.level for result in checks.check_selinux(machine(tmp_path, files))] == told

@@ -81,6 +81,22 @@ def test_a_watch_prints_a_line_for_each_change(agent: StandInAgent) -> None:
     assert lines == [["a", "Running"], ["b", "Running"], ["a", "Failed"], ["a", "Deleted"]]
 
 
+def test_a_watch_whose_agent_goes_fails_in_words(agent: StandInAgent) -> None:
+    agent.streams["GET /pods?watch=true"] = json.dumps({"type": "SNAPSHOT", "pods": [a_pod("a")]}).encode() + b"\n"
+    outcome = run_command("pods", "-w", "--root-dir", agent.root_dir)
+    assert outcome.out.splitlines()[1].split()[1] == "a"
+    assert outcome.code == 1
+    assert outcome.err.startswith(f"the agent on {agent.root_dir}/trikubelet.sock has gone")
+
+
+def test_logs_whose_agent_goes_are_printed_as_far_as_they_came_and_fail(agent: StandInAgent) -> None:
+    agent.has_pods(a_pod())
+    agent.streams["GET /containerLogs/default/web-node/main?follow=true"] = b"one\ntwo\n"
+    outcome = run_command("logs", "-f", "web", "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.out) == (1, "one\ntwo\n")
+    assert outcome.err.startswith(f"the agent on {agent.root_dir}/trikubelet.sock has gone")
+
+
 def test_changes_are_told_as_watch_events() -> None:
     before = {"1": a_pod("a"), "2": a_pod("b")}
     now = {"2": a_pod("b", phase="Failed"), "3": a_pod("c")}
@@ -117,6 +133,18 @@ def test_an_unknown_pod_is_named_beside_those_that_exist(agent: StandInAgent) ->
     assert outcome.err == "the agent has no pod nobody: it has default/web-node"
 
 
+def test_of_a_pod_and_its_predecessor_the_wanted_one_is_meant(agent: StandInAgent) -> None:
+    going, wanted = a_pod(), a_pod(phase="Pending")
+    going["metadata"] |= {"uid": "uid-1", "deletionTimestamp": "2026-01-31T12:00:00Z"}
+    wanted["metadata"]["uid"] = "uid-2"
+    agent.has_pods(going, wanted)
+    for uid in ("uid-1", "uid-2"):
+        agent.will_answer(f"GET /events?uid={uid}", [])
+    for name, uid in (("web", "uid-2"), ("default/web-node", "uid-2"), ("uid-1", "uid-1"), ("uid-2", "uid-2")):
+        out = run_command("describe", "pod", name, "--root-dir", agent.root_dir).out
+        assert f" {uid}\n" in out, name
+
+
 def test_a_name_in_two_namespaces_needs_one(agent: StandInAgent) -> None:
     agent.has_pods(a_pod(), a_pod(namespace="other"))
     outcome = run_command("logs", "web", "--root-dir", agent.root_dir)
@@ -146,10 +174,13 @@ def test_describe_shows_the_pod_and_its_events(agent: StandInAgent) -> None:
         "count": 4,
     }
     agent.will_answer("GET /events?uid=uid-default-web-node", [event])
+    life = {"pod": "default/web-node", "cause": "CrashLoopBackOff of `main`", "waits": [], "askedBy": [], "phases": []}
+    agent.will_answer("GET /pods/default/web-node/why", life | {"runs": []})
     outcome = run_command("describe", "pod", "web", "--root-dir", agent.root_dir)
     assert outcome.code == 0
     for fragment in (
         "CrashLoopBackOff",
+        "Waits For:\n  default/web-node: CrashLoopBackOff of `main`\n",
         "Exit Code:",
         "back-off 10s",
         "BackOff",
@@ -157,6 +188,30 @@ def test_describe_shows_the_pod_and_its_events(agent: StandInAgent) -> None:
         "spec.containers{main}: ",
     ):
         assert fragment in outcome.out
+
+
+def test_all_times_of_a_description_have_one_format(agent: StandInAgent) -> None:
+    begun, ended = "2026-01-31T12:00:00Z", "2026-01-31T12:00:07Z"
+    last = {"terminated": {"exitCode": 1, "startedAt": begun, "finishedAt": ended}}
+    status = {**RUNNING, "state": {"running": {"startedAt": ended}}, "lastState": last}
+    agent.has_pods(a_pod(startTime=begun, containerStatuses=[status]))
+    agent.will_answer("GET /events?uid=uid-default-web-node", [])
+    lines = run_command("describe", "pod", "web", "--root-dir", agent.root_dir).out.splitlines()
+    times = [line.split()[-1] for line in lines if line.lstrip().startswith(("Start Time", "Started", "Finished"))]
+    assert times == [begun, ended, begun, ended]
+
+
+@pytest.mark.parametrize(("pod_ip", "said"), [("10.88.0.2", False), ("192.0.2.7", True)])
+def test_a_description_tells_of_host_ports_that_lead_nowhere(agent: StandInAgent, pod_ip: str, said: bool) -> None:
+    pod = a_pod(podIPs=[{"ip": pod_ip}], hostIPs=[{"ip": "192.0.2.7"}])
+    pod["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 9}]
+    agent.has_pods(pod)
+    agent.will_answer("GET /events?uid=uid-default-web-node", [])
+    agent.will_answer("GET /images/pulls", [])
+    out = run_command("describe", "pod", "web", "--root-dir", agent.root_dir).out
+    [line] = [line for line in out.splitlines() if line.strip().startswith("Host Ports:")]
+    assert "8080/TCP" in line
+    assert ("leads nowhere" in line) is said
 
 
 def test_images_are_listed_and_imported(agent: StandInAgent, tmp_path: Path) -> None:

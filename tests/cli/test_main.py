@@ -93,6 +93,18 @@ def test_good_manifests_are_ok(tmp_path: Path) -> None:
     assert (outcome.code, outcome.out) == (0, f"{tmp_path}/a.yaml: ok: default/a-n\n")
 
 
+@pytest.mark.parametrize("on_machines", [True, False])
+def test_host_ports_that_would_lead_nowhere_are_warned_of(
+    on_machines: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trikubelet.cli.validate._is_on_machines_network", lambda: on_machines)
+    (tmp_path / "a.yaml").write_text(POD.format(name="a") + "    ports: [{containerPort: 80, hostPort: 8080}]\n")
+    outcome = run_command("validate", tmp_path / "a.yaml", "--node-name", "n")
+    assert (outcome.code, outcome.out) == (0, f"{tmp_path}/a.yaml: ok: default/a-n\n")
+    place = f"{tmp_path}/a.yaml:1: spec.containers[0].ports[0].hostPort: host port 8080 does not lead to port 80"
+    assert outcome.err.startswith(place) is on_machines
+
+
 def test_problems_have_file_line_and_field(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(POD.format(name="a"))
     (tmp_path / "b.yaml").write_text(POD.format(name="b").replace("image: x:1", "image: ''"))

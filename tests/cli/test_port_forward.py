@@ -212,6 +212,25 @@ async def test_a_port_that_is_taken_is_said(agent: StreamingAgent) -> None:
     assert done.stderr == f"Error: unable to listen on 127.0.0.1:{port}: something else listens there\n".encode()
 
 
+async def test_of_two_loopback_addresses_one_that_is_taken_is_said(agent: StreamingAgent) -> None:
+    if not _has_ipv6_loopback():
+        pytest.skip("this machine has one loopback address")
+    [taken] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = taken.socket.getsockname()[1]
+    async with forwarding(agent, f"{port}:80") as running:
+        await running.port()
+        assert running.out == f"Forwarding from [::1]:{port} -> 80\n".encode()
+        await running.told(f"Warning: not listening on 127.0.0.1:{port}: something else listens there".encode())
+    await taken.aclose()
+
+
+def _has_ipv6_loopback() -> bool:
+    with suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
 def test_localhost_is_both_loopback_addresses_and_either_will_do() -> None:
     assert listen_addresses("localhost,::1,10.0.0.1,localhost") == [
         ListenAddress("127.0.0.1", optional=True),

@@ -114,6 +114,13 @@ async def test_what_the_name_server_said_counts_until_it_says_otherwise(autojump
         assert observer.facts().host.resolved == ()
 
 
+async def test_a_start_that_asks_no_name_server_waits_for_nothing(autojump_clock: MockClock) -> None:
+    began = trio.current_time()
+    async with observing(SimulatedRuntime(), lookup=None) as observer:
+        assert trio.current_time() == began
+        assert observer.facts().host.preferred == (IP,)
+
+
 async def test_a_name_in_the_hosts_file_is_found() -> None:
     found = await look_up("localhost")
     assert found

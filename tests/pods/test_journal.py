@@ -158,6 +158,22 @@ async def test_a_container_that_restarts_for_ever_drives_no_phase_out(mock_clock
         assert entries[-1].as_json()["container"] == "main"
 
 
+async def test_an_event_that_comes_again_and_again_is_kept_once(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.source.put(pod)
+        await node.until_running(pod)
+        before = len(node.agent.journal.entries(pod.metadata.uid))
+        with node.agent.journal.view() as viewer:
+            await viewer.receive()
+            for _ in range(100):
+                node.agent.recorder.pod_event(pod, EventType.WARNING, "BackOff", "again", container="main")
+            assert len(viewer) == 100, "who looks hears of each"
+        entries = node.agent.journal.entries(pod.metadata.uid)
+        assert len(entries) == before + 1
+        assert entries[-1].as_json()["count"] == 100
+
+
 async def test_only_so_many_pods_are_kept(mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PODS_KEPT", 5)
     pod = static_pod("web")

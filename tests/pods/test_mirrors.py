@@ -192,6 +192,46 @@ async def test_an_edited_manifest_replaces_the_mirror_pod(autojump_clock: MockCl
     assert (call.body, call.options["grace_period"]) == ("mirror", 0)
 
 
+async def test_a_version_that_waits_for_the_end_of_the_one_before_is_not_shown_yet(autojump_clock: MockClock) -> None:
+    newer = static_pod("newer")
+    stage = Stage(served=(MIRROR,))
+    async with stage.open():
+        stage.sync(STATIC, MIRROR)
+        stage.pods.update_pod(newer)
+        stage.mirrors.ensure(STATIC, None)  # the last sync of the one that is to end
+        await trio.sleep(30)
+        assert stage.mark() == "static"
+        stage.sync(newer, MIRROR)
+        await trio.sleep(1)
+        assert stage.mark() == "newer"
+    assert stage.requests == ["delete", "create"]
+
+
+async def test_a_manifest_that_is_written_ten_times_a_second_makes_a_mirror_pod_a_second(
+    autojump_clock: MockClock,
+) -> None:
+    stage = Stage()
+    async with stage.open():
+        for number in range(50):
+            stage.sync(static_pod(f"version-{number}"), stage.served())
+            await trio.sleep(0.1)
+        assert stage.requests.count("create") in (5, 6)
+        await trio.sleep(1.1)
+        assert stage.mark() == "version-49", "the newest wins"
+        await trio.sleep(60)
+        assert stage.requests.count("create") in (6, 7)
+
+
+async def test_an_edit_long_after_the_last_is_shown_at_once(autojump_clock: MockClock) -> None:
+    stage = Stage()
+    async with stage.open():
+        stage.sync(STATIC)
+        await trio.sleep(5)
+        stage.sync(static_pod("newer"), stage.served())
+        await trio.sleep(0.1)
+        assert stage.mark() == "newer"
+
+
 async def test_a_mirror_pod_that_somebody_deletes_is_made_anew(autojump_clock: MockClock) -> None:
     stage = Stage(served=(MIRROR,))
     async with stage.open():

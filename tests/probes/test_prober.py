@@ -120,3 +120,8 @@ async def test_a_failure_that_repeats_is_one_event_with_a_count() -> None:
     assert [(event.message, event.count) for event in recorder.events_of("uid-web")] == [
         ("Liveness probe failed: down", 4)
     ]
+
+
+async def test_an_answer_that_was_asked_for_before_its_turn_makes_no_event() -> None:
+    target = attrs.evolve(make_target(ProbeKind.STARTUP), early=True)
+    assert await verdict(target, ProbeAnswer(Outcome.FAILURE, output="not yet")) == (False, [], 1)

@@ -25,6 +25,7 @@ from trikubelet.container.probe_results import ProbeResult
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from trikubelet.api import Pod
     from trikubelet.probes.types import ProbeKind
 
 DAY = 86400.0
@@ -50,14 +51,9 @@ async def test_a_container_that_runs_already_is_asked_at_once_and_then_each_peri
         assert stage.times() == [0, 10, 20, 30]
 
 
-@pytest.mark.parametrize("kind", [LIVENESS, STARTUP])
-async def test_liveness_and_startup_stay_on_the_grid_of_the_pods_first_sync(
-    kind: ProbeKind, autojump_clock: MockClock
-) -> None:
+async def test_liveness_stays_on_the_grid_of_the_pods_first_sync(autojump_clock: MockClock) -> None:
     async with probe_stage() as stage:
-        of = stage.add(pod("u", container("c", kind, every=probe(success_threshold=5))))
-        await trio.sleep(13)
-        stage.report(of, stage.running(started=kind is LIVENESS))
+        await started(stage, LIVENESS, after=13, every=probe(success_threshold=5))
         await trio.sleep(30)
         assert stage.times() == [20, 30, 40]
 
@@ -130,6 +126,66 @@ async def test_a_container_that_dies_within_its_initial_delay_is_not_asked(autoj
         assert stage.times() == [50]
 
 
+# --- startup before its turn ---
+
+
+async def starting(stage: Stage, after: float, **fields: int) -> Pod:
+    """A pod with a startup probe, whose container starts so many seconds after its first sync."""
+    of = stage.add(pod("u", container("c", STARTUP, every=probe(**fields))))
+    await trio.sleep(after)
+    stage.report(of, stage.running(started=False))
+    return of
+
+
+async def test_startup_is_asked_when_the_container_starts(autojump_clock: MockClock) -> None:
+    async with probe_stage() as stage:
+        await starting(stage, 0.5)
+        await trio.sleep(30)
+        assert stage.times() == [0.5]
+        assert stage.manager.results.get("u", STARTUP, container_id()) is ProbeResult.SUCCESS
+
+
+async def test_a_failure_before_its_turn_uses_up_nothing(autojump_clock: MockClock) -> None:
+    async with probe_stage() as stage:
+        stage.prober.answer = lambda target: False
+        await starting(stage, 3, failure_threshold=2)
+        await trio.sleep(16)
+        assert stage.times() == [3, 10]
+        assert stage.manager.results.get("u", STARTUP, container_id()) is ProbeResult.UNKNOWN
+        await trio.sleep(20)
+        assert stage.times() == [3, 10, 20]
+        assert stage.manager.results.get("u", STARTUP, container_id()) is ProbeResult.FAILURE
+        assert [target.early for _, target in stage.prober.asked] == [True, False, False]
+
+
+async def test_a_container_that_starts_on_the_grid_is_asked_once_there(autojump_clock: MockClock) -> None:
+    async with probe_stage() as stage:
+        stage.prober.answer = lambda target: False
+        await starting(stage, 10)
+        await trio.sleep(15)
+        assert stage.times() == [10, 20]
+        assert [target.early for _, target in stage.prober.asked] == [False, False]
+
+
+async def test_startup_is_asked_when_its_initial_delay_is_over_and_then_on_its_grid(autojump_clock: MockClock) -> None:
+    async with probe_stage() as stage:
+        stage.prober.answer = lambda target: False
+        await starting(stage, 5, initial_delay_seconds=7)
+        await trio.sleep(30)
+        assert stage.times() == [12, 20, 30]
+
+
+async def test_startup_of_a_container_that_outlived_the_agent_is_asked_at_once(autojump_clock: MockClock) -> None:
+    async with probe_stage(age=1) as stage:
+        of = pod("u", container("c", STARTUP))
+        stage.pods.add_pod(of)
+        stage.report(of, stage.running(started=False, ago=3600))
+        stage.sync(of)
+        await trio.sleep(30)
+        assert stage.times() == [0]
+        assert stage.manager.results.get("u", STARTUP, container_id()) is ProbeResult.SUCCESS
+
+
 # --- readiness at once ---
 
 
@@ -152,9 +208,9 @@ async def test_readiness_is_asked_when_the_startup_probe_is_through(autojump_clo
         await trio.sleep(3)
         stage.report(of, stage.running(started=False))
         await trio.sleep(30)
-        assert stage.times(STARTUP) == [10, 20]
-        assert stage.times(READINESS) == [20.5, 30.5]
-        assert stage.times(LIVENESS) == [30]
+        assert stage.times(STARTUP) == [3, 10]
+        assert stage.times(READINESS) == [10.5, 20.5, 30.5]
+        assert stage.times(LIVENESS) == [20, 30]
         assert stage.is_ready("u")
 
 

@@ -12,7 +12,7 @@ import trio
 
 from tests.cgroups.fake_driver import FakeDriver
 from tests.runtime.conftest import Node, make_container, make_pod
-from trikubelet.api import EnvVar, EphemeralContainer, VolumeMount
+from trikubelet.api import ContainerPort, EnvVar, EphemeralContainer, VolumeMount
 from trikubelet.cgroups.pods import PodCgroupManager
 from trikubelet.cgroups.settings import CgroupOptions
 from trikubelet.container.model import ContainerState
@@ -65,6 +65,21 @@ async def test_a_start_is_told_in_the_kubelets_words(autojump_clock: MockClock, 
     assert re.fullmatch(expected, pulled[1])
     assert created == ("Created", "Container created")
     assert started == ("Started", "Container started")
+
+
+async def test_a_host_port_that_nothing_maps_is_told(
+    autojump_clock: MockClock, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = (ContainerPort(container_port=80, host_port=8080), ContainerPort(container_port=90, host_port=90))
+    with_network = make_pod(make_container(ports=ports))
+    await node.sync(with_network)
+    assert all(reason != "HostPortNotMapped" for reason, _ in node.said(with_network))
+
+    monkeypatch.setattr(node.sim.machine, "_new_address", lambda: "192.168.0.1")
+    on_machines = make_pod(make_container(ports=ports), name="other")
+    await node.sync(on_machines)
+    [message] = [message for reason, message in node.said(on_machines) if reason == "HostPortNotMapped"]
+    assert message.startswith("host port 8080 does not lead to port 80: pods are on the machine's own network here")
 
 
 async def test_a_pod_that_runs_is_left_alone(autojump_clock: MockClock, node: Node) -> None:

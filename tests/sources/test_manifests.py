@@ -88,8 +88,13 @@ def test_a_key_twice_is_a_problem() -> None:
 
 def test_another_kind_is_a_problem() -> None:
     assert problems("apiVersion: apps/v1\nkind: Deployment\n") == [
-        "/m/a.yaml:2: kind: expected Pod or PodList, got Deployment: the agent runs pods only"
+        "/m/a.yaml:2: kind: expected Pod or PodList, got Deployment: a controller of a cluster makes pods of it. "
+        "To run it here, write a Pod of its spec.template"
     ]
+
+
+def test_a_template_of_a_chart_is_recognised() -> None:
+    assert "helm template" in problems("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Values.name }}\n")[0]
 
 
 def test_all_problems_of_a_pod_are_named_at_once() -> None:

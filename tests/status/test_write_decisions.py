@@ -9,7 +9,7 @@ import pytest
 
 from tests.status.builders import NOW, pod, running
 from trikubelet.api import Pod, PodCondition, PodStatus, from_dict, to_dict
-from trikubelet.api.pod_kinds import CONFIG_MIRROR_ANNOTATION
+from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_MIRROR_ANNOTATION
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable, CredentialsError
 from trikubelet.kube_client.types import Urgency
 from trikubelet.status.manager import StatusChange
@@ -41,7 +41,7 @@ NEW = PodStatus(phase="Running", conditions=(READY,), pod_ip="10.0.0.1")
 
 def copy_of(status: PodStatus = OLD, version: str = "5", uid: str = "u", *, mirror: bool = False, **fields: Any) -> Pod:
     of = pod("a", status=status, **fields)
-    annotations = {CONFIG_MIRROR_ANNOTATION: "h"} if mirror else {}
+    annotations = {CONFIG_MIRROR_ANNOTATION: ""} if mirror else {}
     return attrs.evolve(
         of, metadata=attrs.evolve(of.metadata, uid=uid, resource_version=version, annotations=annotations)
     )
@@ -128,6 +128,23 @@ def test_a_static_pod_is_written_to_its_mirror_pod() -> None:
     action = decide(change_to(static=True), copy_of(uid="m", mirror=True))
     assert isinstance(action, PatchStatus)
     assert action.body["metadata"] == {"uid": "m"}
+
+
+def with_hash(change: StatusChange, text: str) -> StatusChange:
+    metadata = attrs.evolve(
+        change.pod.metadata, annotations={**change.pod.metadata.annotations, CONFIG_HASH_ANNOTATION: text}
+    )
+    return attrs.evolve(change, pod=attrs.evolve(change.pod, metadata=metadata))
+
+
+def test_the_mirror_pod_of_another_version_does_not_get_this_ones_status() -> None:
+    """As when one waits for the end of the other, or came right after it."""
+    assert decide(with_hash(change_to(static=True), "new"), copy_of(uid="m", mirror=True)) == NothingThere()
+
+
+def test_the_rejection_of_a_version_is_told_by_the_mirror_pod_that_is_there() -> None:
+    rejected = attrs.evolve(with_hash(change_to(PodStatus(phase="Failed"), static=True), "new"), rejected=True)
+    assert isinstance(decide(rejected, copy_of(uid="m", mirror=True)), PatchStatus)
 
 
 def test_another_mirror_pod_has_nothing_yet() -> None:

@@ -18,13 +18,13 @@ import attrs
 from trikubelet.admission import handlers
 from trikubelet.admission.declared_features import DECLARED
 from trikubelet.admission.handlers import StaticPolicies, wants_strict_groups
-from trikubelet.admission.predicates import NODE_AFFINITY, Misfit, Mismatch, misfits
+from trikubelet.admission.predicates import NODE_AFFINITY, NODE_PORTS, Misfit, Mismatch, misfits, port_holders
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
 from trikubelet.admission.resources import Demand, Insufficient
 from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.admission.types import Admitted, Devices, NeedsFreshNode, NoDevices, Preempt, Rejected, Verdict, Wait
 from trikubelet.api import Container, Pod
-from trikubelet.api.pod_kinds import is_critical_pod
+from trikubelet.api.pod_kinds import is_critical_pod, is_static_pod
 from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.linux.machine_facts import MachineFacts
 
@@ -61,6 +61,8 @@ class NodeAdmission:
     such pods: it ends them with all others."""
     may_swap: Callable[[Pod, Container], bool] = _no_swap
     """Whether a container of a pod may use swap."""
+    takes_pod_level: bool = True
+    """Whether pods may ask for resources as a whole."""
     resizes_pod_level: bool = True
     """Whether resources of pods as a whole can be changed while they run."""
     static: StaticPolicies = attrs.field(factory=StaticPolicies)
@@ -96,6 +98,7 @@ class NodeAdmission:
             return room
         return (
             handlers.unenforceable_apparmor(pod, self.machine)
+            or handlers.unsupported_pod_level_resources(pod, supported=self.takes_pod_level)
             or handlers.missing_features(pod, self.features)
             or handlers.shutting_down(now=self.shutting_down() and not self.has_begun(pod))
             or room
@@ -150,7 +153,9 @@ def _room_for(
         # Others would make room for it, so that is not why it cannot run.
         first = next((misfit for misfit in found if isinstance(misfit, Mismatch)), None)
     if first is not None:
-        return Rejected(first.reason, first.message)
+        # Who may see a pod of the API server need not know of pods in other namespaces.
+        because = port_holders(pod, others) if first == NODE_PORTS and is_static_pod(pod) else ""
+        return Rejected(first.reason, first.message, because=because)
     shortages = [misfit for misfit in found if isinstance(misfit, Insufficient)]
     try:
         return Preempt(pods_to_preempt(pod, others, shortages), shortages[0].resource)

@@ -19,6 +19,7 @@ from trikubelet.admission.resources import (
     Demand,
     Insufficient,
     any_conflict,
+    host_ports,
     insufficient,
     together,
     without_foreign_resources,
@@ -84,6 +85,17 @@ def misfits(pod: Pod, held: Sequence[Demand], node: Node, *, compares: bool = Fa
     if not is_static_pod(pod) and _has_untolerated(pod, node, compares=compares):
         found.append(TAINT_TOLERATION)
     return found
+
+
+def port_holders(pod: Pod, others: Iterable[Pod]) -> str:
+    """Which ports of the node the pod cannot have, and which pods have them, in words."""
+    found = []
+    for other in others:
+        for port in sorted(host_ports(pod), key=lambda port: (port.port, port.protocol, port.ip)):
+            if any_conflict((port,), host_ports(other)):
+                meta = other.metadata
+                found.append(f"host port {port.port}/{port.protocol} is held by pod {meta.namespace}/{meta.name}")
+    return "; ".join(found)
 
 
 def matches_node(pod: Pod, node_name: str, labels: Mapping[str, str]) -> bool:

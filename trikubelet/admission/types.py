@@ -26,11 +26,13 @@ class Admitted:
 
 @frozen
 class Rejected:
-    """The pod may not run, and never will: its status becomes Failed."""
+    """The pod may not run: its status becomes Failed. A static pod is judged again when another pod has ended."""
 
     reason: str
     """One word, as in status.reason and in the event: `OutOfcpu`, `NodeAffinity`."""
     message: str
+    because: str = attrs.field(default="", kw_only=True)
+    """What its status says beyond the message, which is the kubelet's: who holds what the pod lacks."""
 
 
 @frozen

@@ -1,6 +1,7 @@
 """Pods that wait for an image start when it is there, by another pod's pull, an import, or a command.
 
-The embedded runtime's store is a folder that any process may write to, so the folder is watched.
+The embedded runtime's store is a folder that any process may write to, so the folder is watched. Other runtimes tell
+nobody what they get; but the node's observer lists their images now and then, and says when the list is another one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.image_names import InvalidImageNameError, with_default_tag
+from trikubelet.rpc.cri import v1
+from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.images.manager import ERR_IMAGE_NEVER_PULL, ERR_IMAGE_PULL
 from trikubelet.runtime.results import IMAGE_PULL_BACK_OFF
 from trikubelet.telemetry.logs import get_logger
@@ -41,6 +45,30 @@ async def watch_image_arrivals(
     except OSError as error:
         log.warning("the image store cannot be watched", error=str(error))
         task_status.started()
+
+
+async def watch_listed_images(agent: Agent) -> None:
+    """Runs until cancelled: what somebody else has pulled or imported is seen within `IMAGES_PERIOD` seconds."""
+    known = agent.observer.facts().images
+    with agent.observer.changed.subscribe() as changes:
+        while True:
+            await changes.receive()
+            changes.drop(None)
+            if (listed := agent.observer.facts().images) == known:
+                continue
+            known = listed
+            for pod in agent.pods.pods():
+                for image in _awaited(agent, pod):
+                    if await _is_there(agent, image):
+                        agent.runtime.images.try_again(pod, image)
+
+
+async def _is_there(agent: Agent, image: str) -> bool:
+    try:
+        return await agent.image_client.image_status(v1.ImageSpec(image=with_default_tag(image))) is not None
+    except (CRIError, InvalidImageNameError) as error:
+        log.debug("cannot tell whether an image has come", image=image, error=str(error))
+        return False
 
 
 def wake(agent: Agent, pod: Pod, images: ImageStore) -> None:

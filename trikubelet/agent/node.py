@@ -8,7 +8,7 @@ every status.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +19,12 @@ from trikubelet.container.errors import SandboxConfigError
 from trikubelet.kube_client.node_view import LocalNodeView
 from trikubelet.linux.machine import Machine, processors_in
 from trikubelet.linux.machine_topology import MachineTopology
-from trikubelet.node.address_choice import AddressSettings, HostAddresses, IPAddress
+from trikubelet.node.address_choice import AddressSettings, HostAddresses
 from trikubelet.node.addresses import read_host_addresses
 from trikubelet.node.capacity import Reservations, capacity, reservation_problem
 from trikubelet.node.declared_features import declared_features
 from trikubelet.node.facts import NodeSettings, reported_version
-from trikubelet.node.observer import NodeObserver, look_up
+from trikubelet.node.observer import Lookup, NodeObserver, look_up
 from trikubelet.node.oom.watcher import KERNEL_LOG, watch_kernel_log
 from trikubelet.node.registration import initial_node
 from trikubelet.node.start_checks import report_swapped_volumes
@@ -61,7 +61,7 @@ class MachineView:
     topology: MachineTopology | None = None
     """Its NUMA nodes and CPUs. None: read them where a policy needs them."""
     host: Callable[[], HostAddresses] = read_host_addresses
-    lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up
+    lookup: Lookup = look_up
     kernel_log: Path | None = KERNEL_LOG
     """None: it has no kernel."""
 

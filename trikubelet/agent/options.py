@@ -113,6 +113,9 @@ class AgentOptions:
     ignores_eviction: bool = False
     """Whether what pods may have is not lessened by the hard thresholds of eviction."""
 
+    only_ends: bool = False
+    """It wants no pods: it ends all that it finds, each with its own grace period, and then itself."""
+
     @property
     def pleg_sources(self) -> EnabledSources:
         """What the feature gates leave of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from trikubelet.agent.why import first_cause
 from trikubelet.api.pod_kinds import is_static_pod, pod_source
 from trikubelet.pods.admitting import Admitting
 from trikubelet.pods.housekeeping import Housekeeping
@@ -28,14 +29,18 @@ if TYPE_CHECKING:
 
 def pod_workers(agent: Agent, registry: PodWorkerRegistry, rng: Random) -> PodWorkers:
     """`rng`: for jitter."""
+    context = _sync_context(agent)
+    agent.syncers = context.syncers
     return PodWorkers(
-        _traced(agent, _sync_context(agent).open_pod, registry),
+        _traced(agent, context.open_pod, registry),
         agent.pleg.cache,
         recorder=agent.recorder,
         policy=RetryPolicy(resync_interval=agent.options.configuration.sync_frequency.total_seconds()),
         rng=rng,
         desired=agent.pods.desired,
         registry=registry,
+        steps=agent.steps,
+        why=lambda uid: first_cause(agent, uid),
     )
 
 
@@ -78,6 +83,7 @@ def _sync_context(agent: Agent) -> SyncContext:
             *(() if agent.managers is None else (agent.managers,)),
         ),
         spans=None if agent.tracing is None else agent.tracing.tracer,
+        steps=agent.steps,
     )
 
 
@@ -96,7 +102,9 @@ def admitting(agent: Agent, admission: Admission) -> Admitting:
 def housekeeping(agent: Agent) -> Housekeeping:
     """It leaves pods alone that wait for admission, or are desired but cannot be decoded."""
 
-    def held() -> frozenset[str]:
+    def held() -> Collection[str]:
+        if agent.options.only_ends:
+            return agent.pleg.cache.uids()  # ended by `drain`, in their own time
         undecodable = () if agent.cluster is None else agent.cluster.cluster.pods.undecodable()
         return frozenset((*agent.admitting.held, *(one.metadata.uid for one in undecodable)))
 

@@ -63,6 +63,8 @@ def run_agent(options: AgentOptions) -> int:
             if options.lock_file is not None:
                 lock_file(options.lock_file, stack)
             options.root_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+            if options.manifests is not None and options.manifests.parent == options.root_dir:
+                options.manifests.mkdir(mode=0o750, exist_ok=True)  # its own: see `cli.run`
             lock_root_folder(options.root_dir, stack)
         except RootFolderInUseError as error:
             log.error(str(error))
@@ -143,6 +145,8 @@ async def _run_until(
         _connected_runtime(options) as runtime,
     ):
         ending.runtime_started = True
+        if options.only_ends:
+            ending.ask()
         if unprotected is not None:
             # A node is told to be protected; an agent that nobody has configured makes do without.
             (log.warning if options.configured else log.info)(unprotected)
@@ -232,7 +236,7 @@ async def _embedded_runtime(options: AgentOptions) -> AsyncIterator[ConnectedRun
             network=options.network,
         )
     except NetworkError as error:
-        raise StartError(f"podCIDR: {error}") from error
+        raise StartError(str(error)) from error
     async with trio.open_nursery() as nursery:
         # The keeper takes about as long to start as all that is still to be imported.
         nursery.start_soon(_import_service)

@@ -15,13 +15,14 @@ import trio
 from trikubelet.admission.sysctls import SysctlPatternError
 from trikubelet.agent.agent import Agent
 from trikubelet.agent.console import Console, pods_waited_for, show_ending
-from trikubelet.agent.image_arrivals import watch_image_arrivals
+from trikubelet.agent.image_arrivals import watch_image_arrivals, watch_listed_images
 from trikubelet.agent.node import ReservationError
 from trikubelet.agent.node_view import NodeView
 from trikubelet.agent.registry_access import RegistryAccessError
 from trikubelet.agent.resource_managers import ResourceManagerError
 from trikubelet.agent.resources import CgroupStartError
 from trikubelet.agent.server import AgentServer, ServerError
+from trikubelet.agent.sources import tell_of_nothing_to_run
 from trikubelet.agent.start import StartError
 from trikubelet.container.model import nothing_runs
 from trikubelet.linux import sd_notify
@@ -53,6 +54,8 @@ log = get_logger("agent")
 
 START_TIMEOUT: Final = 5.0
 """Seconds that an agent asked to end its pods may still take to start: before, it does not know them."""
+START_TIMEOUT_TO_END: Final = 60.0
+"""The same for one that is started for that alone."""
 SETTLED_AFTER: Final = 5.0
 """Seconds in which what lives long is there, and the first pods run."""
 WATCHED: Final = ("syncloop", "device-plugin")
@@ -94,13 +97,17 @@ async def serve(
         if options.configuration.make_iptables_util_chains:
             nursery.start_soon(supervise, keep_chains)
         starting = trio.CancelScope()
-        nursery.start_soon(supervise, _cancel_when, ending.asked, starting, START_TIMEOUT if options.drains else 0)
+        start_timeout = START_TIMEOUT_TO_END if options.only_ends else START_TIMEOUT if options.drains else 0.0
+        nursery.start_soon(supervise, _cancel_when, ending.asked, starting, start_timeout)
         with starting:
             await nursery.start(agent.run)
             if runtime.embedded is not None:
                 await nursery.start(supervise, watch_image_arrivals, agent, runtime.embedded.images)
+            else:
+                nursery.start_soon(supervise, watch_listed_images, agent)
+            nursery.start_soon(supervise, tell_of_nothing_to_run, agent)
             sd_notify.notify("READY=1")
-            if console is not None:
+            if console is not None and not options.only_ends:
                 console.banner()
             # A runtime that is away is no reason to restart the agent: only what is its own counts.
             nursery.start_soon(supervise, sd_notify.watchdog, partial(_is_well, view))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from trikubelet.agent.agent import Agent
     from trikubelet.agent.cluster import ClusterParts
     from trikubelet.agent.options import AgentOptions
     from trikubelet.clock import WallClock
@@ -62,6 +63,29 @@ def _configured_sources(options: AgentOptions, clock: WallClock) -> Iterator[Pod
             headers=configuration.static_pod_url_header,
             may_refer=not configuration.enabled("PreventStaticPodAPIReferences"),
         )
+
+
+async def tell_of_nothing_to_run(agent: Agent) -> None:
+    """Say so once the first pods of all sources are known, and there are none. A cluster's node may well be empty."""
+    await agent.sync_loop.settled.wait()
+    if agent.cluster is None and not agent.pods.pods():
+        log.warning(nothing_to_run(agent.options))
+
+
+def nothing_to_run(options: AgentOptions) -> str:
+    """Why there is no pod, and what to do about it, for an agent without a cluster."""
+    if options.manifests is not None:
+        place = display_path(options.manifests)
+        holds = "is not there" if not options.manifests.exists() else "holds no pod that can run here"
+        return (
+            f"nothing to run: {place} {holds}. Save a pod's manifest there, or have `trikubelet apply -f FILE` or "
+            "`trikubelet run IMAGE` do that, and the pod starts at once"
+        )
+    if options.configuration.static_pod_url:
+        return "nothing to run: what staticPodURL names has no pod that can run here"
+    return (
+        "nothing to run: no source of pods is named. Start again with --manifests FOLDER, or --kubeconfig in a cluster"
+    )
 
 
 def _report_manifest_problems(path: Path, problems: tuple[ManifestProblem, ...]) -> None:

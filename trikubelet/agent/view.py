@@ -11,18 +11,32 @@ import attrs
 import trio
 
 from trikubelet import __version__
+from trikubelet.agent.acting import Acting
+from trikubelet.agent.why import explain
+from trikubelet.api.timestamps import format_time
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState
-from trikubelet.embedded.images.errors import ImageError
+from trikubelet.embedded.images.errors import ImageError, InvalidReferenceError
+from trikubelet.embedded.images.reference import Reference
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
-from trikubelet.pods.phases import ConfigUpdate, Finished, Terminated, Terminating, TerminationRequested
+from trikubelet.pods.phases import (
+    ConfigUpdate,
+    Finished,
+    Terminated,
+    Terminating,
+    TerminationRequested,
+    WaitingToStart,
+    effective_grace_period,
+)
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.supervision import supervise
+from trikubelet.telemetry.events import PodEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Mapping, Sequence
+    from datetime import datetime
 
     from trio_typing import TaskStatus
 
@@ -32,7 +46,7 @@ if TYPE_CHECKING:
     from trikubelet.embedded.runtime import EmbeddedRuntime
     from trikubelet.pods.journal import Journal
     from trikubelet.pods.phases import Ending, Phase
-    from trikubelet.telemetry.events import PodEvent
+    from trikubelet.telemetry.events import AnyEvent, NodeEvent
 
 SYNC_LOOP_SILENCE: Final = 120.0
 """Seconds without an event after which the sync loop counts as stuck; it ticks every second."""
@@ -46,6 +60,9 @@ class LocalView:
         self._embedded = embedded
         self._changed: Broadcast[None] = Broadcast()
         agent.recorder.add_listener(lambda _: self._changed.send(None))
+        agent.pull_progress = self._progress
+        self._events: Broadcast[AnyEvent] = Broadcast()
+        agent.recorder.add_listener(self._events.send)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wake subscribers when something of a pod changes. Runs until cancelled."""
@@ -85,14 +102,22 @@ class LocalView:
         }
 
     def pods(self) -> Sequence[Pod]:
-        """Desired pods and those that are still being ended, with what is reported of them, by namespace and name."""
+        """Desired pods and those that are still being ended, with what is reported of them, by namespace and name.
+
+        In a drain all are on their way out, and those that have ended by it are gone.
+        """
         pods = {pod.metadata.uid: pod for pod in self._agent.pods.pods()}
+        draining_since = self._agent.workers.draining_since
         for uid, phase in self._agent.workers.states.phases().items():
-            ending = _ending(phase, wanted=uid in pods)
-            if ending is not None and (ending.deleted or uid not in pods):
+            if isinstance(phase, Finished):
+                if draining_since is not None and phase.ending.asked_at >= draining_since:
+                    pods.pop(uid, None)
+                continue
+            ending = _ending(phase, wanted=uid in pods and draining_since is None)
+            if ending is not None:
                 pod = pods.get(uid) or _config_of(phase)
                 if pod is not None:
-                    pods[uid] = self._marked_as_ending(pod, ending)
+                    pods[uid] = self._marked_as_ending(pod, ending, _grace_period(phase, pod))
         shown = [self._with_status(pod) for pod in pods.values()]
         return sorted(shown, key=lambda pod: (pod.metadata.namespace, pod.metadata.name, pod.metadata.uid))
 
@@ -104,12 +129,26 @@ class LocalView:
         named = (pod for pod in self.pods() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
         return next(named, None)
 
+    def events(self) -> Sequence[PodEvent | NodeEvent]:
+        recorder = self._agent.recorder
+        return sorted((*recorder.pod_events(), *recorder.node_events()), key=lambda event: event.last_seen)
+
+    def subscribe_events(self) -> Subscription[AnyEvent]:
+        return self._events.subscribe(key=_identity)
+
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self._agent.recorder.events_of(uid)
 
     @property
+    def acting(self) -> Acting:
+        return Acting(self._agent, self.pod)
+
+    @property
     def journal(self) -> Journal:
         return self._agent.journal
+
+    def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        return explain(self._agent, namespace, name, self.pod(namespace, name))
 
     def subscribe(self) -> Subscription[None]:
         return self._changed.subscribe()
@@ -170,16 +209,26 @@ class LocalView:
             for pull in self._embedded.puller.progress()
         ]
 
+    def _progress(self, image: str) -> str:
+        try:
+            reference = str(Reference.parse(image))
+        except InvalidReferenceError:
+            return ""
+        return next((pull["progress"] for pull in self.pulls() if pull["reference"] == reference), "")
+
     async def import_images(self, path: Path) -> Sequence[str]:
         if self._embedded is None:
             raise ImportRefusedError(
                 f"images of {self._agent.runtime.runtime_name or 'this runtime'} are imported with its own tools "
                 "(for containerd: ctr -n k8s.io images import FILE)"
             )
+        images = self._embedded.images
         try:
-            return await self._embedded.images.import_archive(path)
+            names = await images.import_archive(path)
         except ImageError as error:
             raise ImportRefusedError(str(error)) from error
+        self._agent.runtime.imported(images.ids_of(names))
+        return names
 
     def statistics(self) -> Mapping[str, Any]:
         agent = self._agent
@@ -195,17 +244,39 @@ class LocalView:
             "devices": [] if agent.devices.manager is None else agent.devices.manager.statistics(),
         }
 
-    def _marked_as_ending(self, pod: Pod, ending: Ending) -> Pod:
-        """A static pod that is being ended carries no deletion timestamp of its own; people know the end by that."""
+    def _marked_as_ending(self, pod: Pod, ending: Ending, grace_period: int) -> Pod:
+        """A static pod that is being ended carries no deletion timestamp of its own; people know the end by that.
+
+        As the API server's, it is when the grace period will be over.
+        """
         if pod.metadata.deletion_timestamp is not None:
             return pod
-        since = timedelta(seconds=trio.current_time() - ending.asked_at)
-        asked = (self._agent.clock.now() - since).replace(microsecond=0)
-        return attrs.evolve(pod, metadata=attrs.evolve(pod.metadata, deletion_timestamp=asked))
+        until = self._date(ending.asked_at + grace_period)
+        metadata = attrs.evolve(pod.metadata, deletion_timestamp=until, deletion_grace_period_seconds=grace_period)
+        return attrs.evolve(pod, metadata=metadata)
+
+    def _date(self, moment: float) -> datetime:
+        """Of a Trio time; to the second, as in the API."""
+        return (self._agent.clock.now() + timedelta(seconds=moment - trio.current_time())).replace(microsecond=0)
 
     def _with_status(self, pod: Pod) -> Pod:
         status = self._agent.statuses.get_pod_status(pod.metadata.uid)
-        return pod if status is None else attrs.evolve(pod, status=status)
+        return self._with_reason_to_wait(pod) if status is None else attrs.evolve(pod, status=status)
+
+    def _with_reason_to_wait(self, pod: Pod) -> Pod:
+        """A static pod that nothing is reported of because another of its name has not ended: since when, and why."""
+        states = self._agent.workers.states
+        phase, before = states.phase(pod.metadata.uid), states.started_static_pod(pod.full_name)
+        if not isinstance(phase, WaitingToStart) or before is None or before == pod.metadata.uid:
+            return pod
+        message = f"waits for the end of the pod of this name from before, {before}"
+        predecessor = states.phase(before)
+        if isinstance(predecessor, TerminationRequested | Terminating):
+            asked, grace = format_time(self._date(predecessor.ending.asked_at)), predecessor.kill.grace_period
+            message += f", which was asked to end at {asked} and has {grace}s of grace"
+        since = pod.metadata.creation_timestamp or self._date(phase.identity.first_seen)
+        metadata = attrs.evolve(pod.metadata, creation_timestamp=since)
+        return attrs.evolve(pod, metadata=metadata, status=attrs.evolve(pod.status, message=message))
 
 
 def _ending(phase: Phase, *, wanted: bool) -> Ending | None:
@@ -215,6 +286,21 @@ def _ending(phase: Phase, *, wanted: bool) -> Ending | None:
             return phase.ending if phase.ending.deleted or not wanted else None
         case _:
             return None
+
+
+def _identity(event: AnyEvent) -> tuple[str, ...]:
+    """What an event is the same by when it comes again."""
+    about = (event.uid, event.field_path) if isinstance(event, PodEvent) else ()
+    return (*about, event.type.value, event.reason, event.message)
+
+
+def _grace_period(phase: Phase, pod: Pod) -> int:
+    """The seconds in force for a pod that ends."""
+    match phase:
+        case TerminationRequested(kill=kill) | Terminating(kill=kill):
+            return kill.grace_period
+        case _:
+            return effective_grace_period(None, pod, None)
 
 
 def _config_of(phase: Phase) -> Pod | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.cli.machine_checks import ok, warn
+from trikubelet.cli.machine_checks import ok, refusal_of_a_group, warn
 
 if TYPE_CHECKING:
     from trikubelet.cgroups.hierarchy import Hierarchies
@@ -33,11 +32,9 @@ def check_pod_cgroups(machine: Machine) -> CheckResult:
     problem = examine(hierarchies, fail_cgroup_v1=False).problem
     if problem is not None:
         return warn(SUBJECT, f"{WITHOUT}: {problem}", "mount these hierarchies, or boot with cgroup v2")
-    closed = [str(point) for point in hierarchies.mount_points if not os.access(point, os.W_OK)]
-    if closed:
-        return warn(
-            SUBJECT, f"{WITHOUT}: {', '.join(closed)} cannot be written", "run as root, with hierarchies mounted rw"
-        )
+    problems = [why for point in hierarchies.mount_points if (why := refusal_of_a_group(point)) is not None]
+    if problems:
+        return warn(SUBJECT, f"{WITHOUT}: {'; '.join(problems)}", "run as root, with hierarchies mounted rw")
     limited = _limited(hierarchies)
     drivers = "cgroupfs or systemd" if machine.has("/run/systemd/system") else "cgroupfs, as systemd does not run here"
     finding = f"kubepods can be made; limits of {', '.join(limited)}; driver {drivers}"

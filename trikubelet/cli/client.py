@@ -56,24 +56,38 @@ class AgentClient:
         with self._request("POST", path, query or {}, IMPORT_TIMEOUT_SECONDS) as response:
             return json.loads(response.read())
 
+    def put(self, path: str, body: bytes, query: Query | None = None) -> Any:
+        """JSON of a PUT."""
+        with self._request("PUT", path, query or {}, TIMEOUT_SECONDS, body) as response:
+            return json.loads(response.read())
+
+    def delete(self, path: str) -> Any:
+        """JSON of a DELETE."""
+        with self._request("DELETE", path, {}, TIMEOUT_SECONDS) as response:
+            return json.loads(response.read())
+
     def lines(self, path: str, query: Query | None = None) -> Iterator[bytes]:
         """Lines of a stream as they arrive, without deadline."""
-        with self._request("GET", path, query or {}, None) as response:
-            yield from response
+        rest = b""
+        for block in self.blocks(path, query):
+            *whole, rest = (rest + block).split(b"\n")
+            yield from whole
+        if rest:
+            yield rest
 
     def blocks(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Bytes of a stream as they arrive, without deadline."""
+        """Bytes of a stream as they arrive, without deadline. One that the agent did not end is a CommandError."""
         with self._request("GET", path, query or {}, None) as response:
             while block := response.read1(65536):
                 yield block
 
     @contextmanager
     def _request(
-        self, method: str, path: str, query: Query, timeout: float | None
+        self, method: str, path: str, query: Query, timeout: float | None, body: bytes | None = None
     ) -> Iterator[http.client.HTTPResponse]:
         connection = _UnixConnection(self.socket, timeout)
         try:
-            connection.request(method, _target(path, query))
+            connection.request(method, _target(path, query), body)
             response = connection.getresponse()
             if response.status >= 400:
                 text = response.read(4096).decode(errors="replace").strip()
@@ -87,6 +101,11 @@ class AgentClient:
             connection.close()
 
 
+def agent_gone(socket: Path) -> CommandError:
+    """The end of a stream that had not come to its end."""
+    return CommandError(f"the agent on {socket} has gone, so nothing more can be told: start this command again")
+
+
 def lost_agent(socket: Path, error: Exception) -> CommandError:
     """Why the agent's socket does not answer, or no longer does."""
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
@@ -95,6 +114,8 @@ def lost_agent(socket: Path, error: Exception) -> CommandError:
         return CommandError(f"{socket} belongs to another user: run this command as the agent's user")
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return CommandError(f"{socket} cannot be used: {error}")
+    if isinstance(error, http.client.IncompleteRead):
+        return agent_gone(socket)
     return CommandError(f"the connection to the agent on {socket} was lost: {str(error) or type(error).__name__}")
 
 

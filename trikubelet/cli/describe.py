@@ -27,9 +27,14 @@ def describe() -> None:
 def pod(name: str, namespace: str | None, root_dir: Path) -> None:
     """Show everything about the pod NAME, and what happened to it."""
     from trikubelet.cli.pod_description import describe_pod, waits_for_images
+    from trikubelet.cli.why import why_lines
 
     client = AgentClient(root_dir)
     found = find_pod(client, name, namespace)
     events = client.get("/events", {"uid": found.metadata.uid})
     pulls = client.get("/images/pulls") if waits_for_images(found) else []
     click.echo(describe_pod(found, events, SystemClock().now(), pulls), nl=False)
+    click.echo("Waits For:")
+    life = client.get(f"/pods/{found.metadata.namespace}/{found.metadata.name}/why")
+    for line in why_lines(life):
+        click.echo(f"  {line}")

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 def find_pod(client: AgentClient, name: str, namespace: str | None) -> Pod:
-    """The pod called `name`, `namespace/name`, or (when that is one pod only) `name` without its `-NODE` ending.
+    """The pod called `name`, `namespace/name`, `name` without its `-NODE` ending when that is one pod only, or by UID.
 
+    While a pod is replaced two have its name: the one that is not being ended is meant. The other one has its UID.
     Raises CommandError that lists the candidates.
     """
     from trikubelet.api import pod_from_dict
@@ -22,14 +23,22 @@ def find_pod(client: AgentClient, name: str, namespace: str | None) -> Pod:
         namespace, _, name = name.partition("/")
     every = [pod_from_dict(item) for item in client.get("/pods")["items"]]
     pods = [pod for pod in every if namespace in (None, pod.metadata.namespace)]
-    found = [pod for pod in pods if pod.metadata.name == name] or [pod for pod in pods if _short_name(pod) == name]
-    if len(found) == 1:
-        return found[0]
+    found = (
+        [pod for pod in pods if pod.metadata.name == name]
+        or [pod for pod in pods if _short_name(pod) == name]
+        or [pod for pod in pods if pod.metadata.uid == name]
+    )
+    if len({_place(pod) for pod in found}) == 1:
+        return min(found, key=lambda pod: pod.metadata.deletion_timestamp is not None)
     if found:
-        where = ", ".join(sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in found))
+        where = ", ".join(sorted({_place(pod) for pod in found}))
         raise CommandError(f"{name} may be any of {where}: say which")
-    known = ", ".join(sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in every))
+    known = ", ".join(sorted({_place(pod) for pod in every}))
     raise CommandError(f"the agent has no pod {name}: " + (f"it has {known}" if known else "it has none"))
+
+
+def _place(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _short_name(pod: Pod) -> str:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_CONNECTIONS: Final = 200
 """At once; more wait."""
+_NO_SUCH_ADDRESS: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""The machine has no IPv6, say: nobody expects to be served there."""
 
 
 @frozen
@@ -103,6 +105,7 @@ class Forwarding:
         listeners = []
         for local, remote in self._pairs:
             problems: list[str] = []
+            taken: list[str] = []
             port = local
             for address in self._addresses:
                 try:
@@ -112,12 +115,16 @@ class Forwarding:
                     if not address.optional:
                         raise CommandError(f"unable to listen on {problem}") from None
                     problems.append(problem)
+                    if error.errno not in _NO_SUCH_ADDRESS:
+                        taken.append(problem)
                     continue
                 port = listener.socket.getsockname()[1]
                 listeners.append((listener, remote))
                 click.echo(f"Forwarding from {_join(address.host, port)} -> {remote}")
             if len(problems) == len(self._addresses):
                 raise CommandError(f"unable to listen on {', '.join(problems)}")
+            for problem in taken:
+                click.echo(f"Warning: not listening on {problem}", err=True)
         return listeners
 
     async def _serve(self, listener: trio.SocketListener, port: int) -> None:

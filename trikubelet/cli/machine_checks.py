@@ -88,6 +88,7 @@ def check_machine(root_dir: Path, *, embedded: bool, machine: Machine | None = N
     if embedded:
         yield check_user_namespaces(here)
         yield check_overlayfs(here)
+        yield from check_selinux(here)
     else:
         yield check_cni(here)
 
@@ -143,14 +144,28 @@ def check_cgroups(machine: Machine) -> CheckResult:
             return warn(
                 "cgroups", f"v2 without {', '.join(missing)}", "enable these controllers to have limits enforced"
             )
-        if not os.access(machine.root / "sys/fs/cgroup", os.W_OK):
+        if refusal_of_a_group(machine.root / "sys/fs/cgroup") is not None:
             return warn("cgroups", "v2, read-only here", "run as root, or with Delegate=yes, to have limits enforced")
         return ok("cgroups", "v2, writable")
     if machine.has("/sys/fs/cgroup/memory"):
-        if os.access(machine.root / "sys/fs/cgroup/memory", os.W_OK):
+        if refusal_of_a_group(machine.root / "sys/fs/cgroup/memory") is None:
             return warn("cgroups", "v1, writable", "boot with systemd.unified_cgroup_hierarchy=1: v1 is on its way out")
         return warn("cgroups", "v1, read-only here", "run as root to have limits enforced")
     return warn("cgroups", "not mounted", "mount -t cgroup2 none /sys/fs/cgroup, to have limits enforced")
+
+
+def refusal_of_a_group(point: Path) -> str | None:
+    """Why no group can be made in a hierarchy; None when one was made, and removed again.
+
+    Only trying tells: root may write a folder by its mode that is mounted read-only, or whose groups have a limit.
+    """
+    group = point / f"trikubelet-check-{os.getpid()}"
+    try:
+        group.mkdir()
+        group.rmdir()
+    except OSError as error:
+        return f"no group can be made in {point}: {error.strerror}"
+    return None
 
 
 def check_pidfd() -> CheckResult:
@@ -254,3 +269,14 @@ def check_cni(machine: Machine) -> CheckResult:
     if not any((machine.root / place).is_dir() for place in ("opt/cni/bin", "usr/lib/cni")):
         return warn("CNI", f"{configurations[0]}, but no plugins", "apt-get install containernetworking-plugins")
     return ok("CNI", configurations[0])
+
+
+def check_selinux(machine: Machine) -> Iterator[CheckResult]:
+    """Nothing to tell where the kernel has none, or only logs what it would refuse."""
+    if machine.read("/sys/fs/selinux/enforce") == "1":
+        yield warn(
+            "SELinux",
+            "enforcing, but the embedded runtime gives containers no labels: nothing keeps pods apart by it, and "
+            "seLinuxOptions are refused",
+            "use containerd where SELinux has to confine pods (--runtime-endpoint unix:///run/containerd/containerd.sock)",
+        )

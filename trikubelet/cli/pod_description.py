@@ -6,21 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trikubelet.api import to_dict
-from trikubelet.api.timestamps import parse_time
+from trikubelet.api.timestamps import format_time, parse_time
 from trikubelet.cli.pod_columns import human_duration, pod_status
+from trikubelet.container.host_ports import unmapped_ports
 from trikubelet.embedded.images.errors import InvalidReferenceError
 from trikubelet.embedded.images.reference import Reference
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from trikubelet.api import Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, Probe
+    from trikubelet.api import Container, ContainerPort, ContainerState, ContainerStatus, EphemeralContainer, Pod, Probe
 
 _LABEL_WIDTH = 22
 
 
-# A container's reasons to wait while its image may be on its way.
-_BEFORE_START = frozenset({"", "ContainerCreating", "PodInitializing"})
+# A container's reasons to wait while its image may be on its way. A pull that is tried again does not change them.
+_BEFORE_START = frozenset({"", "ContainerCreating", "PodInitializing", "ErrImagePull", "ImagePullBackOff"})
 
 
 def describe_pod(
@@ -47,6 +48,10 @@ def _line(label: str, value: object, indent: int = 0) -> str:
     return f"{' ' * indent}{label + ':':<{_LABEL_WIDTH - indent}}{value}".rstrip()
 
 
+def _moment(moment: datetime | None) -> str:
+    return "<unknown>" if moment is None else format_time(moment)
+
+
 def _lines(label: str, values: Sequence[str], indent: int = 0) -> Iterator[str]:
     """Several values under one label, the first beside it."""
     for index, value in enumerate(values or ["<none>"]):
@@ -59,7 +64,10 @@ def _head(pod: Pod) -> Iterator[str]:
     yield _line("Namespace", meta.namespace)
     yield _line("Node", f"{pod.spec.node_name}/{status.host_ip}" if status.host_ip else pod.spec.node_name)
     yield _line("UID", meta.uid)
-    yield _line("Start Time", status.start_time.isoformat() if status.start_time else "<unknown>")
+    if status.start_time is None and meta.creation_timestamp is not None:
+        yield _line("Waits Since", _moment(meta.creation_timestamp))
+    else:
+        yield _line("Start Time", _moment(status.start_time))
     yield from _lines("Labels", [f"{key}={value}" for key, value in sorted(meta.labels.items())])
     yield from _lines("Annotations", [f"{key}: {value}" for key, value in sorted(meta.annotations.items())])
     word = pod_status(pod)
@@ -76,6 +84,7 @@ def _head(pod: Pod) -> Iterator[str]:
 
 def _containers(pod: Pod, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     status = pod.status
+    unmapped = unmapped_ports(pod, [ip.ip for ip in status.pod_ips], [ip.ip for ip in status.host_ips])
     for title, containers, statuses in (
         ("Init Containers", pod.spec.init_containers, status.init_container_statuses),
         ("Containers", pod.spec.containers, status.container_statuses),
@@ -87,11 +96,14 @@ def _containers(pod: Pod, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         known = {status.name: status for status in statuses}
         for container in containers:
             yield f"  {container.name}:"
-            yield from _container(container, known.get(container.name), pulls)
+            yield from _container(container, known.get(container.name), pulls, unmapped)
 
 
 def _container(
-    container: Container | EphemeralContainer, status: ContainerStatus | None, pulls: Sequence[Mapping[str, Any]]
+    container: Container | EphemeralContainer,
+    status: ContainerStatus | None,
+    pulls: Sequence[Mapping[str, Any]],
+    unmapped: Sequence[ContainerPort],
 ) -> Iterator[str]:
     indent = 4
     yield _line("Container ID", status.container_id if status else "", indent)
@@ -99,6 +111,8 @@ def _container(
     yield _line("Image ID", status.image_id if status else "", indent)
     ports = [f"{port.container_port}/{port.protocol or 'TCP'}" for port in container.ports]
     yield _line("Ports", ", ".join(ports) or "<none>", indent)
+    if host_ports := [_host_port(port, unmapped) for port in container.ports if port.host_port]:
+        yield from _lines("Host Ports", host_ports, indent)
     if container.command:
         yield from _lines("Command", container.command, indent)
     if container.args:
@@ -129,6 +143,11 @@ def _container(
     yield from _lines("Mounts", mounts, indent)
 
 
+def _host_port(port: ContainerPort, unmapped: Sequence[ContainerPort]) -> str:
+    text = f"{port.host_port}/{port.protocol or 'TCP'}"
+    return f"{text} (leads nowhere: the pod is on the machine's network)" if port in unmapped else text
+
+
 def _pull(image: str, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     try:
         name = str(Reference.parse(image))
@@ -142,7 +161,7 @@ def _pull(image: str, pulls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _state(label: str, state: ContainerState) -> Iterator[str]:
     if state.running is not None:
         yield _line(label, "Running", 4)
-        yield _line("Started", state.running.started_at or "<unknown>", 6)
+        yield _line("Started", _moment(state.running.started_at), 6)
     elif state.terminated is not None:
         ended = state.terminated
         yield _line(label, "Terminated", 4)
@@ -153,8 +172,8 @@ def _state(label: str, state: ContainerState) -> Iterator[str]:
         yield _line("Exit Code", ended.exit_code, 6)
         if ended.signal:
             yield _line("Signal", ended.signal, 6)
-        yield _line("Started", ended.started_at or "<unknown>", 6)
-        yield _line("Finished", ended.finished_at or "<unknown>", 6)
+        yield _line("Started", _moment(ended.started_at), 6)
+        yield _line("Finished", _moment(ended.finished_at), 6)
     else:
         yield _line(label, "Waiting", 4)
         if state.waiting is not None and state.waiting.reason:

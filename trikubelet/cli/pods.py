@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trikubelet.cli.client import AgentClient
+from trikubelet.cli.client import AgentClient, agent_gone
 from trikubelet.cli.output import column_widths, format_row, print_json, print_table, print_yaml
 from trikubelet.cli.root_dir import agent_root_dir_option
 from trikubelet.clock import SystemClock
@@ -68,6 +68,7 @@ def _watch(client: AgentClient, output: str | None) -> None:
             show(change)
         sys.stdout.flush()
         known = pods
+    raise agent_gone(client.socket)  # a watch has no end of its own
 
 
 def pod_changes(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trikubelet.sources.manifests import Manifest
 
 
@@ -28,7 +31,7 @@ def validate(files: tuple[Path, ...], node_name: str | None) -> int:
     for file in _manifest_files(files):
         manifest = read_manifest(file, node)
         problems = [str(problem) for problem in manifest.problems] + _taken(manifest, file, owners)
-        for warning in manifest.warnings:
+        for warning in [*map(str, manifest.warnings), *_unmapped(manifest, file)]:
             click.echo(f"{warning} (warning)", err=True)
         for problem in problems:
             click.echo(problem)
@@ -37,6 +40,28 @@ def validate(files: tuple[Path, ...], node_name: str | None) -> int:
             click.echo(f"{display_path(file)}: ok: {names}")
         failed = failed or bool(problems)
     return 1 if failed else 0
+
+
+def _unmapped(manifest: Manifest, file: Path) -> Iterator[str]:
+    """Host ports that would lead nowhere on this machine. Its network is looked at only when a pod has some."""
+    from trikubelet.container.host_ports import explain, mapped_ports
+    from trikubelet.sources.manifests import display_path
+
+    found = [(entry, path, port) for entry in manifest.pods for path, port in mapped_ports(entry.pod)]
+    if found and _is_on_machines_network():
+        for entry, path, port in found:
+            yield f"{display_path(file)}:{entry.line}: {path}: {explain(port)}"
+
+
+@functools.cache
+def _is_on_machines_network() -> bool:
+    """Whether pods of the embedded runtime share the machine's network here."""
+    from trikubelet.cli.machine_checks import Machine
+    from trikubelet.cli.network_checks import chosen_network
+    from trikubelet.cli.root_dir import default_root_dir
+    from trikubelet.embedded.network.choice import HOST
+
+    return chosen_network(default_root_dir(), Machine()).way == HOST
 
 
 def _manifest_files(files: tuple[Path, ...]) -> list[Path]:

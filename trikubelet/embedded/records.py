@@ -24,18 +24,20 @@ import attrs
 import trio
 
 from trikubelet.embedded.network.model import Attachment, PodNetworkSpec, PortMapping
+from trikubelet.linux.durable_files import naming
 from trikubelet.linux.trees import remove_tree
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
 log = get_logger("embedded")
 
 _VERSION = 1
+_NETWORKS = "networks.json"
 T = TypeVar("T")
 
 
@@ -223,6 +225,21 @@ class RecordStore:
         }
         write_document(folder / "network.json", document)
 
+    def networks_made(self) -> frozenset[str]:
+        """The ways of networks of which something may be on the machine."""
+        path = self.root / _NETWORKS
+        try:
+            return frozenset(map(str, _read_document(path)["made"]))
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("unreadable list of networks", path=str(path), error=str(error))
+            return frozenset()
+
+    def save_networks_made(self, kinds: Collection[str]) -> None:
+        """Raises OSError."""
+        write_document(self.root / _NETWORKS, {"version": _VERSION, "made": sorted(kinds)})
+
     def save_container(self, record: ContainerRecord) -> None:
         folder = self.container_folder(record.id)
         folder.mkdir(exist_ok=True)
@@ -311,7 +328,8 @@ class RecordStore:
 def write_document(path: Path, document: dict[str, Any]) -> None:
     """Replace a file in one step."""
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(json.dumps(document), encoding="utf-8")
+    with naming(path):
+        temporary.write_text(json.dumps(document), encoding="utf-8")
     temporary.replace(path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trikubelet.embedded.network.model import PodNetworkSpec, PortMapping
+from trikubelet.linux.durable_files import naming
 from trikubelet.linux.resolver import RESOLV_CONF, resolv_conf_for_pods
 from trikubelet.rpc.cri import v1
 
@@ -25,6 +26,7 @@ _OF_THE_NETWORK: Final = "net."
 # As containerd sets them: ports below 1024, and pings, are for every user of the pod.
 _UNPRIVILEGED_PORTS: Final = {"net.ipv4.ip_unprivileged_port_start": "0"}
 _UNPRIVILEGED_PINGS: Final = {"net.ipv4.ping_group_range": "0 2147483647"}
+_HOSTS: Final = b"127.0.0.1 localhost\n::1 localhost\n"
 _PROTOCOLS: Final = {v1.Protocol.TCP: "tcp", v1.Protocol.UDP: "udp", v1.Protocol.SCTP: "sctp"}
 
 
@@ -100,10 +102,11 @@ def _check_sysctl(name: str, *, host_ipc: bool, own_network: bool) -> None:
 def write_sandbox_files(folder: Path, config: v1.PodSandboxConfig, *, own_network: bool) -> None:
     """hostname, resolv.conf and hosts: mounted into containers unless the kubelet mounts its own. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "hostname").write_text(f"{config.hostname or os.uname().nodename}\n")
-    (folder / "resolv.conf").write_text(_resolver(config.dns_config, own_network=own_network))
     hosts = Path("/etc/hosts")
-    (folder / "hosts").write_bytes(hosts.read_bytes() if hosts.is_file() else b"127.0.0.1 localhost\n::1 localhost\n")
+    with naming(folder):
+        (folder / "hostname").write_text(f"{config.hostname or os.uname().nodename}\n")
+        (folder / "resolv.conf").write_text(_resolver(config.dns_config, own_network=own_network))
+        (folder / "hosts").write_bytes(hosts.read_bytes() if hosts.is_file() else _HOSTS)
 
 
 def _resolver(dns: v1.DnsConfig, *, own_network: bool) -> str:

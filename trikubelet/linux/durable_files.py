@@ -10,10 +10,11 @@ All of it blocks on the disk, for milliseconds on a good one: not for the event 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -33,12 +34,24 @@ def write_atomically(
     unfinished = _unfinished(path)
     unfinished.unlink(missing_ok=True)
     try:
-        _write_out(unfinished, content, mode, complete)
+        with naming(path):
+            _write_out(unfinished, content, mode, complete)
         unfinished.rename(path)
     except OSError:
         unfinished.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError that names no file, as that of a write to a full disk, names this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def finish_write(path: Path, is_whole: Callable[[bytes], bool]) -> None:

@@ -1,7 +1,8 @@
 """Which of a host's addresses become the node's (kubelet: `nodestatus.NodeAddress`, `validateNodeIP`).
 
 `--node-ip` decides where it is given. Else the hostname is taken when it is an address, then what the name server says
-of the node's name, then the address with which the host reaches the rest of the world. A cloud's own controller, where
+of the node's name, then the address with which the host reaches the rest of the world. An agent by itself asks no name
+server: nobody else has to find it, and a server that is silent would hold up its start. A cloud's own controller, where
 there is one, knows better than all of these: what it once wrote stays.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 import trio
@@ -45,6 +45,10 @@ LOOKUP_TIMEOUT: Final = 5.0
 """Seconds: between lists of images, between lookups of the node's name, for the first of both, for one lookup."""
 
 
+Lookup: TypeAlias = Callable[[str], Awaitable[tuple[IPAddress, ...] | None]]
+"""What a name server says of a name; None when it does not say anything in time."""
+
+
 async def look_up(name: str) -> tuple[IPAddress, ...] | None:
     """What the name server, or the hosts file, says of a name. None when it does not say anything in time."""
     with trio.move_on_after(LOOKUP_TIMEOUT):
@@ -71,7 +75,8 @@ class FactSources:
     devices: Callable[[], DeviceResources] = DeviceResources
     host: Callable[[], HostAddresses] = read_host_addresses
     """May raise OSError; then what it said last counts on."""
-    lookup: Callable[[str], Awaitable[tuple[IPAddress, ...] | None]] = look_up
+    lookup: Lookup | None = look_up
+    """None: nobody but this machine has to find the node, so no name server is asked."""
     changed: Broadcast[None] = attrs.field(factory=Broadcast)
     """Sent by the owners of facts when they change."""
 
@@ -149,9 +154,10 @@ class NodeObserver:
 
     async def _resolve_name(self) -> None:
         """Where no address of the node is given; an answer that does not come leaves the last one."""
-        if not self._addresses.needs_lookup:
+        lookup = self._sources.lookup
+        if lookup is None or not self._addresses.needs_lookup:
             return
-        resolved = await self._sources.lookup(self._addresses.node_name)
+        resolved = await lookup(self._addresses.node_name)
         if resolved is not None and resolved != self._resolved:
             self._resolved = resolved
             self.changed.send(None)

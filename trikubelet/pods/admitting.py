@@ -38,7 +38,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from trio_typing import TaskStatus
 
@@ -84,6 +84,10 @@ class HeldPod:
     pod: Pod
     agreed: ResourceManager | None = None
     """Where its devices are to come from, once that has been agreed on."""
+    waits_for: str = ""
+    """For people."""
+    since: float = attrs.field(factory=trio.current_time)
+    """Trio time at which it was first judged."""
     for_runtime: bool = False
     """It waits for the runtime to answer."""
     allocating: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -148,6 +152,11 @@ class Admitting:
         """UIDs of the pods that are held: no other part of the agent may start them."""
         return self._held.keys()
 
+    def why_held(self, uid: str) -> tuple[str, float] | None:
+        """What a held pod waits for, for people, and the Trio time since which it is held; None for one that is not."""
+        held = self._held.get(uid)
+        return None if held is None else (held.waits_for, held.since)
+
     def ask(self, pod: Pod, others: Sequence[Pod]) -> Admitted | Rejected | None:
         """A pod has arrived. `others`: the active pods, held ones included, as the pod manager has them."""
         return self.judge(HeldPod(pod), others)
@@ -177,7 +186,7 @@ class Admitting:
         if refusal is None:
             return Admitted()
         self._take_back(uid)
-        return _rejected(held.pod, refusal)
+        return refusal
 
     def waiting_for_runtime(self) -> list[HeldPod]:
         """Those that wait for the runtime to answer, which it may have done."""
@@ -208,18 +217,20 @@ class Admitting:
             case Admitted():
                 return self._admit(held)
             case Rejected():
-                return _rejected(pod, verdict)
+                return verdict
             case Preempt():
                 victims = tuple(others.get(victim.metadata.uid, victim) for victim in verdict.victims)
                 for victim in victims:
                     self.forget(victim.metadata.uid)  # a held one has come to its end before its verdict
+                held.waits_for = f"the end of pods that make room for it: {_names(victims)}"
                 self._held[uid] = held
                 self._want_room.send_nowait((held, attrs.evolve(verdict, victims=victims)))
             case NeedsFreshNode():
+                held.waits_for = "the node's object, which is fetched from the API server"
                 self._held[uid] = held
                 self._want_node.put(held)
             case Wait():
-                held.for_runtime = True
+                held.for_runtime, held.waits_for = True, verdict.why
                 self._held[uid] = held
                 log.debug("pod waits to be admitted", pod=pod.full_name, problem=verdict.why)
             case _:
@@ -235,11 +246,12 @@ class Admitting:
             try:
                 held.agreed = self._managers.admit(self._allocated(held.pod), self._devices.offers(held.pod))
             except hints.AllocationError as error:
-                return _rejected(held.pod, Rejected(error.reason, error.message))
+                return Rejected(error.reason, error.message)
         if not self._devices.lacking(held.pod):
             return Admitted()
         if held.agreed is not None:
             self._devices.promise(held.pod, held.agreed)
+        held.waits_for = f"devices: {', '.join(sorted(self._devices.lacking(held.pod)))}"
         self._held[held.pod.metadata.uid] = held
         self._want_devices.send_nowait(held)
         return None
@@ -293,6 +305,5 @@ class Admitting:
         await self._send.send(DevicesAnswered(held, problem))
 
 
-def _rejected(pod: Pod, verdict: Rejected) -> Rejected:
-    log.info("pod rejected", pod=pod.full_name, reason=verdict.reason, problem=verdict.message)
-    return verdict
+def _names(pods: Iterable[Pod]) -> str:
+    return ", ".join(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from trikubelet.status.manager import StatusChange
     from trikubelet.telemetry.events import AnyEvent
 
-ENTRIES_PER_POD: Final = 100
+ENTRIES_PER_POD: Final = 50
 """The newest, beside the entries of its phases."""
 PHASES_PER_POD: Final = 20
 PODS_KEPT: Final = 1000
@@ -125,6 +125,14 @@ class _PodRecord:
     ready: dict[str, bool] = attrs.field(factory=dict)
     """By container, the whole pod's by an empty name."""
 
+    def drop_event(self, reason: str, container: str, message: str) -> None:
+        """It has come again: a back-off that is told every minute shall not drive out everything else."""
+        told = (Kind.EVENT, reason, container, message)
+        for entry in self.others:
+            if (entry.kind, entry.what, entry.container, entry.facts.get("message")) == told:
+                self.others.remove(entry)
+                return
+
     def entries(self) -> list[Entry]:
         return sorted((*self.phases, *self.others), key=lambda entry: entry.number)
 
@@ -163,10 +171,11 @@ class Journal:
         if not isinstance(event, PodEvent):
             return
         facts: dict[str, Any] = {"eventType": event.type.value, "message": event.message}
-        if event.count > 1:
-            facts["count"] = event.count
         container = event.field_path.partition("{")[2].removesuffix("}")
         pod = f"{event.namespace}/{event.name}"
+        if event.count > 1:
+            facts["count"] = event.count
+            self._record(event.uid, pod).drop_event(event.reason, container, event.message)
         self._note(event.uid, pod, Kind.EVENT, event.reason, container, facts=facts, at=event.last_seen)
 
     def observed(self, status: PodRuntimeStatus) -> None:

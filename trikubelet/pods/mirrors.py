@@ -6,6 +6,10 @@ static pod of that name, the mirror pod that the API server is known to have, th
 goes on until there is nothing to do. Whatever fails is tried again with growing pauses, at once when the API server is
 back. Syncs never wait for that.
 
+A new version of a pod is shown once it is synced. While it waits for the end of the one before, the mirror pod is that
+one's, with its status. Mirror pods of one name are replaced once a second at most, by the newest version there is then:
+a manifest that is written over and over makes no storm of objects.
+
 After an outage a mirror pod may be there that nobody knows of: the reply to its creation was lost. It is found when it
 is made again, and kept if it shows the same pod. An object of the same name that is no mirror pod of this node is left
 alone.
@@ -13,6 +17,7 @@ alone.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 import attrs
@@ -49,6 +54,8 @@ log = get_logger("mirrors")
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 """Seconds."""
+REPLACED_EVERY: Final = 1.0
+"""Seconds from the making of a mirror pod until it may be replaced by one of another version."""
 
 
 # --- Decisions -------------------------------------------------------------------------------------------------------
@@ -127,7 +134,8 @@ def may_be_replaced(found: Pod, node_name: str) -> bool:
 class _Mirror:
     """What is known of one full name."""
 
-    wanted: bool = False
+    wanted: str = ""
+    """The UID of the static pod that is to be shown: the one that was synced."""
     unwanted: bool = False
     made: Pod | None = None
     """The mirror pod that the API server answered with, until the watch tells of it."""
@@ -158,6 +166,8 @@ class MirrorPods:
         self._terminating = terminating
         self._rng = rng
         self._mirrors: dict[str, _Mirror] = {}
+        self._made_at: dict[str, float] = {}
+        """By full name, Trio time of the last mirror pod that was made; those of long ago are forgotten."""
         self._send_work, self._new_work = trio.open_memory_channel[str](float("inf"))
 
     def ensure(self, static: Pod, mirror: Pod | None) -> None:
@@ -166,14 +176,17 @@ class MirrorPods:
             return
         if mirror is not None and not is_outdated(mirror, static) and static.full_name not in self._mirrors:
             return
+        newest = self._pods.pod_by_full_name(static.full_name)
+        if newest is not None and newest.metadata.uid != static.metadata.uid:
+            return  # it is on its way out, and its successor has its name
         work = self._mirrors.setdefault(static.full_name, _Mirror())
-        work.wanted, work.unwanted = True, False
+        work.wanted, work.unwanted = static.metadata.uid, False
         self._look(static.full_name, work)
 
     def delete(self, full_name: str) -> None:
         """A mirror pod shows nothing any more."""
         work = self._mirrors.setdefault(full_name, _Mirror())
-        work.wanted, work.unwanted = False, True
+        work.wanted, work.unwanted = "", True
         self._look(full_name, work)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -221,6 +234,8 @@ class MirrorPods:
                 if action is None:
                     self._forget(full_name, work)
                     return
+                if await self._too_soon(full_name, work, action):
+                    continue
                 pauses.attempt()
                 try:
                     await self._carry_out(work, action)
@@ -233,6 +248,20 @@ class MirrorPods:
             log.error("a mirror pod cannot be seen to", pod=full_name, exc_info=error)
         finally:
             work.running = False
+
+    async def _too_soon(self, full_name: str, work: _Mirror, action: MirrorAction) -> bool:
+        """Wait with the replacing of a mirror pod that was made just now. Returns whether there was a wait."""
+        going = isinstance(action, CreateMirror) or action.mirror.metadata.deletion_timestamp is not None
+        left = self._made_at.get(full_name, -math.inf) + REPLACED_EVERY - trio.current_time()
+        if going or not work.wanted or left <= 0:
+            return False
+        await trio.sleep(left)
+        return True
+
+    def _note_made(self, full_name: str) -> None:
+        now = trio.current_time()
+        self._made_at = {name: at for name, at in self._made_at.items() if at + REPLACED_EVERY > now}
+        self._made_at[full_name] = now
 
     def _forget(self, full_name: str, work: _Mirror) -> None:
         """Nothing is left to be known when the watch shows the mirror pod that was made, or the end of the removed."""
@@ -250,7 +279,7 @@ class MirrorPods:
             static,
             self._mirror(full_name, work),
             self._node.cached() if known else None,
-            wanted=work.wanted,
+            wanted=static is not None and work.wanted == static.metadata.uid,
             unwanted=work.unwanted and not self._terminating(full_name),
         )
 
@@ -272,6 +301,7 @@ class MirrorPods:
             case CreateMirror(pod=pod):
                 try:
                     work.made = await self._client.create(PODS, pod, urgency=Urgency.URGENT)
+                    self._note_made(pod.full_name)
                     log.info("created a mirror pod", pod=pod.full_name, uid=work.made.metadata.uid)
                 except ApiStatusError as error:
                     if not error.already_exists:

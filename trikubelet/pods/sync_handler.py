@@ -158,8 +158,28 @@ class SyncHandler:
             self._parts.allocation.admitted(pod)
             self._dispatch(pod, SyncPodType.CREATE)
         elif isinstance(verdict, Rejected):
+            log.info("pod rejected", pod=pod.full_name, reason=verdict.reason, problem=_told(verdict))
             self._parts.recorder.pod_event(pod, EventType.WARNING, verdict.reason, verdict.message)
-            self._parts.statuses.reject_pod(pod, verdict.reason, verdict.message)
+            self._parts.statuses.reject_pod(pod, verdict.reason, _told(verdict))
+
+    def admit_rejected_again(self) -> None:
+        """A pod has ended, and what it held may be what rejected static pods lack: judge these again.
+
+        An API pod stays rejected: whoever made it has made another one.
+        """
+        rejected = [pod for pod in self._pods.pods() if is_static_pod(pod) and self._is_rejected(pod.metadata.uid)]
+        active = self._parts.desired.active() if rejected else []
+        for pod in rejected:
+            if self._workers.states.phase(pod.metadata.uid) is not None:
+                continue  # what an earlier agent has left of it is being ended
+            verdict = self._admitting.ask(pod, active)
+            if isinstance(verdict, Rejected):
+                self._parts.statuses.explain_rejection(pod.metadata.uid, verdict.reason, _told(verdict))
+                continue
+            log.info("a rejected pod may run now", pod=pod.full_name)
+            self._parts.statuses.readmit_pod(pod)
+            self._follow_verdict(pod, verdict)
+            active.append(pod)
 
     def _is_rejected(self, uid: str) -> bool:
         change = self._parts.statuses.change(uid)
@@ -189,3 +209,8 @@ def _removed_by(pod: Pod, *, replaced: bool) -> str:
     if not is_static_pod(pod):
         return "its object is gone from the API server"
     return "manifest removed"
+
+
+def _told(verdict: Rejected) -> str:
+    """What the pod's status says; the event has the kubelet's message alone, which others look for."""
+    return f"{verdict.message}: {verdict.because}" if verdict.because else verdict.message

@@ -116,6 +116,8 @@ class SyncLoop:
             nursery.start_soon(self._follow, parts.objects.changes.subscribe().receive, self._handle_object)
             nursery.start_soon(self._follow, parts.runtime_state.recovered.subscribe().receive, self._handle_recovery)
             nursery.start_soon(self._follow, parts.allocation.retry_wanted.subscribe().receive, self._handle_resizes)
+            finished = parts.workers.finished.subscribe(key=lambda _: None)
+            nursery.start_soon(self._follow, finished.receive, self._handle_finished)
             nursery.start_soon(self._follow, admitting.done.receive, self._handle_admitting)
             nursery.start_soon(admitting.run)
             nursery.start_soon(supervise, self._tick)
@@ -312,6 +314,10 @@ class SyncLoop:
     def _handle_admitting(self, event: AdmittingEvent) -> None:
         if not self._draining:
             self._handler.admit_again(event)
+
+    def _handle_finished(self, _: str) -> None:
+        if not self._draining:
+            self._handler.admit_rejected_again()
 
     def _handle_probe(self, update: ProbeUpdate) -> None:
         pod = self._pods.pod_by_uid(update.pod_uid)

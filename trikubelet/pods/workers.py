@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.broadcast import Broadcast
-from trikubelet.pods.life import LifeContext, PodLife
+from trikubelet.pods.life import KILL_TIMEOUT_FACTOR, MINIMUM_KILL_TIMEOUT, LifeContext, PodLife
 from trikubelet.pods.phases import AGENT_ENDS, ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
 from trikubelet.pods.retry import RetryPolicy
@@ -27,9 +27,10 @@ from trikubelet.pods.types import DesiredPod, KillPod, KillRuntimePod, OpenPod, 
 from trikubelet.supervision import FAULTS, begin_again, supervise
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
     from trikubelet.pods.types import PodCache
 
 log = get_logger("pod-workers")
-
-KILL_TIMEOUT_FACTOR: Final = 1.5
-MINIMUM_KILL_TIMEOUT: Final = 10.0
-"""Seconds: what a runtime may take for a kill without any grace."""
 
 
 class KillTimeoutError(Exception):
@@ -59,7 +56,7 @@ class PodWorkers:
 
     `open_pod` makes what acts on a pod, `cache` has what was observed of the runtime. `desired` gives the newest
     version of a pod when it is looked at again; without it the last one is used again. `rng` is for jitter. `registry`
-    is the machine to drive, empty; tests and the simulation watch it.
+    is the machine to drive, empty; tests and the simulation watch it. `steps` and `why`: as of a `LifeContext`.
 
     What is known of each pod may be asked of `states`.
     """
@@ -74,6 +71,8 @@ class PodWorkers:
         rng: random.Random | None = None,
         desired: DesiredPod | None = None,
         registry: PodWorkerRegistry | None = None,
+        steps: Steps | None = None,
+        why: Callable[[str], str] | None = None,
     ) -> None:
         self._registry = registry or PodWorkerRegistry()
         self._context = LifeContext(
@@ -84,12 +83,15 @@ class PodWorkers:
             rng=rng or random.Random(),
             desired=desired,
             recorder=recorder,
+            steps=steps or Steps(),
+            why=why or _not_known,
         )
         self._cache = cache
         self._recorder = recorder
         self._lives: dict[str, PodLife] = {}
         self._send_begun, self._begun = trio.open_memory_channel[PodLife](math.inf)
-        self._draining = False
+        self.draining_since: float | None = None
+        """When all pods were asked to end; None: they were not."""
         self.finished: Broadcast[str] = Broadcast()
         """UIDs of pods whose lives are over: the moment for housekeeping, which forgets them and starts what was asked
         for anew."""
@@ -120,7 +122,7 @@ class PodWorkers:
         pod = None if isinstance(request, KillRuntimePod) else request.pod
         uid = request.running_pod.uid if isinstance(request, KillRuntimePod) else request.pod.metadata.uid
         unknown = self.states.phase(uid) is None
-        if self._draining and unknown and pod is not None:
+        if self.draining_since is not None and unknown and pod is not None:
             return
         try:
             status = self._observed(pod) if unknown and pod is not None else None
@@ -184,6 +186,10 @@ class PodWorkers:
         self._record(pod, EventType.WARNING, "ExceededGracePeriod", message)
         raise KillTimeoutError(pod.full_name, pod.metadata.uid, seconds)
 
+    def life(self, uid: str) -> PodLife | None:
+        """The life of a pod, for looking at it; None when it is over or has not begun."""
+        return self._lives.get(uid)
+
     async def until_ended(self, uid: str) -> None:
         """Return when no container of the pod runs, or ever will again; at once when nothing is known of it."""
         life = self._lives.get(uid)
@@ -196,7 +202,7 @@ class PodWorkers:
         From now on no pod starts any more. Returns the UIDs of the pods that have not ended in time. Cancelling it
         stops the waiting, not the ending.
         """
-        self._draining = True
+        self.draining_since = trio.current_time()
         for state in list(self._registry.phases.values()):
             update = _newest(state)
             if update is not None:
@@ -295,6 +301,10 @@ class PodWorkers:
     def _record(self, pod: Pod, type_: EventType, reason: str, message: str) -> None:
         if self._recorder is not None:
             self._recorder.pod_event(pod, type_, reason, message)
+
+
+def _not_known(_uid: str) -> str:
+    return "not known"
 
 
 def record_fault(recorder: EventRecorder | None, pod: Pod, error: BaseException | None) -> None:

@@ -59,4 +59,6 @@ class Prober:
                 assert_never(answer.outcome)
 
     def _event(self, target: ProbeTarget, reason: str, message: str) -> None:
+        if target.early:
+            return
         self._recorder.pod_event(target.pod, EventType.WARNING, reason, message, container=target.container.name)

@@ -61,6 +61,8 @@ class ProbeTarget:
     container_id: ContainerID
     pod_ip: str
     kind: ProbeKind
+    early: bool = False
+    """Asked before its turn: only a success counts, so nothing else is told of."""
 
     @property
     def probe(self) -> Probe | None:

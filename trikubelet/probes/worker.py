@@ -7,7 +7,9 @@ same, and comes to the same).
 
 A readiness probe does not wait for the next point once its container can be asked for the first time: it asks at once,
 and its grid begins anew. So a pod is ready as soon as it says so. The others stay on their grid: a liveness probe that
-came earlier would kill containers that live under a kubelet.
+came earlier would kill containers that live under a kubelet. A startup probe is asked once more, out of turn, when its
+container can be asked for the first time: a success counts, so that nobody waits for a period for what has started; a
+failure does not, since it would use up what a slow starter is allowed.
 """
 
 from __future__ import annotations
@@ -98,6 +100,10 @@ class Worker:
         self._inspect()
         self._asked_last: ContainerID | None = self._askable
         """The container that its task could ask when it last looked."""
+        if spec.key.kind is ProbeKind.STARTUP:
+            # One that runs already may have started long ago, as an earlier agent knew: ask before the grid begins.
+            self._asked_last = None
+            self._woken.put(None)
 
     @property
     def resting(self) -> bool:
@@ -125,11 +131,19 @@ class Worker:
             now = trio.current_time()
             if self._askable is None:
                 continue
-            if self.spec.key.kind is ProbeKind.READINESS and self._askable != before:
-                self._anchor = self._due = now
+            early = False
+            if self._askable != before:
+                match self.spec.key.kind:
+                    case ProbeKind.READINESS:
+                        self._anchor = self._due = now
+                    case ProbeKind.STARTUP:
+                        self._due = tick_from(self._anchor, self._period, now)
+                        early = now < self._due
             if now >= self._due:
                 self._due = next_tick(self._anchor, self._period, now)
                 await self._ask(self._askable, now)
+            elif early:
+                await self._ask(self._askable, now, early=True)
 
     def cancel(self) -> None:
         """End its task, if it has one."""
@@ -184,14 +198,14 @@ class Worker:
         self._keep(verdict)
 
     def _resumes_at(self, moment: float) -> float:
-        """The first point at which the initial delay is over, `moment` itself included."""
-        if self.spec.key.kind is ProbeKind.READINESS:
+        """When to look after the initial delay, which is over at `moment`: then, or on the grid."""
+        if self.spec.key.kind is not ProbeKind.LIVENESS:
             return moment
         return tick_from(self._anchor, self._period, moment)
 
-    async def _ask(self, container_id: ContainerID, began: float) -> None:
-        success = await self._probe(container_id)
-        if success is None or self.ended:
+    async def _ask(self, container_id: ContainerID, began: float, *, early: bool = False) -> None:
+        success = await self._probe(container_id, early=early)
+        if success is None or self.ended or (early and not success):
             return
         seconds = trio.current_time() - began
         result = ProbeResult.SUCCESS if success else ProbeResult.FAILURE
@@ -203,7 +217,7 @@ class Worker:
         for changed, outcome in self._keep(verdict):
             self._send(changed, outcome)
 
-    async def _probe(self, container_id: ContainerID) -> bool | None:
+    async def _probe(self, container_id: ContainerID, *, early: bool) -> bool | None:
         key, context = self.spec.key, self._context
         status = context.statuses.get_pod_status(key.pod_uid)
         pod_ip = "" if status is None else status.pod_ip
@@ -211,7 +225,7 @@ class Worker:
         context.counts.asking += 1
         try:
             return await context.prober.probe(
-                ProbeTarget(self._pod, self.spec.container, container_id, pod_ip, key.kind)
+                ProbeTarget(self._pod, self.spec.container, container_id, pod_ip, key.kind, early)
             )
         except Exception as error:  # whatever fails here concerns this probe only, and says nothing of the container
             log.error(

@@ -23,6 +23,7 @@ from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import HTTP_SOURCE
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
 from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, list_fields, read_static_pod
+from trikubelet.sources.other_kinds import what_runs
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
@@ -241,7 +242,8 @@ def _manifests(document: Document) -> Iterator[tuple[Document, str, Any]]:
     data = document.data()
     kind = data.get("kind") if isinstance(data, dict) else None
     if kind not in ("Pod", "PodList"):
-        raise _NoPodsError(f"line {document.line}: expected the kind Pod or PodList, got {kind or 'none'}")
+        why = what_runs(data) if isinstance(data, dict) else "the agent runs pods only"
+        raise _NoPodsError(f"line {document.line}: expected the kind Pod or PodList, got {kind or 'none'}: {why}")
     if data.get("apiVersion") != "v1":
         raise _NoPodsError(f"line {document.line}: expected apiVersion v1, got {data.get('apiVersion') or 'none'}")
     if kind == "Pod":

@@ -47,6 +47,7 @@ from trikubelet.api.decode import wire_name
 from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, FILE_SOURCE, HTTP_SOURCE
 from trikubelet.api.schema import APIObject
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
+from trikubelet.sources.other_kinds import TEMPLATE_HINT, what_runs
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
@@ -198,7 +199,8 @@ def parse_manifest(raw: bytes, file: Path, node_name: str, *, may_refer: bool = 
         for document in documents:
             parser.document(document)
     except YamlError as error:
-        parser.problems.append(ManifestProblem(file, error.line, "", error.message))
+        hint = TEMPLATE_HINT if b"{{" in raw else ""
+        parser.problems.append(ManifestProblem(file, error.line, "", error.message + hint))
     else:
         if not documents:
             parser.problems.append(ManifestProblem(file, None, "", "the file holds no pod"))
@@ -228,9 +230,7 @@ class _Parser:
             return
         kind, version = data.get("kind"), data.get("apiVersion")
         if kind not in ("Pod", "PodList"):
-            self._problem(
-                document, "kind", f"expected Pod or PodList, got {kind or 'nothing'}: the agent runs pods only"
-            )
+            self._problem(document, "kind", f"expected Pod or PodList, got {kind or 'nothing'}: {what_runs(data)}")
         elif version != "v1":
             self._problem(document, "apiVersion", f"expected v1, got {version or 'nothing'}")
         elif kind == "Pod":

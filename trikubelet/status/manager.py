@@ -150,9 +150,15 @@ class StatusManager:
     """Holds the reported status of every pod on the node."""
 
     def __init__(
-        self, clock: WallClock, pods: PodLookup, *, wanted_since: Callable[[str], float | None] = lambda uid: None
+        self,
+        clock: WallClock,
+        pods: PodLookup,
+        *,
+        wanted_since: Callable[[str], float | None] = lambda uid: None,
+        on_change: Callable[[StatusChange], None] = lambda change: None,
     ) -> None:
-        """`wanted_since`: the Trio time from which on a pod is wanted, by UID."""
+        """`wanted_since`: the Trio time from which on a pod is wanted, by UID. `on_change` is called with every change;
+        it must neither wait nor raise."""
         self._clock = clock
         self._pods = pods
         self._wanted_since = wanted_since
@@ -161,8 +167,7 @@ class StatusManager:
         self._subscriptions: list[StatusSubscription] = []
         self._of_pod: dict[str, list[StatusSubscription]] = {}
         self._updates = self._unchanged = self._refused = 0
-        self.on_change: Callable[[StatusChange], None] = lambda change: None
-        """Told of every change at once; must neither wait nor raise."""
+        self._on_change = on_change
         self.phases_version = 0
         """Another number when a pod is reported for the first time or in another phase."""
 
@@ -239,15 +244,21 @@ class StatusManager:
 
     def reject_pod(self, pod: Pod, reason: str, message: str) -> PodStatus:
         """Admission refuses the pod (kubelet: `rejectPod`): it has failed, and there is nothing else to say of it."""
-        status = PodStatus(
-            observed_generation=pod.metadata.generation,
-            phase=POD_FAILED,
-            reason=reason,
-            message=f"Pod was rejected: {message}",
-            qos_class=qos_class(pod),
-        )
         self.metrics.rejected(reason)
-        return self._update(pod, status, force=False, finished=False, rejected=True)
+        return self._update(pod, _rejected(pod, reason, message), force=False, finished=False, rejected=True)
+
+    def explain_rejection(self, uid: str, reason: str, message: str) -> None:
+        """A rejected pod was judged again, and is still refused, perhaps for another reason."""
+        known = self._changes.get(uid)
+        if known is not None and known.rejected:
+            self._update(known.pod, _rejected(known.pod, reason, message), force=False, finished=False)
+
+    def readmit_pod(self, pod: Pod) -> None:
+        """A pod that was rejected may run after all: nothing that was said of it holds."""
+        known = self._changes.get(pod.metadata.uid)
+        if known is not None and known.rejected:
+            status = PodStatus(observed_generation=pod.metadata.generation, phase=POD_PENDING, qos_class=qos_class(pod))
+            self._keep(pod, known, known.status, status, finished=False, rejected=False)
 
     def terminate_pod(self, pod: Pod) -> PodStatus:
         """The pod has released everything: report an end for it and for every container that has begun."""
@@ -287,22 +298,37 @@ class StatusManager:
         if known is not None and not force and says_the_same(old, merged):
             self._unchanged += 1
             return old
+        rejected = rejected or (known is not None and known.rejected)
+        self._keep(pod, known, old, merged, finished=finished, rejected=rejected)
+        return merged
+
+    def _keep(
+        self,
+        pod: Pod,
+        known: StatusChange | None,
+        old: PodStatus,
+        new: PodStatus,
+        *,
+        finished: bool,
+        rejected: bool,
+    ) -> None:
+        """Report the status from now on. `known`: the last change, None for the first."""
+        uid = pod.metadata.uid
         self._updates += 1
-        self._measure(uid, old, merged)
-        if known is None or old.phase != merged.phase:
+        self._measure(uid, old, new)
+        if known is None or old.phase != new.phase:
             self.phases_version += 1
         change = StatusChange(
-            pod=attrs.evolve(pod, status=merged),
+            pod=attrs.evolve(pod, status=new),
             version=1 if known is None else known.version + 1,
             finished=finished,
             first_changed_at=trio.current_time(),
-            rejected=rejected or (known is not None and known.rejected),
+            rejected=rejected,
         )
         self._changes[uid] = change
-        self.on_change(change)
+        self._on_change(change)
         for subscription in (*self._subscriptions, *self._of_pod.get(uid, ())):
             subscription.offer(change)
-        return merged
 
     def _measure(self, uid: str, old: PodStatus, new: PodStatus) -> None:
         self.metrics.changed(old, new)
@@ -332,6 +358,16 @@ class StatusManager:
                 return pod, status, container
         log.debug("probe result for a container that is not reported", probe=what, uid=uid, container=container_id)
         return None
+
+
+def _rejected(pod: Pod, reason: str, message: str) -> PodStatus:
+    return PodStatus(
+        observed_generation=pod.metadata.generation,
+        phase=POD_FAILED,
+        reason=reason,
+        message=f"Pod was rejected: {message}",
+        qos_class=qos_class(pod),
+    )
 
 
 def _replace_container(status: PodStatus, container: ContainerStatus) -> PodStatus:

@@ -9,7 +9,7 @@ does not know. So a later copy is compared with what the server made of the last
 difference is never written twice.
 
 The object is one of many lives of a name. All is about one UID: a pod that was replaced gets nothing of the old one,
-and a static pod's status goes to the mirror pod of the moment (kubelet: `syncPod`, `needsUpdate`, `needsReconcile`).
+and a static pod's status goes to the mirror pod of its version (kubelet: `syncPod`, `needsUpdate`, `needsReconcile`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from trikubelet.api import POD_READY, Pod, PodStatus, to_dict
-from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod
+from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod, shows_version
 from trikubelet.backoff import Backoff
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable
 from trikubelet.kube_client.patches import POD_LISTS, strategic_patch
@@ -136,7 +136,7 @@ def next_action(
     if copy is None:
         fetch = may_fetch and not record.gone and not is_static_pod(change.pod)
         return Fetch(change.pod) if fetch else NothingThere()
-    if record.gone or not _shows(copy, change.pod):
+    if record.gone or not _shows(copy, change):
         return NothingThere()
     if record.unsure:
         return Fetch(copy)
@@ -151,9 +151,16 @@ def next_action(
     return UpToDate(copy, change)
 
 
-def _shows(copy: Pod, pod: Pod) -> bool:
-    """Whether the object is the pod, or the mirror pod of a static one."""
-    return is_mirror_pod(copy) if is_static_pod(pod) else copy.metadata.uid == pod.metadata.uid
+def _shows(copy: Pod, change: StatusChange) -> bool:
+    """Whether the object is the pod, or the mirror pod of this version of a static one.
+
+    A pod that waits for its predecessor's end, and that predecessor, have one name: neither is shown with the other's
+    status. A rejected version has no mirror pod of its own, and is told of by the one that is there, as in the kubelet.
+    """
+    pod = change.pod
+    if not is_static_pod(pod):
+        return copy.metadata.uid == pod.metadata.uid
+    return is_mirror_pod(copy) and (change.rejected or shows_version(copy, pod))
 
 
 def _is_foreign(record: Record, copy: Pod) -> bool:

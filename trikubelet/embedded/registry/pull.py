@@ -107,12 +107,17 @@ class Pull:
             raise PullError(PullFailure.CONFIGURATION, reference, str(error)) from error
         except ArchiveError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL:
-                raise PullError(PullFailure.NO_SPACE, reference, f"no space left: {error}") from error
+                raise PullError(PullFailure.NO_SPACE, reference, f"no space left on the disk: {error}") from error
             raise PullError(PullFailure.WRONG_CONTENT, reference, str(error)) from error
         except OSError as error:
             if error.errno in _FULL:
-                raise PullError(PullFailure.NO_SPACE, reference, f"no space left: {error}") from error
+                raise PullError(PullFailure.NO_SPACE, reference, _no_space(error)) from error
             raise
+
+
+def _no_space(error: OSError) -> str:
+    where = "" if error.filename is None else f" of {error.filename}"
+    return f"no space left on the disk{where}: {error.strerror}"
 
 
 class _Layers:

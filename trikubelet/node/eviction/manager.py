@@ -189,8 +189,10 @@ class EvictionManager:
             except UsageError as error:
                 problem = str(error)
             else:
-                self._blind = False
-                return measured
+                if self._config.split_disks or measured.layout is not Layout.SPLIT:
+                    self._blind = False
+                    return measured
+                problem = "KubeletSeparateDiskGC is turned off but we still have a split filesystem"
         if not self._blind:
             self._blind = True
             log.error("the node cannot be measured, so no pod is evicted", problem=problem)

@@ -1,0 +1,64 @@
+"""What people install, built and tried as they would: in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from trikubelet import __version__
+
+ROOT = Path(__file__).parents[2]
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec: {containers: [{name: main, image: localhost/host}]}
+"""
+
+
+def build(what: str, out: Path) -> Path:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "packaging/build.py"), what, f"--out={out}"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+    )
+    return Path(done.stdout.splitlines()[-1])
+
+
+def test_the_wheel_installs_into_an_empty_environment_and_runs(tmp_path: Path) -> None:
+    wheel = build("wheel", tmp_path)
+    assert wheel.name == f"trikubelet-{__version__}-py3-none-any.whl"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    commands = tmp_path / "venv/bin"
+    subprocess.run([commands / "pip", "install", "--quiet", "--disable-pip-version-check", wheel], check=True)
+    (tmp_path / "web.yaml").write_text(POD)
+    for command in (("version",), ("validate", str(tmp_path / "web.yaml")), ("sim", "--pods=2", "--hours=0.1")):
+        done = subprocess.run(
+            [commands / "trikubelet", *command], cwd=tmp_path, check=False, capture_output=True, text=True, env={}
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    # The keeper's program and the data of the embedded runtime are files beside the code.
+    found = subprocess.run(
+        [commands / "python", "-c", "from trikubelet.embedded.keeper_client import _MAIN; print(_MAIN.exists())"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout == "True\n"
+
+
+def test_the_one_file_runs_with_python_alone(tmp_path: Path) -> None:
+    pex = build("pex", tmp_path)
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "PEX_ROOT": str(tmp_path / "pex"),
+    }
+    done = subprocess.run([pex, "version"], env=environment, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"trikubelet {__version__}\n")

@@ -1,0 +1,5 @@
+"""`python -m trikubelet`."""
+
+from trikubelet.cli.main import main
+
+main()

@@ -1,0 +1,220 @@
+"""`trikubelet install` and `uninstall`: the agent as a service of systemd."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import click
+
+from trikubelet.cli.failures import CommandError
+from trikubelet.cli.service_files import UNIT, ServiceFile, ServiceSettings, service_files
+
+SYSTEM_MANIFESTS: Final = Path("/etc/kubernetes/manifests")
+RUNS_SYSTEMD: Final = Path("/run/systemd/system")
+TIMEOUT: Final = 360.0
+"""Seconds for a command of systemd: stopping a service may take its TimeoutStopSec."""
+
+_of_user = click.option(
+    "--user/--system",
+    "user",
+    default=None,
+    help="A service of this user's, or of the machine's.  [default: the machine's as root]",
+)
+_destination = click.option(
+    "--destdir",
+    type=click.Path(path_type=Path),
+    help="Write below this folder and start nothing: for those who make packages and images.",
+)
+
+
+@click.command(short_help="Make the agent a service.", context_settings={"ignore_unknown_options": True})
+@_of_user
+@_destination
+@click.option("--manifests", type=click.Path(path_type=Path), help="The folder of static pods.")
+@click.option("--program", help="The command that the service starts.  [default: this one]")
+@click.option("--dry-run", is_flag=True, help="Only show what would be written and run.")
+@click.option("--start/--no-start", default=True, help="Start it now, and at each boot.  [default: start]")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def install(
+    user: bool | None,
+    destdir: Path | None,
+    manifests: Path | None,
+    program: str | None,
+    dry_run: bool,
+    start: bool,
+    arguments: tuple[str, ...],
+) -> None:
+    """Make the agent a service of systemd: write its unit and what belongs to it, and start it.
+
+    ARGUMENTS are further flags of `trikubelet run`, after --: `trikubelet install -- --kubeconfig FILE`.
+    """
+    of_user = _is_user_s(user)
+    settings = ServiceSettings(
+        program=_program() if program is None else [program],
+        manifests=_absolute(manifests) if manifests is not None else _default_manifests(of_user),
+        arguments=arguments,
+        user=of_user,
+    )
+    files = service_files(settings, Path.home())
+    commands = _commands_to_start(of_user) if start and destdir is None else []
+    if dry_run:
+        for file in files:
+            click.echo(f"# {_below(destdir, file.path)}\n{file.text}")
+        for command in commands:
+            click.echo(f"$ {' '.join(command)}")
+        return
+    for file in files:
+        _write(_below(destdir, file.path), file)
+    if destdir is None:
+        _make_folder(settings.manifests)
+    if commands and not RUNS_SYSTEMD.exists():
+        click.echo("systemd does not run here: start the service where it does.")
+        return
+    for command in commands:
+        _run(command)
+    if commands:
+        click.echo(f"The agent runs. Put manifests of pods into {settings.manifests}; `trikubelet pods` shows them.")
+
+
+@click.command(short_help="Undo install.")
+@_of_user
+@_destination
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed and run.")
+@click.option("--purge", is_flag=True, help="Remove the state folder, too. Its pods have to have ended.")
+def uninstall(user: bool | None, destdir: Path | None, dry_run: bool, purge: bool) -> None:
+    """Stop the service and remove what `install` wrote. Pods run on: `trikubelet stop` ends them first.
+
+    Manifests stay: they are yours.
+    """
+    of_user = _is_user_s(user)
+    settings = ServiceSettings(program=(), manifests=_default_manifests(of_user), user=of_user)
+    files = [_below(destdir, file.path) for file in service_files(settings, Path.home())]
+    commands = [_systemctl(of_user, "disable", "--now", UNIT)] if destdir is None and RUNS_SYSTEMD.exists() else []
+    state = _state_folder() if purge else None
+    if dry_run:
+        for command in commands:
+            click.echo(f"$ {' '.join(command)}")
+        for path in (*files, *((state,) if state else ())):
+            click.echo(f"remove {path}")
+        return
+    if state is not None:
+        _refuse_running_pods(state)
+    if files[-1].exists():
+        for command in commands:
+            _run(command)
+    for path in files:
+        with suppress(FileNotFoundError):
+            path.unlink()
+            click.echo(f"removed {path}")
+    if commands:
+        _run(_systemctl(of_user, "daemon-reload"))
+    if state is not None and state.exists():
+        _remove_folder(state)
+
+
+# --- Pieces ----------------------------------------------------------------------------------------------------------
+
+
+def _is_user_s(asked: bool | None) -> bool:
+    root = os.geteuid() == 0
+    if asked is False and not root:
+        raise CommandError("a service of the machine's is root's to install: use sudo, or --user")
+    return not root if asked is None else asked
+
+
+def _program() -> list[str]:
+    """The words that start this program anew: the script that was called, or Python and the module."""
+    script = Path(sys.argv[0])
+    if script.name == "__main__.py" or not os.access(script, os.X_OK):
+        return [sys.executable, "-m", "trikubelet"]
+    return [str(_absolute(script))]
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - links stay: they are what an upgrade changes
+
+
+def _default_manifests(user: bool) -> Path:
+    return Path.home() / ".config/trikubelet/manifests" if user else SYSTEM_MANIFESTS
+
+
+def _state_folder() -> Path:
+    from trikubelet.cli.root_dir import default_root_dir
+
+    return default_root_dir()
+
+
+def _refuse_running_pods(state: Path) -> None:
+    """Raises CommandError while something in the folder may still be used."""
+    from trikubelet.linux.mount_table import MountTable
+    from trikubelet.linux.shared_folder import unshare_folder
+
+    if not state.exists():
+        return
+    unshare_folder(state)
+    if mounts := MountTable.read().below(state.resolve()):
+        raise CommandError(
+            f"{state} is in use, {mounts[0].point} is mounted in there: end the pods with `trikubelet stop` first"
+        )
+
+
+def _remove_folder(folder: Path) -> None:
+    """Raises CommandError."""
+    from trikubelet.linux.trees import remove_tree
+
+    try:
+        remove_tree(folder)
+    except OSError as error:
+        raise CommandError(f"{folder} could not be removed: {error}") from None
+    click.echo(f"removed {folder}")
+
+
+def _below(destdir: Path | None, path: Path) -> Path:
+    return path if destdir is None else _absolute(destdir) / path.relative_to("/")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"cannot make {folder}: {error.strerror}") from None
+
+
+def _write(path: Path, file: ServiceFile) -> None:
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.write_text(file.text)
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}") from None
+    click.echo(f"wrote {path}")
+
+
+def _commands_to_start(user: bool) -> list[list[str]]:
+    settings = (
+        []
+        if user
+        else [
+            ["systemd-tmpfiles", "--create", "trikubelet.conf"],
+            ["sysctl", "--quiet", "--load=/etc/sysctl.d/90-trikubelet.conf"],
+        ]
+    )
+    return [*settings, _systemctl(user, "daemon-reload"), _systemctl(user, "enable", "--now", UNIT)]
+
+
+def _systemctl(user: bool, *arguments: str) -> list[str]:
+    return ["systemctl", *(["--user"] if user else []), *arguments]
+
+
+def _run(command: list[str]) -> None:
+    """Raises CommandError."""
+    try:
+        subprocess.run(command, check=True, timeout=TIMEOUT)
+    except FileNotFoundError:
+        raise CommandError(f"{command[0]} is not installed") from None
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise CommandError(f"`{' '.join(command)}` failed: {error}; see `journalctl -u {UNIT}`") from None
