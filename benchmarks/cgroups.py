@@ -220,7 +220,7 @@ def measure_on_containerd(root: CgroupName, runs: int) -> tuple[list[float], lis
         }
         sides: list[tuple[ContainerdNode, ManifestFolder, list[float]]] = []
         without: dict[str, Any] = {}
-        for kind, node, settings in (("with", nodes.agent, with_cgroups), ("without", nodes.floor, without)):
+        for kind, node, settings in (("with", nodes[0], with_cgroups), ("without", nodes[1], without)):
             folder = folders.top / kind
             sides.append((node, ManifestFolder(folder, folders.sign), []))
             agent = stack.enter_context(running_agent(folder, node.endpoint, **settings))
@@ -231,7 +231,7 @@ def measure_on_containerd(root: CgroupName, runs: int) -> tuple[list[float], lis
                 for number, (node, manifests, times) in enumerate(sides):
                     async with Runtime.on(node) as outside:
                         pod = f"one-{number}-{run}"
-                        times.append(1000 * await time_agent(folders, outside, manifests, [pod]))
+                        times.append(1000 * await time_agent(folders, manifests, [pod]))
                         manifests.remove([pod])
                         await outside.gone()
                         await trio.sleep(TURN)

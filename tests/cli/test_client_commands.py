@@ -176,10 +176,13 @@ def test_describe_shows_the_pod_and_its_events(agent: StandInAgent) -> None:
         "count": 4,
     }
     agent.will_answer("GET /events?uid=uid-default-web-node", [event])
+    life = {"pod": "default/web-node", "cause": "CrashLoopBackOff of `main`", "waits": [], "askedBy": [], "phases": []}
+    agent.will_answer("GET /pods/default/web-node/why", life | {"runs": []})
     outcome = run_command("describe", "pod", "web", "--root-dir", agent.root_dir)
     assert outcome.code == 0
     for fragment in (
         "CrashLoopBackOff",
+        "Waits For:\n  default/web-node: CrashLoopBackOff of `main`\n",
         "Exit Code:",
         "back-off 10s",
         "BackOff",

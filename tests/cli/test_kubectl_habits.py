@@ -31,8 +31,10 @@ def two_containers(**status: Any) -> dict[str, Any]:
 def node(agent: StandInAgent) -> StandInAgent:
     """An agent with two pods."""
     agent.has_pods(two_containers(), a_pod("db-node", "data", phase="Pending"))
-    agent.will_answer("GET /events?uid=uid-default-web-node", [])
-    agent.will_answer("GET /events?uid=uid-data-db-node", [])
+    for place in ("default/web-node", "data/db-node"):
+        agent.will_answer(f"GET /events?uid=uid-{place.replace('/', '-')}", [])
+        life = {"pod": place, "cause": "", "waits": [], "askedBy": [], "phases": [], "runs": []}
+        agent.will_answer(f"GET /pods/{place}/why", life)
     return agent
 
 

@@ -112,7 +112,18 @@ def statistics(agent: Agent) -> dict[str, object]:
 
 ELSEWHERE: Final = tuple(f"trikubelet.{part}" for part in ("api.", "rpc.", "sim.", "telemetry."))
 """Modules of what is not about pods: clients, events, what counts by labels."""
-BOUNDED: Final = {"_asker", "_demands", "_ended", "_reported", "_measures", "_metrics", "counts", "measures", "metrics"}
+BOUNDED: Final = {
+    "_asker",
+    "_demands",
+    "_ended",
+    "_reported",
+    "_measures",
+    "_metrics",
+    "counts",
+    "journal",
+    "measures",
+    "metrics",
+}
 """What remembers the last so and so many of something, or counts by labels."""
 
 

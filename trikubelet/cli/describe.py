@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def describe(names: tuple[str, ...], namespace: str | None, root_dir: Path) -> None:
     """Show everything about pods, and what happened to them: describe NAME, describe pod NAME, describe pod/NAME."""
     from trikubelet.cli.pod_description import describe_pod, waits_for_images
+    from trikubelet.cli.why import why_lines
 
     client = AgentClient(root_dir)
     first, *rest = names
@@ -39,3 +40,7 @@ def describe(names: tuple[str, ...], namespace: str | None, root_dir: Path) -> N
         if number:
             click.echo("\n")
         click.echo(describe_pod(found, events, SystemClock().now(), pulls), nl=False)
+        click.echo("Waits For:")
+        life = client.get(f"/pods/{found.metadata.namespace}/{found.metadata.name}/why")
+        for line in why_lines(life):
+            click.echo(f"  {line}")

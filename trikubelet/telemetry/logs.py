@@ -13,11 +13,15 @@ import atexit
 import sys
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
 
 import attrs
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 LogFormat = Literal["text", "json"]
+Notice: TypeAlias = "Callable[[str, str, Mapping[str, object]], None]"
 
 # The kubelet's -v: 0 and 1 are notices for operators, 2 what happens to pods, 4 and more how it happens.
 _LEVEL_OF_VERBOSITY = ((4, 10), (0, 20))
@@ -74,6 +78,7 @@ class _SplitStreams:
 
 _thresholds = _Thresholds()
 _split: _SplitStreams | None = None
+_notice: Notice | None = None
 
 
 def set_verbosity(verbosity: int) -> None:
@@ -103,15 +108,19 @@ def configure_logging(
     by_name: tuple[tuple[str, int], ...] = (),
     split: bool = False,
     buffer: int = 0,
+    file: TextIO | None = None,
+    notice: Notice | None = None,
 ) -> None:
     """Write every logger's lines as text for people, or as one JSON object a line.
 
     `by_name`: verbosities of loggers whose names a pattern matches. `split` sends errors to stderr and all else to
-    stdout, where up to `buffer` characters may wait.
+    stdout, where up to `buffer` characters may wait. `file`: instead of stderr. `notice` is called with the level, the
+    event and the fields of each warning and error that is written.
     """
     import structlog
 
-    global _thresholds, _split
+    global _thresholds, _split, _notice
+    _notice = notice
     _thresholds = _Thresholds(_level(verbosity), tuple((pattern, _level(least)) for pattern, least in by_name))
     flush()
     if split and _split is None:
@@ -121,7 +130,7 @@ def configure_logging(
     if log_format == "json":
         renderer = structlog.processors.JSONRenderer()
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=40)
+        renderer = structlog.dev.ConsoleRenderer(colors=file is None and sys.stderr.isatty(), pad_event_to=40)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -131,7 +140,7 @@ def configure_logging(
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS["debug"]),
-        logger_factory=_split or structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=_split or structlog.PrintLoggerFactory(file=file or sys.stderr),
         cache_logger_on_first_use=False,
     )
 
@@ -166,6 +175,8 @@ class Logger:
             return
         import structlog
 
+        if _notice is not None and _NUMBERS[level] >= _NUMBERS["warning"]:
+            _notice(level, event, self._fields | fields)
         # When the log has no reader any more, or the disk is full, the pods matter more than the line.
         with suppress(OSError):
             getattr(structlog.get_logger(), level)(event, logger=self._name, **{**self._fields, **fields})
