@@ -33,7 +33,7 @@ def node(agent: StandInAgent) -> StandInAgent:
     agent.has_pods(two_containers(), a_pod("db-node", "data", phase="Pending"))
     for place in ("default/web-node", "data/db-node"):
         agent.will_answer(f"GET /events?uid=uid-{place.replace('/', '-')}", [])
-        life = {"pod": place, "cause": "", "waits": [], "askedBy": [], "phases": [], "runs": []}
+        life: dict[str, Any] = {"pod": place, "cause": "", "waits": [], "askedBy": [], "phases": [], "runs": []}
         agent.will_answer(f"GET /pods/{place}/why", life)
     return agent
 

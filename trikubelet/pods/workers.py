@@ -19,7 +19,8 @@ import trio
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.broadcast import Broadcast
-from trikubelet.pods.life import KILL_TIMEOUT_FACTOR, MINIMUM_KILL_TIMEOUT, LifeContext, PodLife
+from trikubelet.pods.context import KILL_TIMEOUT_FACTOR, MINIMUM_KILL_TIMEOUT, LifeContext
+from trikubelet.pods.life import PodLife
 from trikubelet.pods.phases import AGENT_ENDS, ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
 from trikubelet.pods.retry import RetryPolicy
