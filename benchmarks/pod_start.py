@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
-import structlog
 import trio
 
 from benchmarks.manifest_agents import NODE_NAME, PATIENCE, ManifestFolder, agent_inside, agent_process
@@ -37,6 +36,7 @@ from tests.containerd_node import ContainerdNode
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -304,7 +304,7 @@ def _print(recorded: Recorded, agent: list[float], floor: list[float], crowds: t
 @click.option("--pods", type=click.IntRange(min=1), default=100, show_default=True, help="Pods of the crowd.")
 def main(json_file: Path | None, runs: int, pods: int) -> None:
     """Measure what a pod's start costs beyond what the runtime takes."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True)
+    silence()
     with TemporaryDirectory(prefix="trikubelet-pods-") as name:
         folders = Folders(Path(name) / "files")
         with two_nodes(Path(name)) as nodes:
