@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import httpx
-
+from trikubelet.http.httpx_library import httpx
 from trikubelet.kube_client.exchange import BODY
 from trikubelet.tracing.spans import Kind
 

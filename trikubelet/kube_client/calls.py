@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
-import httpx
 import trio
 
+from trikubelet.http.httpx_library import httpx
 from trikubelet.kube_client.errors import (
     ApiAnswerError,
     ApiError,

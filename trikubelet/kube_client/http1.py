@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import httpcore
-import httpx
 import trio
 
+from trikubelet.http.httpx_library import httpx
 from trikubelet.kube_client.exchange import BODY, Exchange
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-import httpx
 import trio
 from grpclib import GRPCError, Status
 
+from trikubelet.http.httpx_library import httpx
 from trikubelet.kube_client.exchange import BODY, Exchange
 from trikubelet.rpc.grpc.channel import ClientConnection
 from trikubelet.rpc.grpc.hpack import NeverIndexed

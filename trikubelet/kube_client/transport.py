@@ -15,13 +15,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
-import httpx
 import trio
 from grpclib import GRPCError
 
+from trikubelet.http.httpx_library import httpx
 from trikubelet.kube_client.errors import ApiUnreachable, CredentialsError
 from trikubelet.kube_client.exchange import Exchange, exchange_of
-from trikubelet.kube_client.http1 import Http1Pool
 from trikubelet.kube_client.http2 import ApiConnection, RefusedError, send_request
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
@@ -29,6 +28,7 @@ from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.kube_client.access import Access
+    from trikubelet.kube_client.http1 import Http1Pool
 
 log = get_logger("cluster")
 
@@ -191,6 +191,8 @@ class ClusterTransport(httpx.AsyncBaseTransport):
             return False
         self._connects += 1
         if protocol != "h2":
+            from trikubelet.kube_client.http1 import Http1Pool  # with httpcore, which most do not need
+
             self._http1 = Http1Pool(self._connect_http1, stream)
             return True
         connection = ApiConnection(stream)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-import httpx
 import trio
 
 from trikubelet.api import KubernetesObject
+from trikubelet.http.httpx_library import httpx
 from trikubelet.kube_client.decoding import decode_event
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiUnreachable
 from trikubelet.scopes import off_loop
