@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import trio
 
 from trikubelet.http.httpx_library import httpx
+from trikubelet.kube_client.decoding import Known
 from trikubelet.kube_client.errors import (
     ApiAnswerError,
     ApiError,
@@ -92,6 +93,7 @@ class Core:
         self.base_path = server.path.rstrip("/")
         self.origin = f"{server.scheme}://{server.netloc}"
         self.metrics = RequestMetrics(server.netloc)
+        self.known = Known()
         headers = {"User-Agent": access.user_agent, "Accept-Encoding": "gzip"}
         way: httpx.AsyncBaseTransport = self.transport if wrap is None else wrap(self.transport)
         # Neither proxies nor certificates of the environment: `access` knows how to get there.

@@ -19,6 +19,7 @@ from trikubelet.scopes import off_loop
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from trikubelet.kube_client.decoding import Known
     from trikubelet.kube_client.exchange import Body, Exchange
     from trikubelet.kube_client.health import ConnectionHealth
     from trikubelet.kube_client.types import Resource, WatchEvent
@@ -79,12 +80,14 @@ class OpenWatch(Generic[T]):
         exchange: Exchange,
         health: ConnectionHealth,
         timeout: float,
+        known: Known,
     ) -> None:
         self._resource = resource
         self._request = request
         self._body = body
         self._exchange = exchange
         self._health = health
+        self._known = known
         self._deadline = trio.current_time() + timeout + GRACE
         self._lines = LineReader()
         self._line: bytes | None = None
@@ -107,7 +110,9 @@ class OpenWatch(Generic[T]):
                     await self._receive()
                     continue
                 line = self._line
-                event = await off_loop(self._decoding, len(line), decode_event, self._resource, line, self._request)
+                event = await off_loop(
+                    self._decoding, len(line), decode_event, self._resource, line, self._request, self._known
+                )
                 self._line = None
             except ValueError as error:
                 self._ended = True
