@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import trio
 
 from trikubelet.api import KubernetesObject
-from trikubelet.http.httpx_library import httpx
 from trikubelet.kube_client.decoding import decode_event
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiUnreachable
+from trikubelet.kube_client.exchange import TransportError
 from trikubelet.scopes import off_loop
 from trikubelet.telemetry.logs import get_logger
 
@@ -132,7 +132,7 @@ class OpenWatch(Generic[T]):
         with trio.CancelScope(deadline=self._deadline) as scope:
             try:
                 data = await self._body.receive()
-            except httpx.TransportError as error:
+            except TransportError as error:
                 if self._exchange.retired:
                     self._ended = True
                     return
