@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.forked import fork
 from tests.hanging_ends import HANGING
 from trikubelet.agent import ending

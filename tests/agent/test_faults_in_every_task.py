@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pytest
-import structlog
 import trio
 from trio.lowlevel import Task
 
 from tests.agent.serving import PORTS, Caller, OnFreePorts, authentication, client_context
 from tests.agent.sim_node import clock_without_threads
+from tests.captured_logs import capture_logs
 from tests.device_plugin import ToyPlugin
 from tests.node.devices.plugin_sockets import PluginSockets
 from tests.node.shutdown.fake_logind import FakeLogind
@@ -199,7 +199,7 @@ def _create_pods(stage: Stage) -> None:
 
 
 async def test_a_fault_in_any_task_is_that_tasks_alone(mock_clock: MockClock, tmp_path: Path) -> None:
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         async with whole_node(tmp_path) as node:
             await node.serves("before")
             await trio.sleep(SETTLED)

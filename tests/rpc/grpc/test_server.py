@@ -17,8 +17,8 @@ from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, Strea
 from hyperframe.frame import PingFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.rpc.grpc.echo import EACH, JOIN, SPLIT, WHOLE, Echo, Text, call, open_call
 from tests.rpc.grpc.peer import Peer
 from trikubelet.rpc.cri.v1 import (
