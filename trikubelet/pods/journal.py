@@ -265,34 +265,18 @@ class Journal:
 
     def _note_container(self, record: _PodRecord, container: ContainerStatus) -> None:
         facts: dict[str, Any] = {"id": container.id.id[:SHORT_ID], "restarts": container.restart_count}
-        match container.state:
-            case ContainerState.RUNNING:
-                self._note(
-                    record.uid,
-                    record.pod,
-                    Kind.CONTAINER,
-                    "Started",
-                    container.name,
-                    facts=facts,
-                    at=container.started_at,
-                )
-            case ContainerState.EXITED:
-                facts["exitCode"] = container.exit_code
-                if container.reason:
-                    facts["reason"] = container.reason
-                if container.started_at is not None:
-                    facts["startedAt"] = container.started_at
-                self._note(
-                    record.uid,
-                    record.pod,
-                    Kind.CONTAINER,
-                    "Ended",
-                    container.name,
-                    facts=facts,
-                    at=container.finished_at,
-                )
-            case _:
-                pass
+        if container.state is ContainerState.RUNNING:
+            what, at = "Started", container.started_at
+        elif container.state is ContainerState.EXITED:
+            what, at = "Ended", container.finished_at
+            facts["exitCode"] = container.exit_code
+            if container.reason:
+                facts["reason"] = container.reason
+            if container.started_at is not None:
+                facts["startedAt"] = container.started_at
+        else:
+            return
+        self._note(record.uid, record.pod, Kind.CONTAINER, what, container.name, facts=facts, at=at)
 
     def _facts_of_phase(self, phase: Phase) -> dict[str, Any]:
         if isinstance(phase, WaitingToStart | Syncing):
