@@ -135,7 +135,7 @@ def node_devices(
     numa_nodes: Sequence[int] = (),
 ) -> NodeDevices:
     """The devices of an agent's node. `changed` is sent to when they change."""
-    if overrides.diskless and overrides.connect_plugins is None:
+    if not overrides.grants_devices:
         return NodeDevices(None)
     from trikubelet.node.devices.endpoint import MOST_FROM_PLUGIN
     from trikubelet.node.devices.manager import DeviceManager
