@@ -48,6 +48,7 @@ PARSERS: Final = (
     "tests/embedded/registry/test_mutated_documents.py",
     "tests/embedded/network/cni/test_mutated_documents.py",
     "tests/rpc/grpc/test_http2.py",
+    "tests/test_pumped_inputs.py",
 )
 MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000"}
 CONTAINERD_TESTS: Final = ("tests", "-m", "containerd")

@@ -17,6 +17,7 @@ import pytest
 from tests.embedded.images.archives import Entry, digest, directory, image_spec, layer
 from tests.embedded.registry.scripted_registry import INDEX, MANIFEST
 from tests.mutated import changed_bytes, changed_document
+from tests.watchdog import one_example
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.model import LayerFormat, UnpackLimits, config_from_spec
 from trikubelet.embedded.images.oci_layout import Manifest, config_of, digest_in, fittest_children, image_of, is_index
@@ -70,13 +71,15 @@ def _config(body: bytes) -> None:
     image_of(Manifest(DIGEST, _WHOLE["manifest"], spec, DIGEST, (DIGEST,)), "r.example/app:1", "")
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(("kind", "read"), [("index", _index), ("manifest", _manifest), ("config", _config)])
 def test_a_changed_document_is_read_or_refused(kind: str, read: Callable[[bytes], None]) -> None:
     refused = 0
     for seed in range(INPUTS):
         body = changed_document(random.Random(seed), _WHOLE[kind], _OTHERS)
         try:
-            read(body)
+            with one_example():
+                read(body)
         except ArchiveError:
             refused += 1
         except Exception as error:
@@ -84,6 +87,7 @@ def test_a_changed_document_is_read_or_refused(kind: str, read: Callable[[bytes]
     assert 0 < refused < INPUTS
 
 
+@pytest.mark.fuzz
 def test_a_changed_layer_is_unpacked_or_refused(tmp_path: Path) -> None:
     refused = 0
     limits = UnpackLimits(max_bytes=2**20, max_entries=100)
@@ -93,8 +97,9 @@ def test_a_changed_layer_is_unpacked_or_refused(tmp_path: Path) -> None:
         budget = UnpackBudget(limits)
         unpacker = LayerUnpacker(root, LayerFormat.FLAT, budget=budget, checkpoint=lambda: None, privileged=False)
         try:
-            unpacker.apply(_Bytes(changed_bytes(random.Random(seed), _LAYER)), subject="layer")
-            unpacker.finish()
+            with one_example():
+                unpacker.apply(_Bytes(changed_bytes(random.Random(seed), _LAYER)), subject="layer")
+                unpacker.finish()
         except ArchiveError:
             refused += 1
         except Exception as error:
@@ -104,13 +109,15 @@ def test_a_changed_layer_is_unpacked_or_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.fuzz
 def test_a_changed_hosts_file_is_read_or_refused(tmp_path: Path) -> None:
     whole = b'server = "https://r"\n[host."https://m:1/p"]\ncapabilities = ["pull"]\nca = "c"\ndial_timeout = "1s"\n'
     refused = 0
     for seed in range(INPUTS):
         text = changed_bytes(random.Random(seed), whole).decode(errors="replace")
         try:
-            parse_hosts_file("r.example", text, tmp_path)
+            with one_example():
+                parse_hosts_file("r.example", text, tmp_path)
         except HostsFileError:
             refused += 1
         except Exception as error:
