@@ -50,7 +50,7 @@ PARSERS: Final = (
     "tests/rpc/grpc/test_http2.py",
     "tests/test_pumped_inputs.py",
 )
-MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000"}
+MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000", "PUMPED_INPUTS": "1000"}
 CONTAINERD_TESTS: Final = ("tests", "-m", "containerd")
 NO_CONTAINERD: Final = f"""
 {"!" * 100}
