@@ -28,7 +28,7 @@ SUPERVISION: Final = "trikubelet.supervision"
 SUPERVISORS: Final = frozenset({"supervise", "contain", "follow", "begin_again"})
 """Its functions."""
 ELSEWHERE: Final = ("cli", "embedded", "sim")
-"""Packages of other processes than an agent's on somebody else's runtime."""
+"""Packages of an agent with the embedded runtime (`tests/embedded/test_faults.py`), and of other programs."""
 
 
 @attrs.frozen
