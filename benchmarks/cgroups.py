@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
-import structlog
 import trio
 
 from benchmarks.report import Result, print_table, report
@@ -41,6 +40,7 @@ from trikubelet.cgroups.settings import CgroupOptions, CgroupSettings, cpu_share
 from trikubelet.cgroups.version import read_hierarchies
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource, simulated_node
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -220,7 +220,7 @@ def measure_on_containerd(root: CgroupName, runs: int) -> tuple[list[float], lis
         }
         sides: list[tuple[ContainerdNode, ManifestFolder, list[float]]] = []
         without: dict[str, Any] = {}
-        for kind, node, settings in (("with", nodes.agent, with_cgroups), ("without", nodes.floor, without)):
+        for kind, node, settings in (("with", nodes[0], with_cgroups), ("without", nodes[1], without)):
             folder = folders.top / kind
             sides.append((node, ManifestFolder(folder, folders.sign), []))
             agent = stack.enter_context(running_agent(folder, node.endpoint, **settings))
@@ -231,7 +231,7 @@ def measure_on_containerd(root: CgroupName, runs: int) -> tuple[list[float], lis
                 for number, (node, manifests, times) in enumerate(sides):
                     async with Runtime.on(node) as outside:
                         pod = f"one-{number}-{run}"
-                        times.append(1000 * await time_agent(folders, outside, manifests, [pod]))
+                        times.append(1000 * await time_agent(folders, manifests, [pod]))
                         manifests.remove([pod])
                         await outside.gone()
                         await trio.sleep(TURN)
@@ -254,7 +254,7 @@ def p99(values: Sequence[float]) -> float:
 @click.option("--others", default="0,100,500", show_default=True, help="Other pods on the node.")
 @click.option("--containerd", "on_containerd", default=0, help="Starts on a real runtime, with and without.")
 def main(json_file: Path | None, starts: int, others: str, on_containerd: int) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    silence()
     hierarchies = read_hierarchies()
     rows: list[list[str]] = []
     worst = 0.0

@@ -1,15 +1,15 @@
-"""Agents on a containerd that are told of their pods by manifests: as a process, and inside this one to be watched."""
+"""Pods by manifests, and an agent inside this process to be watched."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
-from benchmarks.agent_process import NODE_NAME, PATIENCE, running_agent
+from benchmarks.agent_process import NODE_NAME, PATIENCE
 from tests.containerd_node import TEST_IMAGE
 from trikubelet.agent.agent import Agent
 from trikubelet.agent.options import AgentOptions
@@ -25,11 +25,10 @@ __all__ = [
     "ManifestFolder",
     "RecordingClient",
     "agent_inside",
-    "agent_process",
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from trikubelet.rpc.cri import v1
@@ -98,10 +97,11 @@ class RecordingClient(RuntimeClient):
 class ManifestFolder:
     """Pods by their manifests."""
 
-    def __init__(self, folder: Path, sign: Path) -> None:
+    def __init__(self, folder: Path, sign: Path, image: str = TEST_IMAGE) -> None:
         self.path = folder / "manifests"
         self.path.mkdir(parents=True, exist_ok=True)
         self._sign = sign
+        self._image = image
 
     def write(self, names: Sequence[str]) -> None:
         """Bring pods with one container each, as close to each other as can be."""
@@ -109,7 +109,8 @@ class ManifestFolder:
         for name in names:
             container = {
                 "name": "main",
-                "image": TEST_IMAGE,
+                "image": self._image,
+                "imagePullPolicy": "IfNotPresent",
                 "command": ["sh", "-c", SCRIPT],
                 "volumeMounts": [{"name": "sign", "mountPath": "/sign"}],
             }
@@ -128,15 +129,6 @@ class ManifestFolder:
     def remove(self, names: Sequence[str]) -> None:
         for name in names:
             (self.path / f"{name}.json").unlink()
-
-
-@contextmanager
-def agent_process(folder: Path, node: Runtime, manifests: ManifestFolder) -> Iterator[int]:
-    """A whole agent on a manifest folder of this folder; its pid. At the end it drains and is waited for."""
-    assert manifests.path == folder / "manifests"
-    with running_agent(folder, node.endpoint) as agent:
-        agent.wait_until_it_listens()
-        yield agent.process.pid
 
 
 @asynccontextmanager

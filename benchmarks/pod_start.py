@@ -1,16 +1,18 @@
-"""What a pod's start costs beyond what the runtime takes: time, calls and CPU, on a containerd of its own.
+"""What a pod's start costs beyond what the runtime takes: time, calls and CPU, on containerd or the embedded runtime.
 
-    python -m benchmarks.pod_start [--json FILE] [--runs N] [--pods N]
+    python -m benchmarks.pod_start [--runtime containerd|embedded] [--json FILE] [--runs N] [--pods N]
 
 The floor is a bare client that makes the same calls with the same configurations, one after the other, and nothing
 else: RunPodSandbox, PodSandboxStatus, ImageStatus, CreateContainer, StartContainer. Its pods and the agent's take turns
-in the same run, so that noise hits both alike. A pod runs from when the runtime says that its container was started.
+in the same run, so that noise hits both alike. A pod runs from the first instruction of its container, a shell that
+opens a pipe.
 
 The agent is a whole process that is told of its pods by its manifest folder, as a person would. Only the calls are
 counted on an agent inside this process, which also tells what configurations to give the bare client. That has a
-containerd of its own: an agent would end pods that it was not told of.
+runtime of its own: an agent would end pods that it was not told of. The embedded runtime is part of the agent's
+process; for the bare client it is served by another one (`trikubelet runtime serve`).
 
-Needs root, containerd with runc and the CNI plugins, and busybox (`make packages`).
+Needs root; for containerd also containerd with runc, the CNI plugins and busybox (`make packages`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import shutil
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -28,20 +31,23 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
-import structlog
 import trio
 
-from benchmarks.manifest_agents import NODE_NAME, PATIENCE, ManifestFolder, agent_inside, agent_process
+from benchmarks.agent_process import running_agent
+from benchmarks.first_instruction import Signed, first_instruction
+from benchmarks.manifest_agents import NODE_NAME, PATIENCE, ManifestFolder, agent_inside
+from benchmarks.manifest_agents import Runtime as Served
 from benchmarks.report import Result, print_table, report
+from benchmarks.termination.kubelets import IMAGES, served_runtime
 from tests.containerd_node import ContainerdNode
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-POLL: Final = 0.002
 POD_NAME: Final = "io.kubernetes.pod.name"
 IDLE: Final = 5.0
 """Seconds that tell what an agent asks that has nothing to do."""
@@ -61,7 +67,7 @@ class Folders:
 
     @property
     def sign(self) -> Path:
-        """Every container leaves a file here when it runs, named as its host."""
+        """Every container opens a pipe here when it runs, named as its host."""
         return self.top / "sign"
 
     @property
@@ -73,13 +79,19 @@ class Folders:
 class Nodes:
     """A runtime for the agent, and one for the bare client."""
 
-    agent: ContainerdNode
-    floor: ContainerdNode
+    image: str
+    endpoint: str
+    """The agent's."""
+    is_empty: Callable[[], Awaitable[bool]]
+    """Whether nothing is left of the agent's pods."""
+    recorded: Served
+    """A runtime for the agent inside this process, before the others are used."""
+    floor: Served
 
 
 @contextmanager
-def two_nodes(folder: Path) -> Iterator[Nodes]:
-    """Both run and have their images; nothing is left of them."""
+def two_nodes(folder: Path) -> Iterator[tuple[ContainerdNode, ContainerdNode]]:
+    """Two of containerd. Both run and have their images; nothing is left of them."""
     with ExitStack() as stack:
         made = []
         for number, name in enumerate(("agent", "floor")):
@@ -88,7 +100,28 @@ def two_nodes(folder: Path) -> Iterator[Nodes]:
             node.start()
             node.import_images()
             made.append(node)
-        yield Nodes(*made)
+        yield made[0], made[1]
+
+
+@contextmanager
+def nodes_of(kind: str, folder: Path, agent: Path) -> Iterator[Nodes]:
+    """Nothing is left of them. `agent`: the folder of the agent, which is started later."""
+    if kind == "embedded":
+        sandboxes = agent / "root" / "runtime" / "sandboxes"
+
+        async def no_folders() -> bool:
+            return not any(sandboxes.iterdir())
+
+        with served_runtime(folder / "floor") as floor:
+            yield Nodes(IMAGES[kind], kind, no_folders, floor, floor)
+        return
+    with two_nodes(folder) as (ours, floor_node):
+
+        async def no_sandboxes() -> bool:
+            async with Runtime.on(ours) as outside:
+                return not await outside.runtime.list_pod_sandboxes()
+
+        yield Nodes(IMAGES[kind], ours.endpoint, no_sandboxes, ours, floor_node)
 
 
 @attrs.frozen
@@ -116,18 +149,18 @@ class Crowd:
 # What is measured
 
 
-async def record(folders: Folders, node: ContainerdNode) -> Recorded:
+async def record(folders: Folders, nodes: Nodes) -> Recorded:
     """Let an agent start and end one pod, and keep what it asked of the runtime, the relists left out."""
     folder = folders.top / "recorded"
-    manifests = ManifestFolder(folder, folders.sign)
-    async with agent_inside(folder, node, manifests) as (channel, runtime), Runtime.on(node) as outside:
+    manifests = ManifestFolder(folder, folders.sign, nodes.image)
+    async with agent_inside(folder, nodes.recorded, manifests) as (channel, runtime):
         await trio.sleep(QUIET)
         channel.take()
         await trio.sleep(IDLE)
         idle = channel.take()
-        manifests.write(["recorded"])
         began = trio.current_time()
-        await outside.running(folders, [f"recorded-{NODE_NAME}"])
+        async with first_instructions(folders, [f"recorded-{NODE_NAME}"]):
+            manifests.write(["recorded"])
         await trio.sleep(QUIET)
         start = _beyond(channel.take(), idle, trio.current_time() - began)
         files = folders.floor / "files"
@@ -139,7 +172,8 @@ async def record(folders: Folders, node: ContainerdNode) -> Recorded:
                 mount.host_path = str(copy)
         manifests.remove(["recorded"])
         began = trio.current_time()
-        await outside.gone()
+        async with Runtime.on(nodes.recorded) as outside:
+            await outside.gone()
         await trio.sleep(QUIET)
         end = _beyond(channel.take(), idle, trio.current_time() - began)
     return Recorded(runtime.sandbox, runtime.container, start, end)
@@ -159,7 +193,7 @@ class Runtime:
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, node: ContainerdNode) -> AsyncIterator[Runtime]:
+    async def on(cls, node: Served) -> AsyncIterator[Runtime]:
         async with open_unix_channel(node.socket) as channel:
             yield cls(RuntimeClient(channel), ImageClient(channel))
 
@@ -170,18 +204,6 @@ class Runtime:
         await self.images.image_status(container.image)
         container_id = await self.runtime.create_container(sandbox_id, container, sandbox)
         await self.runtime.start_container(container_id)
-
-    async def running(self, folders: Folders, hosts: Sequence[str]) -> int:
-        """Wait until a pod on each of these hosts runs; when the last was started, in ns of the wall clock."""
-        with trio.fail_after(PATIENCE):
-            for host in hosts:
-                while not (folders.sign / host).exists():  # noqa: ASYNC110 - other processes write it
-                    await trio.sleep(POLL)
-            latest = 0
-            for container in await self.runtime.list_containers():
-                if container.labels[POD_NAME] in hosts:
-                    latest = max(latest, await self._started_at(container.id))
-        return latest
 
     async def gone(self) -> None:
         """Wait until the runtime holds nothing."""
@@ -194,32 +216,42 @@ class Runtime:
             await self.runtime.stop_pod_sandbox(sandbox.id)
             await self.runtime.remove_pod_sandbox(sandbox.id)
 
-    async def _started_at(self, container_id: str) -> int:
-        """The process may run a little before the runtime says so."""
-        while True:
-            status = (await self.runtime.container_status(container_id)).status
-            if status.started_at:
-                return status.started_at
-            await trio.sleep(POLL)
+
+@asynccontextmanager
+async def first_instructions(folders: Folders, hosts: Sequence[str]) -> AsyncIterator[Signed]:
+    """Ends when a container on each of these hosts has begun; when the last of them did."""
+    async with AsyncExitStack() as stack:
+        signs = [await stack.enter_async_context(first_instruction(folders.sign / host)) for host in hosts]
+        last = Signed()
+        yield last
+        await stack.aclose()
+        last.at = max(signed.at for signed in signs)
 
 
-async def time_agent(folders: Folders, bare: Runtime, manifests: ManifestFolder, names: Sequence[str]) -> float:
-    """Seconds from the manifests to the last running container; the pods are gone afterwards."""
-    began = time.time_ns()
-    manifests.write(names)
-    started = await bare.running(folders, [f"{name}-{NODE_NAME}" for name in names])
-    return (started - began) / 1e9
+async def time_agent(folders: Folders, manifests: ManifestFolder, names: Sequence[str]) -> float:
+    """Seconds from the manifests to the first instruction of the last container. The pods run on."""
+    async with first_instructions(folders, [f"{name}-{NODE_NAME}" for name in names]) as last:
+        began = time.perf_counter()
+        manifests.write(names)
+    return last.at - began
 
 
 async def time_floor(folders: Folders, bare: Runtime, recorded: Recorded, names: Sequence[str]) -> float:
     """The same from the first call on, all pods at once."""
     configurations = [_like(recorded, folders, name) for name in names]
-    began = time.time_ns()
-    async with trio.open_nursery() as nursery:
-        for sandbox, container in configurations:
-            nursery.start_soon(bare.start, sandbox, container)
-    started = await bare.running(folders, names)
-    return (started - began) / 1e9
+    async with first_instructions(folders, names) as last:
+        began = time.perf_counter()
+        async with trio.open_nursery() as nursery:
+            for sandbox, container in configurations:
+                nursery.start_soon(bare.start, sandbox, container)
+    return last.at - began
+
+
+async def until_empty(nodes: Nodes) -> None:
+    """Wait until nothing is left of the agent's pods."""
+    with trio.fail_after(PATIENCE):
+        while not await nodes.is_empty():  # noqa: ASYNC110 - an old runtime tells nobody
+            await trio.sleep(0.05)
 
 
 def _like(recorded: Recorded, folders: Folders, name: str) -> tuple[v1.PodSandboxConfig, v1.ContainerConfig]:
@@ -246,11 +278,11 @@ async def measure_one(
 ) -> tuple[list[float], list[float]]:
     """Seconds of single starts, the agent's and the floor's in turns. The first of each only warms up."""
     agent, floor = [], []
-    async with Runtime.on(nodes.agent) as outside, Runtime.on(nodes.floor) as bare:
+    async with Runtime.on(nodes.floor) as bare:
         for run in range(runs + 1):
-            agent.append(await time_agent(folders, outside, manifests, [f"one-{run}"]))
+            agent.append(await time_agent(folders, manifests, [f"one-{run}"]))
             manifests.remove([f"one-{run}"])
-            await outside.gone()
+            await until_empty(nodes)
             await trio.sleep(QUIET / 2)
             floor.append(await time_floor(folders, bare, recorded, [f"floor-{run}"]))
             await bare.remove_everything()
@@ -263,13 +295,13 @@ async def measure_crowd(
 ) -> tuple[Crowd, Crowd]:
     """Many pods at once, first the agent's, then the floor's."""
     names = [f"crowd-{number}" for number in range(pods)]
-    async with Runtime.on(nodes.agent) as outside, Runtime.on(nodes.floor) as bare:
-        before = _cpu_seconds(pid)
-        seconds = await time_agent(folders, outside, manifests, names)
-        await trio.sleep(QUIET)
-        agent = Crowd(seconds, _cpu_seconds(pid) - before)
-        manifests.remove(names)
-        await outside.gone()
+    before = _cpu_seconds(pid)
+    seconds = await time_agent(folders, manifests, names)
+    await trio.sleep(QUIET)
+    agent = Crowd(seconds, _cpu_seconds(pid) - before)
+    manifests.remove(names)
+    await until_empty(nodes)
+    async with Runtime.on(nodes.floor) as bare:
         floor = Crowd(await time_floor(folders, bare, recorded, [f"floor-{name}" for name in names]))
         await bare.remove_everything()
     return agent, floor
@@ -298,32 +330,40 @@ def _print(recorded: Recorded, agent: list[float], floor: list[float], crowds: t
     print_table("Calls for one pod, beyond those of an idle agent", ["", "start", "end"], calls)
 
 
+def aims(kind: str, agent: list[float], floor: list[float], cpu: float, pods: int) -> list[Result]:
+    """What the agent adds to containerd. The embedded runtime is part of the agent: `benchmarks.runtimes` has its."""
+    if kind == "embedded":
+        return []
+    beside = median(agent) / median(floor)
+    return [
+        Result("one pod, manifest to running, beside the floor (medians)", "times", beside, 1.25),
+        Result(f"our CPU per pod, {pods} pods at once", "ms", 1000 * cpu, 20),
+    ]
+
+
 @click.command()
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
+@click.option(
+    "--runtime", "kind", type=click.Choice(["containerd", "embedded"]), default="containerd", show_default=True
+)
 @click.option("--runs", type=click.IntRange(min=1), default=15, show_default=True, help="Single starts of each kind.")
 @click.option("--pods", type=click.IntRange(min=1), default=100, show_default=True, help="Pods of the crowd.")
-def main(json_file: Path | None, runs: int, pods: int) -> None:
+def main(json_file: Path | None, kind: str, runs: int, pods: int) -> None:
     """Measure what a pod's start costs beyond what the runtime takes."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True)
+    silence()
     with TemporaryDirectory(prefix="trikubelet-pods-") as name:
         folders = Folders(Path(name) / "files")
-        with two_nodes(Path(name)) as nodes:
-            recorded = trio.run(record, folders, nodes.agent)
-            folder = folders.top / "agent"
-            manifests = ManifestFolder(folder, folders.sign)
-            with agent_process(folder, nodes.agent, manifests) as pid:
+        folder = folders.top / "agent"
+        with nodes_of(kind, Path(name), folder) as nodes:
+            recorded = trio.run(record, folders, nodes)
+            manifests = ManifestFolder(folder, folders.sign, nodes.image)
+            with running_agent(folder, nodes.endpoint) as process:
+                process.wait_until_it_listens()
                 agent, floor = trio.run(measure_one, folders, nodes, manifests, recorded, runs)
+                pid = process.process.pid
                 crowds = trio.run(measure_crowd, folders, nodes, manifests, recorded, pods, pid)
     _print(recorded, agent, floor, crowds, pods)
-    met = report(
-        [
-            Result(
-                "one pod, manifest to running, beside the floor (medians)", "times", median(agent) / median(floor), 1.25
-            ),
-            Result(f"our CPU per pod, {pods} pods at once", "ms", 1000 * crowds[0].cpu / pods, 20),
-        ],
-        json_file,
-    )
+    met = report(aims(kind, agent, floor, crowds[0].cpu / pods, pods), json_file)
     sys.exit(0 if met else 1)
 
 

@@ -6,11 +6,11 @@ Both serve CRI on a socket from a process of their own, and take turns, so that 
 a shell that opens a pipe first of all; that is its first instruction. Where crun or runc is installed, its command line
 starts the same shell as the floor: no service, no image, no pod. (crun refuses machines with both versions of cgroups;
 there it is started where it sees the second one alone, and without rules for devices.) The network is the machine's, or
-a pod's own where the runtime has one for it.
+a pod's own where the runtime has one for it. Debian's crun is a package of that name; nothing else needs it.
 
-Memory is what is there for containers that run, beside the containers themselves (PSS): the one keeper with the process
-that makes namespaces for it, or a shim and a pause process for each pod. Needs root, containerd with runc and the CNI
-plugins, and busybox (`make packages`).
+Memory is what is there for containers that run, beside the containers themselves (PSS): the one keeper with the
+processes that fork and make namespaces for it, or a shim and a pause process for each pod. Needs root, containerd with
+runc and the CNI plugins, and busybox (`make packages`).
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
-import structlog
 import trio
 
 from benchmarks.agent_process import COMMAND, PATIENCE, interruptible_once
+from benchmarks.first_instruction import first_instruction
 from benchmarks.report import Result, print_table, report
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
 from tests.oci_image import make_root_folder, write_oci_archive
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -138,34 +139,6 @@ class Contestant:
         finally:
             for sandbox_id in made:
                 await self.remove(sandbox_id)
-
-
-@attrs.define
-class Signed:
-    """When a container's first instruction was."""
-
-    at: float = 0.0
-
-
-@asynccontextmanager
-async def first_instruction(pipe: Path) -> AsyncIterator[Signed]:
-    """Ends when somebody has opened the pipe, which is made and deleted here."""
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    signed = Signed()
-
-    async def wait() -> None:
-        await trio.lowlevel.wait_readable(reader)
-        signed.at = time.perf_counter()
-
-    try:
-        with trio.fail_after(PATIENCE):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(wait)
-                yield signed
-    finally:
-        os.close(reader)
-        pipe.unlink()  # noqa: ASYNC240
 
 
 # The contestants
@@ -323,7 +296,7 @@ def _memory(pid: int) -> int:
 
 
 def _memory_of_keeper(keeper: int) -> int:
-    """With the process that makes namespaces for it."""
+    """With the processes that fork and make namespaces for it."""
     program = _command_line(keeper)
     others = [pid for pid in _processes() if _parent(pid) == keeper and _command_line(pid) == program]
     return sum(_memory(pid) for pid in (keeper, *others))
@@ -429,7 +402,7 @@ def a_containerd(folder: Path) -> Iterator[ContainerdNode]:
 @click.option("--pods", type=click.IntRange(min=1), default=100, show_default=True, help="Pods for the memory.")
 def main(json_file: Path | None, runs: int, pods: int) -> None:
     """Measure the embedded runtime beside containerd."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True)
+    silence()
     with TemporaryDirectory(prefix="trikubelet-runtimes-") as name, a_containerd(Path(name)) as node:
         folder, archive = Path(name), Path(name) / "image.tar"
         rootfs = make_root_folder(folder / "rootfs")

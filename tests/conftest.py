@@ -9,6 +9,7 @@ import gc
 import inspect
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Final
 
 import hypothesis
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 LEFTOVERS: Final = "leftovers"
 """A run within another's passes `-p no:leftovers`, since it would find what is the other's."""
+LAST_TO_GO: Final = 10.0
+"""Seconds for what goes by itself: a keeper's cgroups go a moment after whoever ended it."""
 PROFILE: Final = "HYPOTHESIS_PROFILE"
 EXAMPLES: Final = "HYPOTHESIS_EXAMPLES"
 """Names of environment variables."""
@@ -119,9 +122,14 @@ class Leftovers:
         from tests import leftovers
 
         folder = session.config._tmp_path_factory._basetemp  # type: ignore[attr-defined]
-        left = leftovers.outside() - self._before
-        if folder is not None:  # some test had a temporary folder
-            left |= leftovers.below(folder)
+        give_up = time.monotonic() + LAST_TO_GO
+        while True:
+            left = leftovers.outside() - self._before
+            if folder is not None:  # some test had a temporary folder
+                left |= leftovers.below(folder)
+            if not left or time.monotonic() > give_up:
+                break
+            time.sleep(0.2)
         self._left = sorted(left)
         if self._left and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

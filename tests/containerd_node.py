@@ -85,6 +85,7 @@ state = "{state}"
 """
 """Of containerd 2. What else would be the machine's (the sockets of NRI, /opt/containerd) is off, or in the folder."""
 
+_PORTMAP: Final = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
 _NETWORKS: Final = 2**14
 """Networks of 256 addresses from 10.64.0.0 on."""
 
@@ -97,6 +98,9 @@ class ContainerdNode:
     bridge: str
     network: int = 0
     """For a second one at the same time: another number, so that their pods have other addresses."""
+    namespace: str = ""
+    """Path of a network namespace that is its machine. Only there it has the plugin for host ports, which leaves
+    rules."""
     subnet: str = attrs.field(init=False)
     process: subprocess.Popen[bytes] | None = None
 
@@ -107,6 +111,11 @@ class ContainerdNode:
     def state(self) -> Path:
         """Where containers' roots are mounted: those of pods with users of their own have to get there."""
         return Path("/run") / self.bridge
+
+    @property
+    def _there(self) -> list[str]:
+        """Words that begin a command which is to run on its machine."""
+        return ["nsenter", f"--net={self.namespace}"] if self.namespace else []
 
     @property
     def socket(self) -> Path:
@@ -125,7 +134,7 @@ class ContainerdNode:
         (self.root / "cni" / "10-bridge.conflist").write_text(json.dumps(self._network()))
         with (self.root / "containerd.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [program("containerd"), "-c", str(self.root / "config.toml")],
+                [*self._there, program("containerd"), "-c", str(self.root / "config.toml")],
                 env={**os.environ, "PATH": search_path()},
                 stdout=log,
                 stderr=log,
@@ -178,7 +187,7 @@ class ContainerdNode:
         except subprocess.TimeoutExpired:
             self.kill()
         self.process = None
-        subprocess.run(["ip", "link", "delete", self.bridge], capture_output=True, check=False)
+        subprocess.run([*self._there, "ip", "link", "delete", self.bridge], capture_output=True, check=False)
         for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
             mount_point = line.split()[1]
             if mount_point.startswith((f"{self.root}/", f"{self.state}/")):
@@ -225,6 +234,7 @@ class ContainerdNode:
                     },
                 },
                 {"type": "loopback"},
+                *([_PORTMAP] if self.namespace else []),
             ],
         }
 

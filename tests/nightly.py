@@ -5,6 +5,7 @@ What reads documents and layers from anybody gets a million of each.
 Every process plays its share with a seed of its own, which it prints. A failure comes with what replays it. After that,
 volumes and ports are attacked for longer, agents killed at more steps, more pods begun and ended, and a longer log
 followed, than by day. By day the machine's containerd is tested, at night the one that TRIKUBELET_CONTAINERD names.
+TRIKUBELET_CRICTL and TRIKUBELET_CRITEST name CRI's own tools, with which the embedded runtime is tested.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ MACHINES: Final = (
     "tests/pods/test_life_properties.py",
     "tests/pods/test_life_on_simulated_node.py",
     "tests/allocation/test_resource_manager_properties.py",
+    "tests/allocation/test_resource_managers_machine.py",
     "tests/allocation/topology/test_policy.py",
     "tests/allocation/cpus/test_distribution.py",
+    "tests/node/dra/test_properties.py",
 )
 
 ATTACKS: Final = (
@@ -52,11 +55,18 @@ PARSERS: Final = (
 )
 MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000", "PUMPED_INPUTS": "1000"}
 CONTAINERD_TESTS: Final = ("tests", "-m", "containerd")
-NO_CONTAINERD: Final = f"""
-{"!" * 100}
-NO CONTAINERD 2 WAS TESTED. {CONTAINERD} is not set: let it name a folder with containerd, its shim and ctr.
-{"!" * 100}
-"""
+CRI_TOOLS: Final = ("TRIKUBELET_CRICTL", "TRIKUBELET_CRITEST")
+CRI_TOOLS_TESTS: Final = "tests/embedded/test_cri_tools.py"
+
+
+def loud(text: str) -> str:
+    """For what a person should not overlook."""
+    return f"\n{'!' * 100}\n{text}\n{'!' * 100}\n"
+
+
+NO_CONTAINERD: Final = loud(
+    f"NO CONTAINERD 2 WAS TESTED. {CONTAINERD} is not set: let it name a folder with containerd, its shim and ctr."
+)
 LOGS: Final = "tests/node_api/test_followed_logs.py"
 LONG_LOG: Final = {"FOLLOWED_LOG_MIB": "1024"}
 
@@ -89,6 +99,19 @@ async def contain() -> bool:
         return True
     passed, output = await run(*CONTAINERD_TESTS)
     print(f"on containerd {'.'.join(map(str, containerd_version()))}:\n{output}", flush=True)
+    return passed
+
+
+async def validate() -> bool:
+    """Run CRI's own tools on the embedded runtime, those that the environment names. Whether they passed."""
+    for name in CRI_TOOLS:
+        if not os.environ.get(name):
+            tool = name.rpartition("_")[2]
+            print(loud(f"{tool} WAS NOT RUN. {name} is not set: let it name the program."), flush=True)
+    if not any(map(os.environ.get, CRI_TOOLS)):
+        return True
+    passed, output = await run(CRI_TOOLS_TESTS)
+    print(f"CRI's own tools:\n{output}", flush=True)
     return passed
 
 
@@ -126,6 +149,7 @@ async def play_all(examples: int) -> bool:
     passed.append(await attack())
     passed.append(await follow())
     passed.append(await contain())
+    passed.append(await validate())
     return all(passed)
 
 

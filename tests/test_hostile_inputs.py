@@ -51,7 +51,7 @@ from trikubelet.formats.pem import pem_blocks
 from trikubelet.formats.yaml_documents import _steps
 from trikubelet.http.client.answer import read_simple_answer
 from trikubelet.http.streaming.spdy_headers import DICTIONARY, HeaderDecoder
-from trikubelet.kube_client.decoding import decode_answer
+from trikubelet.kube_client.decoding import Known, decode_answer
 from trikubelet.kube_client.patches import strategic_patch
 from trikubelet.kube_client.pod_certificate_state import cleaned_chain
 from trikubelet.kube_client.trust_bundles import anchors, selects
@@ -168,7 +168,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "login": lambda text: parse_config(json.dumps({"auths": {"a": {"auth": text}}}).encode()),
     "answer of a plugin": lambda text: decode_response(text.encode(errors="replace")[:MIB], "v1"),
     "result of a network plugin": lambda text: parse_result(text.encode(errors="replace")[:MIB], "1.0.0", "it"),
-    "JSON of an API server": lambda text: decode_answer(Pod, text.encode(errors="replace"), "it"),
+    "JSON of an API server": lambda text: decode_answer(Pod, text.encode(errors="replace"), "it", Known()),
 }
 
 
@@ -316,7 +316,7 @@ def headers_of_http2() -> Callable[[], object]:
 
 def deep_json() -> Callable[[], object]:
     body = b'{"spec":' + b'{"a":' * 200_000
-    return lambda: decode_answer(Pod, body, "it")
+    return lambda: decode_answer(Pod, body, "it", Known())
 
 
 def quoted() -> Callable[[], object]:
@@ -364,7 +364,7 @@ def large_pod() -> Callable[[], object]:
     variables = [{"name": f"V{number}", "value": "x"} for number in range(TEXT // 32)]
     body = {"containers": [{"name": "main", "image": "test:1", "env": variables}]}
     text = json.dumps({"kind": "Pod", "metadata": {"name": "p"}, "spec": body}).encode()
-    return partial(decode_answer, Pod, text, "it")
+    return partial(decode_answer, Pod, text, "it", Known())
 
 
 def large_list_of_devices() -> Callable[[], object]:

@@ -36,7 +36,7 @@ from trikubelet.formats.image_names import parse_image_name
 from trikubelet.formats.pem import pem_blocks
 from trikubelet.http.client.answer import read_simple_answer
 from trikubelet.http.streaming.spdy_frames import FrameDecoder
-from trikubelet.kube_client.decoding import decode_answer
+from trikubelet.kube_client.decoding import Known, decode_answer
 from trikubelet.linux.netlink import links, nftables, routes
 from trikubelet.linux.netlink.messages import Request, attribute, decode_messages, encode_request, nested
 from trikubelet.node.oom.kernel_log import message_of
@@ -169,7 +169,7 @@ READERS: Final[dict[str, tuple[Read, bytes]]] = {
         of_text(lambda text: parse_challenges([text])),
         b'Basic realm="a", Bearer realm="https://r",service="s",scope="repository:a/b:pull"',
     ),
-    "object": (lambda data: decode_answer(Pod, data, "it"), json.dumps(POD).encode()),
+    "object": (lambda data: decode_answer(Pod, data, "it", Known()), json.dumps(POD).encode()),
     "answer to a probe": (
         lambda data: read_simple_answer(data, 10240),
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\nhello",

@@ -144,7 +144,7 @@ def served_runtime(folder: Path) -> Iterator[ServedRuntime]:
     """Nothing is left of it."""
     folder.mkdir(parents=True)
     runtime = ServedRuntime(folder / "runtime")
-    command = [*COMMAND, "runtime", "serve", f"--listen={runtime.endpoint}", f"--root={runtime.root}"]
+    command = [*COMMAND, "runtime", "serve", f"--listen={runtime.endpoint}", f"--root={runtime.root}", "--host-image"]
     with (folder / "runtime.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:

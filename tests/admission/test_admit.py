@@ -10,7 +10,7 @@ from tests.admission.situations import make_node, make_pod, pod_with_ports, requ
 from trikubelet.admission.admit import NodeAdmission
 from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.admission.types import Admission, Admitted, NeedsFreshNode, Preempt, Rejected, Verdict, Wait
-from trikubelet.api import AppArmorProfile, Pod, PodOS, PodSecurityContext, Sysctl
+from trikubelet.api import AppArmorProfile, Pod, PodOS, PodSecurityContext, Quantity, ResourceRequirements, Sysctl
 from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.linux.machine_facts import MachineFacts
 
@@ -129,8 +129,13 @@ def test_the_first_refusal_counts() -> None:
         "node_name": "other",
         "host_network": True,
         "host_users": False,
+        "resources": ResourceRequirements(limits={"cpu": Quantity("1")}),
     }
-    parts: dict[str, Any] = {"shutting_down": lambda: True, "pressure": lambda: ("DiskPressure",)}
+    parts: dict[str, Any] = {
+        "shutting_down": lambda: True,
+        "pressure": lambda: ("DiskPressure",),
+        "takes_pod_level": False,
+    }
     seen = []
     remedies: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({}, {}),
@@ -140,6 +145,7 @@ def test_the_first_refusal_counts() -> None:
         ({}, {"abilities": lambda: RuntimeAbilities(supplemental_groups_policy=True)}),
         ({"node_name": ""}, {}),
         ({}, {"machine": MachineFacts(2**30, apparmor=True)}),
+        ({}, {"takes_pod_level": True}),
         ({"host_users": None}, {}),
     ]
     for change, remedy in remedies:
@@ -153,6 +159,7 @@ def test_the_first_refusal_counts() -> None:
         "SupplementalGroupsPolicyNotSupported",
         "NodeName",
         "AppArmor",
+        "PodLevelResourcesNotSupported",
         "PodFeatureUnsupported",
         "NodeShutdown",
     ]

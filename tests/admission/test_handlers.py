@@ -25,6 +25,7 @@ from trikubelet.api import (
     PodOS,
     PodSecurityContext,
     PodStatus,
+    Quantity,
     ResourceRequirements,
     Sysctl,
     Toleration,
@@ -172,3 +173,22 @@ def test_features_are_declared_in_alphabetical_order() -> None:
     assert names == sorted(names)
     assert declared(["Unheard", *reversed(names)]) == tuple(names)
     assert set(DECLARED) <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("resources", "refused"),
+    [
+        (None, False),
+        (ResourceRequirements(), False),
+        (ResourceRequirements(limits={"example.com/gpu": Quantity("1")}), False),
+        (ResourceRequirements(requests={"memory": Quantity("1")}), True),
+        (ResourceRequirements(limits={"hugepages-2Mi": Quantity("2Mi")}), True),
+    ],
+)
+def test_pods_with_resources_as_a_whole_are_refused_where_they_are_switched_off(
+    resources: ResourceRequirements | None, refused: bool
+) -> None:
+    pod = make_pod(resources=resources)
+    assert handlers.unsupported_pod_level_resources(pod, supported=True) is None
+    expected = Rejected("PodLevelResourcesNotSupported", "PodLevelResources feature gate is disabled")
+    assert handlers.unsupported_pod_level_resources(pod, supported=False) == (expected if refused else None)

@@ -62,7 +62,7 @@ def unprivileged_node() -> Iterator[RealNode]:
 
 @pytest.fixture
 def cgroups() -> Iterator[PrivateCgroups]:
-    """A cgroup root that belongs to this test."""
+    """A cgroup root that belongs to this test. To be named before the node, whose agent makes groups until it ends."""
     with private_cgroups() as made:
         yield made
 

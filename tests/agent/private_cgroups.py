@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from tests.patience import PATIENCE
 from trikubelet.cgroups.driver_choice import file_driver
 from trikubelet.cgroups.hierarchy import Hierarchies
 from trikubelet.cgroups.interface import CgroupDriver
@@ -108,14 +109,14 @@ def private_cgroups() -> Iterator[PrivateCgroups]:
 
 
 def _sweep(hierarchies: Hierarchies, root: str) -> None:
+    """Again and again: an agent that was ended just now may still make a group in a thread, or a command in one."""
     kernel = KernelFiles()
-    left = [path for point in hierarchies.mount_points for path in kernel.below(f"{point}/{root}")]
-    for path in left:
-        for pid in kernel.processes(path):
-            kernel.kill(pid)
-    give_up = time.monotonic() + 5
-    while any(kernel.processes(path) for path in left) and time.monotonic() < give_up:
+    give_up = time.monotonic() + PATIENCE
+    while left := [path for point in hierarchies.mount_points for path in kernel.below(f"{point}/{root}")]:
+        assert time.monotonic() < give_up, f"these groups do not go: {left}"
+        for path in left:
+            for pid in kernel.processes(path):
+                kernel.kill(pid)
+            with suppress(OSError):
+                kernel.delete(path)
         time.sleep(0.01)
-    for path in left:
-        with suppress(FileNotFoundError):
-            kernel.delete(path)

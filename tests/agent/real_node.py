@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from tests import leftovers
 from tests.cgroup_folders import cgroups_with
 from tests.containerd_node import ContainerdNode
 from tests.containerd_programs import program
 from tests.forked import ForkedProcess, fork
 from tests.patience import PATIENCE
 from trikubelet.api import ContainerStatus, Pod, pod_from_dict
+from trikubelet.cgroups.kernel_files import KernelFiles
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
 
@@ -334,6 +336,7 @@ class RealNode:
         left += [f"task {task}" for task in self._tasks() - self._tasks_before]
         left += [f"port of the bridge {port}" for port in self._bridge_ports() - self._ports_before]
         left += [f"folder of a pod {path}" for path in (self.root / "pods").glob("*")]
+        left += leftovers.of_runtime(self.root / "runtime")
         return left
 
     def clean(self) -> None:
@@ -348,6 +351,11 @@ class RealNode:
         for line in reversed(_mounts("self")):
             if f" {self.folder}" in line:
                 subprocess.run(["umount", "-l", line.split()[4]], check=False)
+        leftovers.remove_network(self.root / "runtime")
+        for path in self._named_by_keeper():
+            for group in KernelFiles().below(str(path)):
+                with contextlib.suppress(OSError):
+                    KernelFiles().delete(group)
         for task in self._tasks() - self._tasks_before:
             for arguments in (("tasks", "delete", "-f", task), ("containers", "delete", task)):
                 self._ctr(*arguments)

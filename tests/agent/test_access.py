@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from tests.agent.serving import POD, UID, Caller, Served, authentication, served
 from tests.apiserver.users import AUTHENTICATED
 from tests.apiserver.users import User as ServerUser
+from tests.captured_logs import capture_logs
 from tests.node_api.auth.people import NOW, SERVER_AUTH, YEAR, authority, client
 from tests.node_api.handlers.stage import FakeNode, clock, fake_parts
 from trikubelet.agent.server import ServerError
@@ -481,3 +481,15 @@ async def test_nobody_gets_in_while_there_is_no_certificate_to_show(tmp_path: Pa
             await node.caller().ask("GET", "/pods")
         assert await node.caller("health").status("GET", "/healthz") == 200
         assert await node.caller("read-only").status("GET", "/pods") == 200
+
+
+async def test_a_runtime_without_checkpoints_is_told_of_in_the_words_that_clients_look_for(
+    tmp_path: Path, running_clock: MockClock
+) -> None:
+    async with served(tmp_path) as node:
+        answer = await node.caller("socket").ask("POST", f"/checkpoint/{HERE}/main")
+        assert answer.status == 500
+        assert answer.text == (
+            f"checkpointing of {HERE}/main failed (rpc error: code = Unimplemented desc = "
+            "unknown method CheckpointContainer for service runtime.v1.RuntimeService)\n"
+        )

@@ -23,7 +23,7 @@ def resources(requests: dict[str, str], limits: dict[str, str]) -> dict[str, Any
     return {"requests": requests, "limits": limits}
 
 
-def test_the_cgroups_of_three_classes_live_as_long_as_their_pods(node: RealNode, cgroups: PrivateCgroups) -> None:
+def test_the_cgroups_of_three_classes_live_as_long_as_their_pods(cgroups: PrivateCgroups, node: RealNode) -> None:
     node.configure(**cgroups.fields, podPidsLimit=500)
     wanted: dict[str, list[dict[str, Any]]] = {
         "guaranteed": [

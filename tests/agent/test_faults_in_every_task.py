@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import structlog
 import trio
 
 from tests.agent.sim_node import clock_without_threads
 from tests.agent.whole_node import OWN_PODS, SETTLED, whole_node
+from tests.captured_logs import capture_logs
 from tests.pods.test_tree import sizes
 from tests.supervised_places import supervised_places
 from tests.throwing import throw_into
@@ -59,6 +59,7 @@ ABSENT: Final = {
         "node/eviction/manager.py: contain end",
         "pods/admitting.py: supervise self._answer_about_devices",
         "pods/admitting.py: supervise self._make_room",
+        "pods/life.py: contain tell_when_stuck",
         "pods/preempting.py: contain self._end",
         "runtime/cpusets.py: contain self._update",
         "status/writer.py: contain self._write",
@@ -96,7 +97,7 @@ ABSENT: Final = {
         "node/shutdown/manager.py: contain self._shut_down",
         "node/shutdown/manager.py: supervise self._end_pods",
     ),
-    "the simulated machine has no cgroups, and its runtime's images are nobody's to remove": (
+    "the simulated machine has no cgroups, and its runtime's images are nobody's to remove or to remember": (
         "agent/agent.py: supervise collector.run",
         "agent/resources.py: supervise _verify_periodically",
         "agent/resources.py: supervise manager.run",
@@ -104,9 +105,11 @@ ABSENT: Final = {
         "agent/resources.py: supervise self._daemons.run",
         "node/eviction/threshold_notifier.py: supervise self._wait_for_stalls",
         "node/eviction/threshold_notifier.py: supervise self._wait_for_usage",
+        "runtime/manager.py: supervise records.run",
     ),
-    "it belongs to an agent without a cluster, or without sources of pods": (
+    "it belongs to an agent without a cluster, without sources of pods, or without the gate PLEGOnDemandRelist": (
         "agent/agent.py: supervise pod_cidr.run",
+        "pleg/pleg.py: supervise self._inspect_each_second",
         "sources/mux.py: supervise trio.sleep_forever",
     ),
     "the node has it from elsewhere: the test begins what belongs to the process, and `scopes.running` the exporter": (
@@ -114,8 +117,10 @@ ABSENT: Final = {
         "agent/service.py: supervise _cancel_when",
         "agent/service.py: supervise _end_on_contention",
         "agent/service.py: supervise _flush_logs",
+        "agent/service.py: supervise console.run",
         "agent/service.py: supervise keep_chains",
         "agent/service.py: supervise sd_notify.watchdog",
+        "agent/service.py: supervise show_ending",
         "agent/service.py: supervise watch_image_arrivals",
         "agent/service.py: supervise watch_listed_images",
         "tracing/exporter.py: supervise self._run",
@@ -133,7 +138,7 @@ async def test_every_task_that_is_kept_is_in_the_tree(mock_clock: MockClock, tmp
 
 
 async def test_a_fault_in_any_task_is_that_tasks_alone(mock_clock: MockClock, tmp_path: Path) -> None:
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         async with whole_node(tmp_path) as node:
             await node.serves("before")
             await trio.sleep(SETTLED)

@@ -12,6 +12,8 @@ import pytest
 from tests.oci_image import OciImage, digest, make_root_folder, write_oci_archive
 from tests.patience import PATIENCE
 from tests.registry_node import PASSWORD, USER, RegistryNode, needs_registry
+from trikubelet.cli.failures import CommandError
+from trikubelet.runtime.images.pull_records.store import RecordStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +54,11 @@ def test_an_image_is_missing_until_it_is_imported(embedded_node: RealNode, archi
     node.until(lambda: reason() in ("ErrImagePull", "ImagePullBackOff"), "the image is missing")
     assert "trikubelet images import" in node.cli("describe", "pod", "early").stdout
     node.delete("early")
+    pulls = RecordStore(node.root)
+    pulls.write_intent("localhost/small:1")  # as one leaves it whose end nobody saw
     imported = node.cli("images", "import", str(archive))
     assert "localhost/small:1" in imported.stdout, imported.stderr
+    assert pulls.before("localhost/small:1").image_ref, "it counts as one that was there before that pull"
     assert "localhost/small:1" in node.cli("images", "list").stdout
     node.run("late", small)
     node.until_running("late")
@@ -175,3 +180,18 @@ def changes(text: str) -> list[tuple[str, str]]:
         start += 1
         found.append((change["type"], change["object"]["status"]["phase"]))
     return found
+
+
+@pytest.mark.root
+def test_a_checkpoint_is_refused_in_the_words_that_clients_look_for(embedded_node: RealNode) -> None:
+    node = embedded_node
+    node.run("web", node.container(UNTIL_TERM))
+    node.start()
+    pod = node.until_running("web")
+    where = f"default/{pod.metadata.name}/main"
+    with pytest.raises(CommandError) as refused:
+        node.client.post(f"/checkpoint/{where}")
+    assert str(refused.value) == (
+        f"checkpointing of {where} failed (rpc error: code = Unimplemented desc = "
+        "unknown method CheckpointContainer for service runtime.v1.RuntimeService)"
+    )

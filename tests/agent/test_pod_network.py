@@ -43,7 +43,7 @@ def node(tmp_path: Path) -> Iterator[RealNode]:
                 if node.agent is not None:
                     node.stop()
             assert links(node) == ["lo"]
-            assert node.leftovers() == []
+            node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
         finally:
             machine.kill()
 

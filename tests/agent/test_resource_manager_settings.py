@@ -46,6 +46,7 @@ def managers(root: Path, **fields: Any) -> ResourceManagers | None:
         told,
         Overrides(machine=MachineView(topology=MACHINE)),
         DesiredPods(pods, PodWorkerRegistry(), statuses),
+        lambda _: False,
         machine=Machine(cpus=8, memory=8 * GIB),
         settings=node_settings(told),
     )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from trikubelet.formats.cpu_list import format_cpu_list, set_of
+from trikubelet.cgroups.version import read_hierarchies
+from trikubelet.formats.cpu_list import format_cpu_list, members, parse_cpu_list, set_of
 
 if TYPE_CHECKING:
     from tests.agent.private_cgroups import PrivateCgroups
@@ -31,10 +32,24 @@ def amounts(cpu: str, memory: str = "32Mi") -> dict[str, Any]:
 
 
 def cpus_of(node: RealNode, container: str) -> list[int]:
-    return sorted(os.sched_getaffinity(node.until_process(container)))
+    """What its process may use, and what its cgroup was told: the same once it was told."""
+    process = node.until_process(container)
+    told = cpuset_of(process, "cpuset.cpus")
+    may_use = sorted(os.sched_getaffinity(process))
+    return may_use if told == may_use else []
 
 
-def test_a_container_has_a_cpu_for_itself_until_its_pod_ends(node: RealNode, cgroups: PrivateCgroups) -> None:
+def cpuset_of(process: int, file: str) -> list[int]:
+    """The numbers in a file of its cgroup, on v1 or v2."""
+    hierarchies = read_hierarchies()
+    point = hierarchies.controllers.get("cpuset") or hierarchies.unified
+    controller = "cpuset" if "cpuset" in hierarchies.controllers else ""
+    lines = (line.split(":", 2) for line in Path(f"/proc/{process}/cgroup").read_text().splitlines())
+    (path,) = (path for _, controllers, path in lines if controller in controllers.split(","))
+    return list(members(parse_cpu_list(Path(f"{point}{path}/{file}").read_text().strip())))
+
+
+def test_a_container_has_a_cpu_for_itself_until_its_pod_ends(cgroups: PrivateCgroups, node: RealNode) -> None:
     node.configure(**cgroups.fields, **static())
     node.run("others", node.container(UNTIL_TERM, "others"), terminationGracePeriodSeconds=1)
     node.start("--no-drain-on-exit")
@@ -67,7 +82,7 @@ def test_a_container_has_a_cpu_for_itself_until_its_pod_ends(node: RealNode, cgr
     node.until(lambda: cpus_of(node, "others") == cpus_of(node, "late") == ONLINE, "it comes back")
 
 
-def test_memory_comes_from_the_numa_node_that_has_it(node: RealNode, cgroups: PrivateCgroups) -> None:
+def test_memory_comes_from_the_numa_node_that_has_it(cgroups: PrivateCgroups, node: RealNode) -> None:
     kept = {"kubeReserved": {"memory": "512Mi"}, "reservedMemory": [{"numaNode": 0, "limits": {"memory": "512Mi"}}]}
     topology = {"topologyManagerPolicy": "single-numa-node"}
     node.configure(**cgroups.fields, **static(memoryManagerPolicy="Static", **kept, **topology))
@@ -78,8 +93,9 @@ def test_memory_comes_from_the_numa_node_that_has_it(node: RealNode, cgroups: Pr
     node.until(lambda: uid in state.read_text(), "it is on the disk")
     written = json.loads(state.read_bytes())
     assert written["entries"] == {uid: {"near": [{"numaAffinity": [0], "type": "memory", "size": 32 * 2**20}]}}
-    status = Path(f"/proc/{node.until_process('near')}/status").read_text()
-    assert "\nMems_allowed_list:\t0\n" in status
+    process = node.until_process("near")
+    assert "\nMems_allowed_list:\t0\n" in Path(f"/proc/{process}/status").read_text()
+    assert cpuset_of(process, "cpuset.mems") == [0]
 
 
 def test_what_was_written_for_another_policy_keeps_the_agent_from_starting(node: RealNode) -> None:

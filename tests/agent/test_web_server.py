@@ -1,15 +1,23 @@
 """A web server as people run it, on the embedded runtime: its image from a registry, a volume that a sidecar fills, a
-probe, and a port of the machine. The agent is killed while it is asked."""
+probe, and a port of the machine. The machine has no program but Python. The agent is killed while eight clients ask, by
+the port of the machine and by the pod's address, and wait for answers."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import shutil
 import signal
 import socket
+import sys
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import pytest
 
 from tests.agent.real_node import RealNode
@@ -18,16 +26,33 @@ from tests.own_machine import run_there
 from tests.registry_node import RegistryNode, needs_registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
 pytestmark = [pytest.mark.root, needs_registry]
 
+LIBC: Final = ctypes.CDLL(None, use_errno=True)
+MS_BIND: Final = 4096
+MNT_DETACH: Final = 2
 PORT: Final = 18080
 SERVE: Final = "httpd -f -p 8080 -h /site & trap 'exit 0' TERM; wait"
-WRITE: Final = (
-    "trap 'exit 0' TERM; n=0; while :; do n=$((n+1)); echo $n > /site/new; mv /site/new /site/n; sleep 0.05; done"
-)
+QUICK: Final = "/n"
+SLOW: Final = "/cgi-bin/slow"
+"""Answers with a number of a second ago."""
+WRITE: Final = f"""
+mkdir /site/cgi-bin
+cat > /site{SLOW} <<'END'
+#!/bin/sh
+n=$(cat /site/n)
+sleep 1
+echo Content-Type: text/plain
+echo
+echo $n
+END
+chmod +x /site{SLOW}
+trap 'exit 0' TERM
+n=0
+while :; do n=$((n+1)); echo $n > /site/new; mv /site/new /site/n; sleep 0.05; done
+"""
 FETCH: Final = r"printf 'GET /n HTTP/1.0\r\n\r\n' | nc 127.0.0.1 8080 | tail -n 1"
 
 
@@ -40,7 +65,10 @@ def scenario(folder: Path) -> None:
     registry.start()
     image = registry.push("web:1", OciImage.from_folder(make_root_folder(folder / "rootfs"), {"Cmd": ["sh"]}))
     node = RealNode(folder / "node", image)
-    try:
+    with ExitStack() as stack:
+        stack.callback(registry.stop)
+        stack.callback(node.clean)
+        stack.enter_context(nothing_but_python())
         node.start()
         run_web(node)
         pod = node.until_running("web")
@@ -49,19 +77,27 @@ def scenario(folder: Path) -> None:
         inside = node.cli("exec", f"--root-dir={node.root}", "web", "-c", "server", "--", "sh", "-c", FETCH)
         assert inside.stdout.strip().isdigit(), inside
         assert int(inside.stdout) >= int(before)
-        with asking() as answers:
+        clients = [
+            Client(*where, path)
+            for where in (("127.0.0.1", PORT), (pod.status.pod_ip, 8080))
+            for path in (QUICK, QUICK, SLOW, SLOW)
+        ]
+        with asking(clients):
+            node.until(lambda: all(client.answers for client in clients), "everybody was answered")
+            killed = time.monotonic()
             node.stop(signal.SIGKILL)
-            seen = len(answers)
+            node.until(answered_again(clients), "everybody is answered while there is no agent")
             node.start()
-            node.until(lambda: len(answers) > seen, "it is asked after that")
-        assert answers == sorted(answers), "an older answer after a newer one"
+            node.until(answered_again(clients), "everybody is answered after that")
+        for client in clients:
+            assert client.failures == []
+            assert client.answers == sorted(client.answers), "an older answer after a newer one"
+            if client.path == SLOW:
+                assert client.was_waiting(killed), "a request was in flight at the kill"
         assert node.until_running("web").status.container_statuses[0].restart_count == 0
         node.stop()
         assert [name for _, name in socket.if_nameindex()] == ["lo"]
-        assert node.leftovers() == []
-    finally:
-        node.clean()
-        registry.stop()
+        node.until(lambda: not node.leftovers(), f"nothing is left of {node.leftovers()}")
 
 
 def run_web(node: RealNode) -> None:
@@ -72,17 +108,70 @@ def run_web(node: RealNode) -> None:
         name="server",
         volumeMounts=[site],
         ports=[{"containerPort": 8080, "hostPort": PORT}],
-        readinessProbe={"httpGet": {"path": "/n", "port": 8080}, "periodSeconds": 1},
+        readinessProbe={"httpGet": {"path": QUICK, "port": 8080}, "periodSeconds": 1},
         livenessProbe={"tcpSocket": {"port": 8080}},
     )
     node.run("web", server, initContainers=[writer], volumes=[{"name": "site", "emptyDir": {}}])
 
 
-def ask(host: str, port: int) -> str:
+@contextmanager
+def nothing_but_python() -> Iterator[None]:
+    """No program is where programs are, but this Python. Elsewhere than on a machine of its own that would be rude."""
+    python = Path(sys.executable).resolve()
+    here = os.open(python, os.O_RDONLY)
+    folders = {Path(folder).resolve() for folder in (*os.environ["PATH"].split(":"), "/usr/sbin", "/usr/lib/cni")}
+    hidden = [folder for folder in sorted(folders) if folder.is_dir() and folder != Path(sys.executable).parent]
+    try:
+        for folder in hidden:
+            mount("none", folder, "tmpfs")
+        if python.parent in hidden:
+            python.touch()
+            mount(f"/proc/self/fd/{here}", python, "", MS_BIND)
+        assert shutil.which("sh") is None
+        assert shutil.which("ip") is None
+        yield
+    finally:
+        for folder in reversed(hidden):
+            LIBC.umount2(os.fsencode(folder), MNT_DETACH)
+        os.close(here)
+
+
+def mount(source: str, target: Path, kind: str, flags: int = 0) -> None:
+    """Raises OSError."""
+    if LIBC.mount(source.encode(), os.fsencode(target), kind.encode(), flags, None):
+        raise OSError(ctypes.get_errno(), f"mount {target}")
+
+
+@attrs.define
+class Client:
+    """Somebody who asks again and again."""
+
+    host: str
+    port: int
+    path: str
+    answers: list[int] = attrs.field(factory=list)
+    failures: list[str] = attrs.field(factory=list)
+    _times: list[tuple[float, float]] = attrs.field(factory=list)
+
+    def go_on(self, enough: threading.Event) -> None:
+        while not enough.is_set():
+            began = time.monotonic()
+            try:
+                self.answers.append(int(ask(self.host, self.port, self.path)))
+            except (OSError, HTTPException, AssertionError, ValueError) as error:
+                self.failures.append(repr(error))
+            self._times.append((began, time.monotonic()))
+
+    def was_waiting(self, moment: float) -> bool:
+        """Whether a request was not answered yet at that moment."""
+        return any(began < moment < ended for began, ended in self._times)
+
+
+def ask(host: str, port: int, path: str = "/n") -> str:
     """What the server says now. Raises OSError, HTTPException."""
     connection = HTTPConnection(host, port, timeout=60)
     try:
-        connection.request("GET", "/n")
+        connection.request("GET", path)
         answer = connection.getresponse()
         assert answer.status == 200, answer.status
         return answer.read().decode()
@@ -90,25 +179,22 @@ def ask(host: str, port: int) -> str:
         connection.close()
 
 
+def answered_again(clients: Sequence[Client]) -> Callable[[], bool]:
+    """Whether each has asked, and was answered, since this was called."""
+    seen = [len(client.answers) for client in clients]
+    return lambda: all(len(client.answers) > before + 1 for client, before in zip(clients, seen, strict=True))
+
+
 @contextmanager
-def asking() -> Iterator[list[int]]:
-    """Somebody who asks again and again; the list grows with each answer. No request may fail."""
-    answers: list[int] = []
-    failures: list[str] = []
+def asking(clients: Sequence[Client]) -> Iterator[None]:
+    """All of them ask at once."""
     enough = threading.Event()
-
-    def go_on() -> None:
-        while not enough.is_set():
-            try:
-                answers.append(int(ask("127.0.0.1", PORT)))
-            except (OSError, HTTPException, AssertionError, ValueError) as error:
-                failures.append(repr(error))
-
-    asker = threading.Thread(target=go_on)
-    asker.start()
+    threads = [threading.Thread(target=client.go_on, args=[enough]) for client in clients]
+    for thread in threads:
+        thread.start()
     try:
-        yield answers
+        yield
     finally:
         enough.set()
-        asker.join()
-    assert failures == []
+        for thread in threads:
+            thread.join()

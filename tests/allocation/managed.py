@@ -43,7 +43,7 @@ def managers(
         memory=MemoryPolicy(empty_machine(MACHINE, {0: {"memory": GIB}}), pod_level=pod_level),
         pod_level=pod_level,
     )
-    return ResourceManagers(settings, None, active=lambda: (), sources_ready=lambda: False)
+    return ResourceManagers(settings, None, needed=lambda _: False, sources_ready=lambda: False)
 
 
 def container(name: str, cpu: str, memory: str, **others: Any) -> dict[str, Any]:

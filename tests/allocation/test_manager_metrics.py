@@ -178,5 +178,5 @@ def test_how_cpus_are_used() -> None:
     assert given.cpu_usage() == CpuUsage(3, 4, {0: 0, 1: 4}), "what an init container had is counted once"
     given.forget("1")
     assert given.cpu_usage() == CpuUsage(7, 0, {0: 0, 1: 0})
-    nothing = ResourceManagers(ManagerSettings(), None, active=lambda: (), sources_ready=lambda: False)
+    nothing = ResourceManagers(ManagerSettings(), None, needed=lambda _: False, sources_ready=lambda: False)
     assert nothing.cpu_usage() is None

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 import pytest
 import trio
 
+from tests.allocation.cpus.machines import table
 from tests.allocation.pods import cpu_pod, pod_with
+from trikubelet.allocation.cpus.options import StaticPolicyOptions
 from trikubelet.allocation.cpus.static_policy import StaticPolicy
 from trikubelet.allocation.cpus.topology import CpuTopology
+from trikubelet.allocation.demands import all_containers
 from trikubelet.allocation.managers import Affinity, ManagerSettings, ResourceManagers, ResourceStateError
 from trikubelet.allocation.memory.static_policy import StaticPolicy as MemoryPolicy
 from trikubelet.allocation.memory.static_policy import empty_machine
@@ -25,7 +30,6 @@ from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
 
     from trikubelet.allocation.topology.hints import TopologyHint
     from trikubelet.api import Container, Pod
@@ -59,7 +63,7 @@ class Node:
         self.managers = ResourceManagers(
             ManagerSettings(**{"cpus": CPUS, **settings}),
             folder,
-            active=lambda: self.active,
+            needed=lambda uid: any(one.metadata.uid == uid for one in self.active),
             sources_ready=lambda: self.ready,
         )
 
@@ -97,6 +101,17 @@ def test_who_has_cpus_for_itself_takes_them_from_the_others_until_it_ends() -> N
     assert node.cpus(others) == [0xF3]
     node.managers.forget("a")
     assert node.cpus(others) == [0xFF]
+
+
+def test_who_shares_has_the_reserved_cpus_where_no_other_is_left() -> None:
+    node = Node(None, cpus=attrs.evolve(CPUS, options=StaticPolicyOptions(strict_reservation=True)))
+    others, pod = shared("others"), exclusive("a", "7")
+    node.admit(others)
+    assert node.cpus(others) == [0xFE]
+    node.admit(pod)
+    assert (node.cpus(pod), node.cpus(others)) == ([0xFE], [0b1])
+    node.managers.forget("a")
+    assert node.cpus(others) == [0xFE]
 
 
 def test_those_who_follow_the_shared_cpus_are_told_when_they_change() -> None:
@@ -175,6 +190,60 @@ def test_the_example_of_each_policy_in_the_documentation(
 
     assert given("2", "3", "2") == one_after_the_other
     assert given("5") == [alone]
+
+
+PAGE = (Path(__file__).parents[2] / "docs/configuring.md").read_text()
+
+
+def documented(table: str) -> dict[str, list[str]]:
+    """The rows of the example below this header: what pods get, or why they are rejected."""
+    rows = PAGE.partition(f"\n| {table} |\n")[2].partition("\n\n")[0].splitlines()[1:]
+    cells = ([cell.strip().strip("`") for cell in row.strip("|").split("|")] for row in rows)
+    return {name: [re.sub(r"^rejected.*`(\w+)`\)$|:.*", r"\1", cell) for cell in its] for name, *its in cells}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("none", StaticPolicyOptions()),
+        ("full-pcpus-only", StaticPolicyOptions(full_cores=True)),
+        ("distribute-cpus-across-numa", StaticPolicyOptions(across_numa=True)),
+    ],
+)
+def test_the_example_of_each_option_of_cpus_in_the_documentation(name: str, options: StaticPolicyOptions) -> None:
+    def given(*requests: str) -> list[str]:
+        node, found = Node(None, cpus=attrs.evolve(CPUS, options=options)), []
+        for number, cpus in enumerate(requests):
+            try:
+                node.admit(exclusive(str(number), cpus))
+            except AllocationError as error:
+                found.append(error.reason)
+            else:
+                found.append(format_cpu_list(node.managers.exclusive_cpus(str(number), "main")))
+        return found
+
+    expected = documented("`cpuManagerPolicyOptions` | 2 | 3 | 2 | alone: 6")[name]
+    assert [*given("2", "3", "2"), *given("6")] == expected
+
+
+@pytest.mark.parametrize("requests", [("2Gi", "2Gi", "2Gi"), ("5Gi", "1Gi", "2Gi")])
+async def test_the_example_of_memory_in_the_documentation(tmp_path: Path, requests: tuple[str, ...]) -> None:
+    node, found = Node(tmp_path, memory=MEMORY), []
+    async with running(node.managers):
+        for number, memory in enumerate(requests):
+            amounts = {"cpu": "500m", "memory": memory}
+            pod = pod_with({"uid": str(number), "containers": [["main", amounts, amounts]]})
+            try:
+                node.admit(pod)
+            except AllocationError as error:
+                found.append(error.reason)
+            else:
+                affinity = await node.managers.affinity(pod, pod.spec.containers[0])
+                found.append(format_cpu_list(affinity.nodes))
+    assert found == documented(f"| {' | '.join(requests)}")["NUMA nodes"]
+    if requests[0] == "2Gi":
+        written = json.loads((tmp_path / "memory_manager_state").read_bytes())["entries"]["0"]
+        assert f"    {json.dumps(written, separators=(',', ':'))}\n" in PAGE
 
 
 async def test_what_a_container_starts_with_is_written_down(tmp_path: Path) -> None:
@@ -258,6 +327,13 @@ def test_a_broken_file_is_refused(tmp_path: Path, content: bytes) -> None:
         Node(tmp_path)
 
 
+def test_a_file_of_version_1_that_names_containers_by_their_ids_is_refused(tmp_path: Path) -> None:
+    row = next(row for row in table("restore") if row["containers"])
+    (tmp_path / "cpu_manager_state").write_text(row["content"])
+    with pytest.raises(ResourceStateError, match=r"version 1.* remove the file"):
+        Node(tmp_path)
+
+
 async def test_memory_of_init_containers_is_free_when_the_next_one_starts() -> None:
     amounts = {"cpu": "1", "memory": "2Gi"}
     pod = pod_with(
@@ -277,6 +353,33 @@ async def test_memory_of_init_containers_is_free_when_the_next_one_starts() -> N
     await node.managers.affinity(pod, pod.spec.containers[0])
     assert node.managers.memory("a", "sidecar")
     assert node.managers.exclusive_cpus("a", "init"), "CPUs stay, and are used again"
+
+
+@pytest.mark.parametrize("topology", ["none", "single-numa-node"])
+@pytest.mark.parametrize("scope", ["container", "pod"])
+async def test_a_pod_whose_init_container_has_ended_keeps_what_it_has_under_the_next_agent(
+    tmp_path: Path, topology: str, scope: str
+) -> None:
+    settings = {"memory": MEMORY, "topology": TopologyPolicy.of(MACHINE, topology), "scope": scope}
+    pod = _with_init("a", "1", "2Gi")
+    others = [_with_init("b", "1", "3Gi"), _with_init("c", "1", "1Gi")]
+    node = Node(tmp_path, **settings)
+    async with running(node.managers):
+        for one in (pod, *others):
+            node.admit(one)
+            for container in all_containers(one):
+                await node.managers.affinity(one, container)
+    after = Node(tmp_path, **settings)
+    after.active = [pod, *others]
+    for one in after.active:
+        after.managers.admit(one, NothingToGive())
+        assert after.managers.memory(one.metadata.uid, "main") == node.managers.memory(one.metadata.uid, "main")
+        assert not after.managers.memory(one.metadata.uid, "init")
+
+
+def _with_init(uid: str, cpus: str, memory: str) -> Pod:
+    amounts = {"cpu": cpus, "memory": memory}
+    return pod_with({"uid": uid, "init": [["init", amounts, amounts]], "containers": [["main", amounts, amounts]]})
 
 
 def test_who_has_cpus_for_itself_needs_no_quota() -> None:

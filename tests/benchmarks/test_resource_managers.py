@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.resource_managers import added_times, assignment_times, machine, merge_times, start_times
+from benchmarks.resource_managers import added_times, assignment_times, machine, merge_times, paired, start_times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,3 +30,8 @@ async def test_what_the_policy_adds_is_measured(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_pods_start_with_a_policy_and_without() -> None:
     assert {policy: len(times) for policy, times in start_times(1).items()} == {False: 1, True: 1}
+
+
+def test_starts_are_compared_in_pairs() -> None:
+    """What slows down both of a pair says nothing about the policy."""
+    assert paired({False: [100.0, 300.0, 200.0], True: [101.0, 301.0, 250.0]}) == 1.0

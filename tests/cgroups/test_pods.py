@@ -49,6 +49,18 @@ def test_both_kinds_offer_the_same() -> None:
     assert len(both) == 2
 
 
+async def test_the_memory_that_is_protected_is_that_of_the_running_pods() -> None:
+    node = Node(options=CgroupOptions(memory_qos=True, tiered_reservation=True))
+    node.pods += [guaranteed(memory="128Mi"), burstable(memory="64Mi"), best_effort()]
+    await node.keeper.start()
+    assert node.keeper.protected_memory() == (128 * MI, 64 * MI)
+    untiered = Node(options=CgroupOptions(memory_qos=True))
+    untiered.pods += node.pods
+    await untiered.keeper.start()
+    assert untiered.keeper.protected_memory() == (0, 0)
+    assert Node().keeper.protected_memory() is None
+
+
 async def test_the_groups_of_the_classes_are_made_at_the_start() -> None:
     node = Node()
     node.pods += [burstable()]

@@ -46,6 +46,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = _answer  # noqa: N815
     do_POST = _answer  # noqa: N815
+    do_DELETE = _answer  # noqa: N815
+
+    def do_PUT(self) -> None:
+        agent: StandInAgent = self.server.agent  # type: ignore[attr-defined]
+        agent.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+        self._answer()
 
     def address_string(self) -> str:
         return "unix"
@@ -65,6 +71,8 @@ class StandInAgent:
     root_dir: Path
     answers: dict[str, tuple[int, bytes]] = attrs.field(factory=dict)
     requests: list[str] = attrs.field(factory=list)
+    bodies: list[bytes] = attrs.field(factory=list)
+    """Of PUTs."""
     streams: dict[str, bytes] = attrs.field(factory=dict)
     """Those that begin so, and then break off."""
 

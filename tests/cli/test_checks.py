@@ -246,3 +246,9 @@ def test_the_command_exits_1_when_something_is_missing(root_dir: Path) -> None:
     assert outcome.code == 1
     assert "fail  runtime: nothing at /nowhere.sock\n      → start the runtime" in outcome.out
     assert outcome.out.splitlines()[-1].endswith("1 missing")
+
+
+@pytest.mark.parametrize(("enforce", "told"), [("1\n", [Level.WARN]), ("0\n", []), (None, [])])
+def test_selinux_is_spoken_of_where_it_is_enforcing(tmp_path: Path, enforce: str | None, told: list[Level]) -> None:
+    files = {} if enforce is None else {"sys/fs/selinux/enforce": enforce}
+    assert [result.level for result in checks.check_selinux(machine(tmp_path, files))] == told

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click.testing
 import pytest
+import trio
 
 from tests.cli.conftest import Outcome, run_command
 from tests.embedded.images.archives import Entry, directory, layer, oci_archive
 from tests.oci_image import OciImage
 from tests.registry_node import RegistryNode, needs_registry
 from trikubelet.cli.main import cli
+from trikubelet.clock import SystemClock
+from trikubelet.runtime.images.pull_records.model import PodCredentials, VerificationPolicy
+from trikubelet.runtime.images.pull_records.records import PullRecords
+from trikubelet.runtime.images.pull_records.store import RecordStore
 
 if TYPE_CHECKING:
     from tests.cli.conftest import StandInAgent
@@ -86,6 +91,25 @@ def test_a_name_for_the_machines_own_files_is_refused(root: Path) -> None:
     imported(root, "app:1")
     assert "cannot be removed or replaced" in images(root, "tag", "app:1", "localhost/host").err
     assert "expected a name with a tag" in images(root, "tag", "app:1", f"app@sha256:{'0' * 64}").err
+
+
+def test_what_is_imported_without_an_agent_is_open_to_all_pods_whatever_was_pulled_before(tmp_path: Path) -> None:
+    name = "docker.io/library/app:1"
+    (tmp_path / "runtime").mkdir()
+    records = PullRecords(RecordStore(tmp_path), VerificationPolicy(), SystemClock())
+    with records.pulling("app:1"):  # and nobody sees its end
+        pass
+    archive = oci_archive(tmp_path / "archive.tar", [layer("file")], "app:1")
+    assert run_command("images", "import", archive, "--root-dir", tmp_path).out == f"imported {name}\n"
+    shown = run_command("images", "inspect", name, "--root-dir", tmp_path).out
+
+    async def closed() -> bool:
+        return await records.must_pull("app:1", json.loads(shown)["id"], no_credentials)
+
+    async def no_credentials() -> PodCredentials:
+        return PodCredentials()
+
+    assert not trio.run(closed)
 
 
 def test_a_saved_image_is_the_same_when_it_is_imported_elsewhere(root: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_without_flags_the_defaults_are_taken(started: list[AgentOptions], monke
     assert options.node_name == "some-host.example"
     assert options.runtime_endpoint == "embedded"
     assert options.root_dir == default_root_dir()
-    assert options.manifests is None
+    assert options.manifests == default_root_dir() / "manifests"
     assert options.drain_on_exit is None
     assert options.has_host_image
     assert options.registry_hosts_dirs == ()

@@ -114,8 +114,15 @@ def test_a_gate_that_does_not_exist_is_a_mistake_of_the_program() -> None:
             ["featureGates[CRIListStreaming]=true has no effect: this agent has not the feature"],
         ),
         (
-            {"PLEGOnDemandRelist": False},
-            ["featureGates[PLEGOnDemandRelist]=false has no effect: this agent has the feature always"],
+            {"ContextualLogging": False},
+            ["featureGates[ContextualLogging]=false has no effect: this agent has the feature always"],
+        ),
+        (
+            {"TopologyManagerPolicyBetaOptions": False},
+            [
+                "featureGates[TopologyManagerPolicyBetaOptions]=false has no effect: "
+                "there is nothing in Kubernetes 1.36 that it would switch on a node"
+            ],
         ),
         (
             {"NodeSwap": True},

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 MACHINES_NETWORK = v1.NamespaceOption(network=v1.NamespaceMode.NODE, pid=v1.NamespaceMode.CONTAINER)
+OWN_NETWORK = v1.NamespaceOption(network=v1.NamespaceMode.POD, pid=v1.NamespaceMode.CONTAINER)
 POLL = 0.02
 
 
@@ -33,16 +34,20 @@ class Runtime:
     images: ImageClient
     folder: Path
     import_image: Callable[[Path], Awaitable[object]]
+    machine: str = "/proc/self/ns/net"
+    """Path of the network namespace that is its machine."""
     _count: int = 0
     _pods: list[str] = attrs.field(factory=list)
 
     async def pod(self, name: str = "pod", **fields: Any) -> tuple[str, v1.PodSandboxConfig]:
+        """Runs one. `options` are its namespaces, with the machine's network unless they say otherwise."""
         options = fields.pop("options", MACHINES_NETWORK)
         config = v1.PodSandboxConfig(
             metadata=v1.PodSandboxMetadata(name=name, namespace="cri", uid=f"uid-{name}"),
             log_directory=str(self.folder / "logs" / name),
             linux=v1.LinuxPodSandboxConfig(
-                security_context=v1.LinuxSandboxSecurityContext(namespace_options=options, privileged=True)
+                security_context=v1.LinuxSandboxSecurityContext(namespace_options=options, privileged=True),
+                sysctls=fields.pop("sysctls", {}),
             ),
             **fields,
         )
@@ -54,7 +59,7 @@ class Runtime:
         """A container that runs a shell script."""
         self._count += 1
         name = fields.pop("name", f"c{self._count}")
-        security = fields.pop("security", None) or v1.LinuxContainerSecurityContext()
+        security = fields.pop("security", v1.LinuxContainerSecurityContext())
         security.namespace_options = fields.pop("options", pod[1].linux.security_context.namespace_options)
         config = v1.ContainerConfig(
             metadata=v1.ContainerMetadata(name=name),
@@ -105,11 +110,12 @@ class Runtime:
 
 @asynccontextmanager
 async def runtime_at(
-    name: str, socket: Path, folder: Path, import_image: Callable[[Path], Awaitable[object]]
+    name: str, socket: Path, folder: Path, import_image: Callable[[Path], Awaitable[object]], **more: Any
 ) -> AsyncIterator[Runtime]:
     """When the body ends, so do all its pods."""
     async with open_unix_channel(socket) as channel:
-        runtime = Runtime(name, RuntimeClient(channel, timeout=PATIENCE), ImageClient(channel), folder, import_image)
+        calls, images = RuntimeClient(channel, timeout=PATIENCE), ImageClient(channel)
+        runtime = Runtime(name, calls, images, folder, import_image, **more)
         try:
             yield runtime
         finally:

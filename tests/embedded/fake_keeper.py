@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HELLO = {
     "version": protocol.VERSION,
-    "features": [protocol.POD_NETWORK],
+    "features": [protocol.POD_NETWORK, protocol.APART],
     "pid": os.getpid(),
     "mode": "root",
     "overlay": True,
@@ -87,16 +87,30 @@ def of_the_first_version(requests: list[dict[str, Any]], **listing: Any) -> Scri
         refusal = {"error": {"kind": "invalid", "message": f"version {hello['version']}, expected 1"}}
         answer = {"ok": {**HELLO, "version": 1, "features": []}} if hello["version"] == 1 else refusal
         await connection.channel.send(json.dumps({"id": hello["id"], **answer}).encode())
-        assert await connection.answer(ok={**LISTING, **listing}) == "list"
-        while True:
-            request = await connection.request()
-            ok = {"ended": True} if request["op"] == "shutdown" else {}
-            await connection.channel.send(json.dumps({"id": request["id"], "ok": ok}).encode())
-            requests.append(request)
-            if request["op"] == "shutdown":
-                return
+        await _do_as_asked(connection, requests, listing)
 
     return run
+
+
+def without_features(requests: list[dict[str, Any]]) -> Script:
+    """A keeper of today's protocol that has no features. `requests` is what it was asked."""
+
+    async def run(connection: Connection) -> None:
+        assert await connection.answer(ok={**HELLO, "features": []}) == "hello"
+        await _do_as_asked(connection, requests, {})
+
+    return run
+
+
+async def _do_as_asked(connection: Connection, requests: list[dict[str, Any]], listing: dict[str, Any]) -> None:
+    assert await connection.answer(ok={**LISTING, **listing}) == "list"
+    while True:
+        request = await connection.request()
+        ok = {"ended": True} if request["op"] == "shutdown" else {}
+        await connection.channel.send(json.dumps({"id": request["id"], "ok": ok}).encode())
+        requests.append(request)
+        if request["op"] == "shutdown":
+            return
 
 
 async def greet_and_die(connection: Connection) -> None:

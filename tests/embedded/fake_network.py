@@ -12,7 +12,7 @@ import trio
 from trikubelet.embedded.network.model import Attachment, NetworkError, PodNetworkSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trikubelet.embedded.network.model import NetworkNamespace
 
@@ -27,6 +27,8 @@ class FakeNetwork:
     """Why `attach` fails, after it has taken an address."""
     sticks: str = ""
     """Why `detach` fails."""
+    stays: str = ""
+    """Why `close` fails."""
     attached: dict[str, str] = attrs.field(factory=dict)
     """Addresses by sandbox id: what is there now."""
     detached_without_namespace: list[str] = attrs.field(factory=list)
@@ -45,6 +47,12 @@ class FakeNetwork:
 
     async def problem(self) -> str:
         return self.trouble
+
+    async def set_subnets(self, subnets: Sequence[str]) -> None:
+        """Its addresses are its own."""
+
+    def sandbox_out_of_reach(self, address: str) -> str | None:
+        return None
 
     async def attach(self, spec: PodNetworkSpec, namespace: NetworkNamespace) -> Attachment:
         self.specs.append(spec)
@@ -79,4 +87,6 @@ class FakeNetwork:
         return frozenset(self.gone)
 
     async def close(self) -> None:
+        if self.stays:
+            raise NetworkError(self.stays)
         self.closed = True

@@ -227,6 +227,12 @@ def processes_with(marker: str) -> list[int]:
     return found
 
 
+def children_named(name: str, parent: int) -> list[int]:
+    """Pids of a process's children that call themselves so."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == f"{name}\n"]
+
+
 def descriptors(*pids: int) -> list[int]:
     """How many descriptors each process has open."""
     return [sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) for pid in pids]

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.embedded.runtime_node import children_named
 from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.embedded.runtime_node import Node
@@ -25,13 +26,15 @@ pytestmark = [
 
 
 @contextmanager
-def traced(pid: int, log: Path) -> Iterator[None]:
-    """Writes to `log` what a process, and all that it forks, does to be in a cgroup."""
-    command = ["strace", "-f", "-p", str(pid), "-e", "trace=openat,clone3", "-o", str(log)]
+def traced(pids: Sequence[int], log: Path) -> Iterator[None]:
+    """Writes to `log` what processes, and all that they fork, do to be in a cgroup."""
+    wanted = [word for pid in pids for word in ("-p", str(pid))]
+    command = ["strace", "-f", *wanted, "-e", "trace=openat,clone3", "-o", str(log)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as strace:
         try:
             assert strace.stderr is not None
-            assert b"attached" in strace.stderr.readline()
+            for _ in pids:
+                assert b"attached" in strace.stderr.readline()
             yield
         finally:
             strace.send_signal(signal.SIGINT)
@@ -44,7 +47,8 @@ async def test_nothing_is_moved_into_its_v2_group(node: Node, tmp_path: Path) ->
     if not (group.cgroup or {}).get("unified"):
         pytest.skip("no cgroup v2 is mounted")
     log = tmp_path / "trace"
-    with traced(node.keeper_pid(), log):
+    keeper = node.keeper_pid()
+    with traced([keeper, *children_named("trikube-forker", keeper)], log):
         container = await node.launch(sandbox, ["sleep", "1000"])
         done = await node.exec(container, ["cat", "/proc/self/cgroup"])
     assert b"exec-" in done.stdout

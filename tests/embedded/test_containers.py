@@ -66,6 +66,14 @@ async def test_a_line_without_end_is_logged_when_the_process_ends(node: Node) ->
     assert ended.records == [("stdout", "F", "no newline")]
 
 
+async def test_an_environment_of_any_length_reaches_containers_and_commands(node: Node) -> None:
+    env = {f"LONG_{number}": str(number) * 100_000 for number in range(1, 4)}
+    ask = ["sh", "-c", "echo ${#LONG_1} ${#LONG_3}"]
+    container = await node.launch(await node.sandbox(), ["sh", "-c", f"{ask[2]}; sleep 1000"], env=env)
+    await node.wait_for_output(container, "100000 100000")
+    assert (await node.exec(container, ask)).stdout == b"100000 100000\n"
+
+
 async def test_a_long_line_comes_in_parts(node: Node) -> None:
     ended = await node.run(await node.sandbox(), ["sh", "-c", "head -c 40000 /dev/zero | tr '\\0' x; echo; echo after"])
     assert [(tag, len(text)) for _, tag, text in ended.records] == [("P", 16384), ("P", 16384), ("F", 7232), ("F", 5)]

@@ -21,6 +21,7 @@ from tests.embedded.fake_keeper import (
     hang,
     of_another_version,
     of_the_first_version,
+    without_features,
 )
 from tests.embedded.fake_network import FakeNetwork
 from tests.embedded.runtime_node import Node, is_alive, running_node
@@ -31,7 +32,10 @@ from trikubelet.embedded.runtime import EmbeddedRuntime
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tests.embedded.fake_keeper import Script
 
 
 class Listener:
@@ -305,10 +309,13 @@ async def pod_address(node: Node, sandbox: str) -> str:
     return reply.status.network.ip
 
 
-async def test_an_unused_keeper_of_the_release_before_is_replaced(tmp_path: Path, listener: Listener) -> None:
+@pytest.mark.parametrize("keeper_before", [of_the_first_version, without_features])
+async def test_an_unused_keeper_of_a_release_before_is_replaced(
+    tmp_path: Path, listener: Listener, keeper_before: Callable[[list[dict[str, Any]]], Script]
+) -> None:
     requests: list[dict[str, Any]] = []
     async with (
-        fake_keeper(tmp_path, of_the_first_version(requests), greet_and_stay) as keeper,
+        fake_keeper(tmp_path, keeper_before(requests), greet_and_stay) as keeper,
         trio.open_nursery() as nursery,
     ):
         await start(KeeperClient(tmp_path, connected=listener.connected, event=listener.event), nursery)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.embedded.runtime_node import is_alive, wait_until
+from tests.embedded.runtime_node import children_named, is_alive, wait_until
 
 if TYPE_CHECKING:
     from tests.embedded.runtime_node import Node
@@ -20,11 +20,8 @@ NAMESPACES = ("uts", "ipc", "net", "mnt")
 
 
 def makers(node: Node) -> list[int]:
-    """Children of the keeper that are of the same program."""
-    keeper = node.keeper_pid()
-    program = Path(f"/proc/{keeper}/cmdline").read_bytes()
-    children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
-    return [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() == program]
+    """Children of the keeper that make namespaces."""
+    return children_named("trikube-maker", node.keeper_pid())
 
 
 def namespaces(pid: int) -> list[str]:

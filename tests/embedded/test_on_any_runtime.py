@@ -9,57 +9,20 @@ import pytest
 import trio
 from grpclib.const import Status
 
-from tests.containerd_node import TEST_IMAGE
-from tests.embedded.any_runtime import Runtime, runtime_at
+from tests.embedded.any_runtime import MACHINES_NETWORK, OWN_NETWORK, Runtime
 from tests.embedded.images.archives import layer, oci_archive
-from tests.oci_image import make_root_folder, write_oci_archive
 from tests.patience import PATIENCE
-from trikubelet.clock import SystemClock
-from trikubelet.embedded.runtime import EmbeddedRuntime
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.rpc.grpc import Server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import Awaitable
 
-    from tests.containerd_node import ContainerdNode
-
-RUNTIMES = (
-    pytest.param("embedded", marks=pytest.mark.root),
-    pytest.param("containerd", marks=pytest.mark.containerd),
+ON_BOTH_NETWORKS = pytest.mark.parametrize(
+    "network", [MACHINES_NETWORK, OWN_NETWORK], ids=["machines-network", "own-network"]
 )
 UNKNOWN_ID = "0" * 64
 NODE, POD, CONTAINER = v1.NamespaceMode.NODE, v1.NamespaceMode.POD, v1.NamespaceMode.CONTAINER
-
-
-@pytest.fixture(scope="module")
-def busybox(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("busybox")
-    write_oci_archive(folder / "image.tar", make_root_folder(folder / "root"), TEST_IMAGE, {"Cmd": ["sh"]})
-    return folder / "image.tar"
-
-
-@pytest.fixture(params=RUNTIMES)
-async def runtime(request: pytest.FixtureRequest, tmp_path: Path, busybox: Path) -> AsyncIterator[Runtime]:
-    if request.param == "containerd":
-        node: ContainerdNode = request.getfixturevalue("containerd")
-
-        async def import_image(archive: Path) -> None:
-            await trio.to_thread.run_sync(node.ctr, "images", "import", str(archive))
-
-        async with runtime_at("containerd", node.socket, tmp_path, import_image) as runtime:
-            yield runtime
-        return
-    embedded = EmbeddedRuntime(tmp_path / "runtime", clock=SystemClock())
-    await embedded.images.import_archive(busybox)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(embedded.run)
-        await nursery.start(Server(embedded.handlers).serve_unix, tmp_path / "cri.sock")
-        async with runtime_at("embedded", tmp_path / "cri.sock", tmp_path, embedded.images.import_archive) as runtime:
-            yield runtime
-        assert await embedded.shutdown()
-        nursery.cancel_scope.cancel()
 
 
 async def status_of(call: Awaitable[object]) -> Status:
@@ -68,8 +31,9 @@ async def status_of(call: Awaitable[object]) -> Status:
     return caught.value.status
 
 
-async def test_what_is_gone_is_stopped_and_removed_once_more(runtime: Runtime) -> None:
-    pod = await runtime.pod()
+@ON_BOTH_NETWORKS
+async def test_what_is_gone_is_stopped_and_removed_once_more(runtime: Runtime, network: v1.NamespaceOption) -> None:
+    pod = await runtime.pod(options=network)
     container = await runtime.start(pod)
     for _ in range(2):
         await runtime.calls.stop_container(container, 0)
@@ -118,8 +82,9 @@ async def test_lists_are_filtered_by_id_state_and_labels(runtime: Runtime) -> No
     assert (listed.labels, listed.annotations) == ({"app": "a"}, {"note": "c"})
 
 
-async def test_a_container_goes_from_created_to_exited(runtime: Runtime) -> None:
-    pod = await runtime.pod()
+@ON_BOTH_NETWORKS
+async def test_a_container_goes_from_created_to_exited(runtime: Runtime, network: v1.NamespaceOption) -> None:
+    pod = await runtime.pod(options=network)
     container = await runtime.create(pod, "echo out; echo err >&2; read x; exit 3", stdin=True)
     created = await runtime.status(container)
     assert created.state is v1.ContainerState.CONTAINER_CREATED
@@ -154,8 +119,9 @@ async def test_a_reopened_log_begins_a_new_file(runtime: Runtime) -> None:
     assert path.with_suffix(".1").stat().st_size == before
 
 
-async def test_commands_are_run_to_their_end_or_deadline(runtime: Runtime) -> None:
-    container = await runtime.start(await runtime.pod())
+@ON_BOTH_NETWORKS
+async def test_commands_are_run_to_their_end_or_deadline(runtime: Runtime, network: v1.NamespaceOption) -> None:
+    container = await runtime.start(await runtime.pod(options=network))
     done = await runtime.exec(container, ["sh", "-c", "echo out; echo err >&2; exit 7"])
     assert (done.stdout, done.stderr, done.exit_code) == (b"out\n", b"err\n", 7)
     assert await status_of(runtime.exec(container, ["absent-program"])) is not Status.OK
@@ -225,9 +191,11 @@ async def test_paths_are_masked_and_read_only_as_asked(runtime: Runtime) -> None
 @pytest.mark.parametrize(
     ("options", "shared"),
     [
-        (v1.NamespaceOption(network=NODE, pid=CONTAINER, ipc=POD), set()),
-        (v1.NamespaceOption(network=NODE, pid=NODE, ipc=POD), {"pid"}),
-        (v1.NamespaceOption(network=NODE, pid=CONTAINER, ipc=NODE), {"ipc"}),
+        (v1.NamespaceOption(network=NODE, pid=CONTAINER, ipc=POD), {"net"}),
+        (v1.NamespaceOption(network=NODE, pid=NODE, ipc=POD), {"pid", "net"}),
+        (v1.NamespaceOption(network=NODE, pid=CONTAINER, ipc=NODE), {"ipc", "net"}),
+        (v1.NamespaceOption(network=POD, pid=CONTAINER, ipc=POD), set()),
+        (v1.NamespaceOption(network=POD, pid=NODE, ipc=NODE), {"pid", "ipc"}),
     ],
 )
 async def test_namespaces_are_the_machines_where_that_is_asked(
@@ -236,12 +204,13 @@ async def test_namespaces_are_the_machines_where_that_is_asked(
     pod = await runtime.pod(options=options)
     lines = await runtime.run(pod, "for n in pid ipc net; do readlink /proc/self/ns/$n; done")
     machine = {str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("pid", "ipc", "net")}
-    assert {line.partition(":")[0] for line in lines if line in machine} - {"net"} == shared
+    assert {line.partition(":")[0] for line in lines if line in machine} == shared
 
 
-async def test_a_pods_processes_see_each_other_or_not(runtime: Runtime) -> None:
+@pytest.mark.parametrize("network", [NODE, POD])
+async def test_a_pods_processes_see_each_other_or_not(runtime: Runtime, network: v1.NamespaceMode) -> None:
     for mode, seen in ((POD, True), (CONTAINER, False)):
-        options = v1.NamespaceOption(network=NODE, pid=mode)
+        options = v1.NamespaceOption(network=network, pid=mode)
         pod = await runtime.pod(f"pid-{mode.value}", options=options)
         await runtime.start(pod, "exec sleep 4321")
         lines = await runtime.run(pod, "sleep 0.2; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; echo")
@@ -279,8 +248,32 @@ async def test_resources_are_changed_before_the_start_and_while_it_runs(runtime:
     await runtime.calls.update_container_resources(container, v1.LinuxContainerResources(cpu_shares=128))
 
 
-async def test_statistics_are_told_of_what_runs(runtime: Runtime) -> None:
+READ_LIMITS = """
+cd /sys/fs/cgroup; [ ! -d memory ] || cd memory
+cat memory.limit_in_bytes memory.max 2>/dev/null
+group=$(grep :memory: /proc/self/cgroup | cut -d: -f3)
+[ ! -e memory.limit_in_bytes ] || grep -q " $group /sys/fs/cgroup/memory " /proc/self/mountinfo || echo not its own
+mkdir nested 2>/dev/null && rmdir nested && echo written
+true
+"""
+
+
+async def test_a_container_reads_its_limits_where_programs_look_for_them(runtime: Runtime) -> None:
+    """As JVMs and Go programs do: in the group that `/proc/self/cgroup` names, where `mountinfo` says it is."""
     pod = await runtime.pod()
+    limits = v1.LinuxContainerResources(memory_limit_in_bytes=64 << 20)
+    assert await runtime.run(pod, READ_LIMITS, resources=limits) == [str(64 << 20)]
+
+
+async def test_a_privileged_container_may_change_groups(runtime: Runtime) -> None:
+    pod = await runtime.pod()
+    security = v1.LinuxContainerSecurityContext(privileged=True)
+    assert (await runtime.run(pod, READ_LIMITS, security=security))[-1] == "written"
+
+
+@ON_BOTH_NETWORKS
+async def test_statistics_are_told_of_what_runs(runtime: Runtime, network: v1.NamespaceOption) -> None:
+    pod = await runtime.pod(options=network)
     container = await runtime.start(pod, labels={"app": "a"})
     stats = await runtime.calls.container_stats(container)
     assert stats.attributes.id == container

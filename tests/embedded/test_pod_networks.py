@@ -15,20 +15,24 @@ import trio
 from grpclib import GRPCError
 from grpclib.const import Status
 
+from tests import own_machine
 from tests.embedded.fake_network import FakeNetwork
 from tests.embedded.remote import Forwarded
 from tests.embedded.runtime_node import Node, running_node, wait_until
 from tests.patience import PATIENCE
 from trikubelet.embedded.forwarding import forward
 from trikubelet.embedded.network.bridge.network import BridgeNetwork
-from trikubelet.embedded.network.choice import BRIDGE, Choice, NetworkOptions
+from trikubelet.embedded.network.choice import BRIDGE, HOST, Choice, NetworkOptions
 from trikubelet.embedded.network.model import NetworkError
 from trikubelet.embedded.pod_namespace import make_socket
 from trikubelet.embedded.pod_networks import PodNetworks
+from trikubelet.embedded.records import RecordStore
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from trikubelet.embedded.network.model import PodNetwork
 
 pytestmark = pytest.mark.root
 
@@ -252,10 +256,77 @@ async def test_the_end_of_the_runtime_closes_its_networks(tmp_path: Path) -> Non
     assert network.closed
 
 
+@asynccontextmanager
+async def after_a_killed_one(
+    folder: Path, network: FakeNetwork, way: str, networks: dict[str, PodNetwork]
+) -> AsyncIterator[Node]:
+    """A node that follows one that had a pod with this network, and was killed without pods."""
+    async with network_node(folder, network, ends=False) as node:
+        await node.sandbox()
+        await node.remove_everything()
+    assert not network.closed
+    options = NetworkOptions(way=way)
+    async with running_node(folder / "runtime", folder / "logs", networks=networks, network=options) as node:
+        yield node
+        assert await node.runtime.shutdown()
+
+
+@pytest.mark.parametrize("way", ["fake", "other", HOST])
+async def test_what_a_killed_agent_left_is_taken_down_whatever_network_pods_get_now(tmp_path: Path, way: str) -> None:
+    network, other = FakeNetwork(), FakeNetwork()
+    async with after_a_killed_one(tmp_path, network, way, {"fake": network, "other": other}):
+        await wait_until(lambda: network.closed, "what an earlier agent left is taken down")
+        assert not other.closed, "there was nothing of it"
+
+
+async def test_what_a_killed_agent_left_is_taken_down_by_a_clean_end_too(tmp_path: Path) -> None:
+    network = FakeNetwork(stays="the machine is busy")
+    async with after_a_killed_one(tmp_path, network, HOST, {"fake": network}) as node:
+        await node.lifecycle.tidy()
+        assert not network.closed
+        network.stays = ""
+    assert network.closed
+
+
+async def test_a_network_goes_with_its_last_pod_once_pods_get_another(tmp_path: Path) -> None:
+    network = FakeNetwork()
+    async with network_node(tmp_path, network, ends=False) as node:
+        await node.sandbox()
+    networks, options = {"fake": network}, NetworkOptions(way=HOST)
+    async with running_node(tmp_path / "runtime", tmp_path / "logs", networks=networks, network=options) as node:
+        closed = []
+        for step in (node.lifecycle.tidy, node.remove_everything, node.lifecycle.tidy):
+            await step()
+            closed.append(network.closed)
+        assert closed == [False, False, True]
+        assert await node.runtime.shutdown()
+
+
+async def a_bridge_that_nobody_needs_any_more(folder: Path) -> None:
+    forwarding = Path("/proc/sys/net/ipv4/ip_forward")
+    forwarding.write_text("0\n")
+    for way, bridges in ((BRIDGE, 1), (HOST, 0)):
+        options = NetworkOptions(way=way)
+        async with running_node(folder / "runtime", folder / "logs", networks=None, network=options) as node:
+            if way == BRIDGE:
+                await node.sandbox()
+                await node.remove_everything()
+            await node.lifecycle.tidy()
+            found = [name for _, name in socket.if_nameindex() if name.startswith("tkb-")]
+            assert len(found) == bridges, found
+            assert forwarding.read_text() == f"{bridges}\n"
+    async with running_node(folder / "runtime", folder / "logs") as node:
+        assert await node.runtime.shutdown()
+
+
+async def test_a_bridge_goes_when_pods_are_on_the_machines_network_now(tmp_path: Path) -> None:
+    await own_machine.run_there(a_bridge_that_nobody_needs_any_more, tmp_path)
+
+
 async def test_a_network_is_made_with_the_first_pod_and_not_again_after_the_end(tmp_path: Path) -> None:
     network = FakeNetwork()
     async with network_node(tmp_path, network, ends=False) as node:
-        await wait_until(lambda: network.closed, "what an earlier agent left is taken down")
+        await node.lifecycle.tidy()
         assert network.reconciled_with == []
         await node.sandbox()
         assert len(network.reconciled_with) == 1
@@ -280,7 +351,7 @@ async def test_a_bridge_in_a_cluster_waits_for_the_nodes_addresses(tmp_path: Pat
     options = NetworkOptions(way=BRIDGE, in_cluster=True)
     networks = {BRIDGE: BridgeNetwork(str(tmp_path / "bridge"))}
     async with running_node(tmp_path / "runtime", tmp_path / "logs", networks={"fake": FakeNetwork()}) as node:
-        found = PodNetworks(node.lifecycle.keeper, networks, options)
+        found = PodNetworks(node.lifecycle.keeper, networks, options, RecordStore(tmp_path / "other"))
         assert "podCIDR" in await found.problem(Choice(BRIDGE))
         with pytest.raises(NetworkError, match="somewhere"):
             await found.set_pod_cidr("somewhere")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trikubelet.embedded.keeper.reaper import STATUS
-from trikubelet.embedded.keeper.reports import read_report, read_status
+from trikubelet.embedded.keeper.reports import read_birth, read_report, read_status
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -55,6 +55,14 @@ def test_anything_else_is_passed_over(data: bytes, descriptors: int) -> None:
 @given(JSON.map(lambda value: json.dumps(value).encode()) | st.binary(), st.integers(0, 3))
 def test_nothing_is_an_error(data: bytes, descriptors: int) -> None:
     read_report(data, descriptors)
+
+
+@given(st.binary() | st.integers().map(lambda number: str(number).encode()))
+def test_a_birth_is_a_pid_or_a_reason(data: bytes) -> None:
+    pid, why = read_birth(data)
+    assert (pid > 0) != bool(why)
+    assert read_birth(b"17 ") == (17, "")
+    assert read_birth(b"0 too many processes") == (0, "too many processes")
 
 
 @given(st.binary(max_size=8) | st.integers(-(1 << 31), (1 << 31) - 1).map(STATUS.pack))

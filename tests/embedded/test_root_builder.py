@@ -99,3 +99,38 @@ def test_what_is_mounted_while_a_container_gets_its_root_is_there_for_whom_it_sh
         builder.stdin.write("look again\n")
         assert json.loads(builder.stdout.readline()) == {"/private": [], "/rslave": ["file"], "/rshared": ["file"]}
     assert builder.returncode == 0
+
+
+GROUPS = """
+import json, os, sys
+from trikubelet.embedded.keeper import linux
+from trikubelet.embedded.keeper.rootfs import RootBuilder
+
+linux.unshare(linux.CLONE_NEWNS)
+spec, groups = json.loads(sys.stdin.readline())
+RootBuilder(spec, in_user_namespace=False, cgroups=groups).build()
+os.chdir("/sys/fs/cgroup")
+shown = {name: os.listdir(name) for name in os.listdir(".")}
+writable = [name for name in (".", *shown) if not os.statvfs(name).f_flag & os.ST_RDONLY]
+print(json.dumps([shown, writable]))
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("privileged", [False, True])
+def test_controllers_that_are_mounted_together_are_found_by_each_of_their_names(
+    tmp_path: Path, privileged: bool
+) -> None:
+    groups = {name: tmp_path / "groups" / name for name in ("cpu,cpuacct", "memory")}
+    for name, folder in groups.items():
+        folder.mkdir(parents=True)
+        (folder / f"file of {name}").touch()
+    given = ({**spec(tmp_path, []), "privileged": privileged}, {name: str(folder) for name, folder in groups.items()})
+    done = subprocess.run(
+        [sys.executable, "-c", GROUPS], input=json.dumps(given) + "\n", capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stderr
+    shown, writable = json.loads(done.stdout)
+    both = ["file of cpu,cpuacct"]
+    assert shown == {"cpu,cpuacct": both, "cpu": both, "cpuacct": both, "memory": ["file of memory"]}
+    assert sorted(writable) == (sorted([".", *shown]) if privileged else [])

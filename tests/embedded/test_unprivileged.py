@@ -89,6 +89,9 @@ async def test_pods_have_networks_by_pasta_without_root(tmp_path: Path) -> None:
         "at their addresses": ["first", "second"],
         "at the host port": "first",
         "interfaces": ["eth0", "lo"],
+        "ready without pasta": [False, True],
+        "ready for the next agent": [False, True],
+        "made anew": True,
         "host port afterwards": "ConnectionRefusedError",
         "ended": True,
     }

@@ -44,7 +44,16 @@ DEFAULT_TESTS: Final = (
     "tests/node/eviction",
     "tests/node/shutdown",
     "tests/agent/test_cgroups_on_real_runtimes.py",
+    "tests/embedded/test_keeper_cgroups.py",
+    "tests/embedded/test_cgroup_writes.py",
+    "tests/embedded/test_created.py",
+    "tests/embedded/test_on_any_runtime.py",
+    "tests/embedded/test_pods_on_any_runtime.py",
+    "tests/embedded/test_apparmor_on_kernel.py",
+    "tests/embedded/escapes",
+    "tests/agent/test_resource_managers.py",
 )
+"""What depends on the version of cgroups, on systemd, or on a kernel with AppArmor."""
 
 
 def main() -> int:

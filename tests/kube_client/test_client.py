@@ -433,6 +433,18 @@ async def test_slow_credentials_do_not_take_the_calls_time(autojump_clock: MockC
         assert trio.current_time() > 50
 
 
+async def test_where_watch_lists_are_switched_off_no_server_is_asked_for_one(autojump_clock: MockClock) -> None:
+    async with staged(Script()) as (_, access):
+        client = HttpApiClient(access, watch_lists=False)
+        for one in (client, client.view(limit=None, timeout=1)):
+            with pytest.raises(ApiStatusError, match="WatchListClient is off"):
+                async with one.watch(PODS, send_initial_events=True, timeout=10):
+                    pass
+            with pytest.raises(ApiUnreachable, match="not running"):
+                async with one.watch(PODS, timeout=10):
+                    pass
+
+
 async def test_a_client_that_does_not_run_says_so(autojump_clock: MockClock) -> None:
     async with staged(Script(json_response(pod()))) as (_, access):
         with pytest.raises(ApiUnreachable, match="not running"):

@@ -6,46 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.linux.system_folder import SystemFolder
 from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class _Machine:
-    """Writes what the kernel shows below `root`."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.system = root / "sys/devices/system"
-
-    def cpu(self, number: int, core: int, socket: int) -> None:
-        self.write(f"cpu/cpu{number}/topology/core_id", f"{core}\n")
-        self.write(f"cpu/cpu{number}/topology/physical_package_id", f"{socket}\n")
-
-    def cache(self, cpu: int, index: int, level: int, number: int, shared: str) -> None:
-        for name, text in (("level", level), ("id", number), ("shared_cpu_map", shared)):
-            self.write(f"cpu/cpu{cpu}/cache/index{index}/{name}", f"{text}\n")
-
-    def node(self, number: int, *cpus: int) -> None:
-        (self.system / f"node/node{number}").mkdir(parents=True)
-        for cpu in cpus:
-            (self.system / f"node/node{number}/cpu{cpu}").mkdir()
-
-    def write(self, path: str, text: str) -> None:
-        (self.system / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.system / path).write_text(text)
-
-    def read(self) -> MachineTopology:
-        return MachineTopology.read(self.root)
-
-
 @pytest.fixture
-def machine(tmp_path: Path) -> _Machine:
-    return _Machine(tmp_path)
+def machine(tmp_path: Path) -> SystemFolder:
+    return SystemFolder(tmp_path)
 
 
-def test_nodes_have_cores_memory_huge_pages_and_distances(machine: _Machine) -> None:
+def test_nodes_have_cores_memory_huge_pages_and_distances(machine: SystemFolder) -> None:
     for cpu, core, socket in ((0, 0, 0), (1, 1, 0), (2, 0, 0), (3, 1, 0), (10, 0, 1), (11, 0, 1)):
         machine.cpu(cpu, core, socket)
     machine.node(0, 0, 1, 2, 3)
@@ -63,14 +36,14 @@ def test_nodes_have_cores_memory_huge_pages_and_distances(machine: _Machine) -> 
     )
 
 
-def test_nodes_come_by_number_and_may_have_no_cpus(machine: _Machine) -> None:
+def test_nodes_come_by_number_and_may_have_no_cpus(machine: SystemFolder) -> None:
     machine.cpu(0, 0, 0)
     machine.node(10)
     machine.node(2, 0)
     assert [(node.id, len(node.cores)) for node in machine.read().nodes] == [(2, 1), (10, 0)]
 
 
-def test_cpus_that_are_offline_or_unknown_do_not_exist(machine: _Machine) -> None:
+def test_cpus_that_are_offline_or_unknown_do_not_exist(machine: SystemFolder) -> None:
     for cpu in range(4):
         machine.cpu(cpu, cpu, 0)
     machine.write("cpu/online", "0,2-3\n")
@@ -79,7 +52,7 @@ def test_cpus_that_are_offline_or_unknown_do_not_exist(machine: _Machine) -> Non
     assert [core.threads for core in machine.read().nodes[0].cores] == [(0,), (2,)]
 
 
-def test_without_nodes_a_socket_is_one(machine: _Machine) -> None:
+def test_without_nodes_a_socket_is_one(machine: SystemFolder) -> None:
     for cpu, socket in ((0, 0), (1, 1), (2, 1)):
         machine.cpu(cpu, cpu, socket)
     (machine.system / "cpu/cpufreq").mkdir()
@@ -87,7 +60,7 @@ def test_without_nodes_a_socket_is_one(machine: _Machine) -> None:
     assert [(node.id, [core.threads for core in node.cores]) for node in nodes] == [(0, [(0,)]), (1, [(1,), (2,)])]
 
 
-def test_an_uncore_cache_is_what_some_cores_of_a_node_share(machine: _Machine) -> None:
+def test_an_uncore_cache_is_what_some_cores_of_a_node_share(machine: SystemFolder) -> None:
     for cpu in range(4):
         machine.cpu(cpu, cpu, 0)
         machine.cache(cpu, 2, 2, cpu, "1")
@@ -96,7 +69,7 @@ def test_an_uncore_cache_is_what_some_cores_of_a_node_share(machine: _Machine) -
     assert [core.uncore for core in machine.read().nodes[0].cores] == [0, 0, 1, 1]
 
 
-def test_a_cache_of_the_whole_node_is_no_uncore_cache(machine: _Machine) -> None:
+def test_a_cache_of_the_whole_node_is_no_uncore_cache(machine: SystemFolder) -> None:
     for cpu in range(2):
         machine.cpu(cpu, cpu, 0)
         machine.cache(cpu, 3, 3, 0, "3")
@@ -104,7 +77,7 @@ def test_a_cache_of_the_whole_node_is_no_uncore_cache(machine: _Machine) -> None
     assert [core.uncore for core in machine.read().nodes[0].cores] == [None, None]
 
 
-def test_a_core_without_caches_ends_the_reading_of_caches(machine: _Machine) -> None:
+def test_a_core_without_caches_ends_the_reading_of_caches(machine: SystemFolder) -> None:
     for cpu in range(3):
         machine.cpu(cpu, cpu, 0)
         machine.cache(cpu, 3, 3, cpu, "1")
@@ -113,7 +86,7 @@ def test_a_core_without_caches_ends_the_reading_of_caches(machine: _Machine) -> 
     assert [core.uncore for core in machine.read().nodes[0].cores] == [0, None, None]
 
 
-def test_memory_that_does_not_say_how_much_is_an_error(machine: _Machine) -> None:
+def test_memory_that_does_not_say_how_much_is_an_error(machine: SystemFolder) -> None:
     machine.node(0)
     machine.write("node/node0/meminfo", "nothing\n")
     with pytest.raises(ValueError, match="MemTotal"):

@@ -27,8 +27,9 @@ from trikubelet.metrics.node import collect_gates, collect_shutdown
 from trikubelet.metrics.plugins import collect_credential_plugins, collect_plugins
 from trikubelet.metrics.resizes import collect_resizes
 from trikubelet.metrics.resource_managers import collect_resource_managers
+from trikubelet.metrics.runtime import collect_cgroups
 from trikubelet.metrics.servers import collect_spans
-from trikubelet.metrics.volumes import collect_csi, collect_volumes
+from trikubelet.metrics.volumes import collect_csi, collect_measuring, collect_volumes
 from trikubelet.node.devices.metrics import DeviceMetrics
 from trikubelet.node.dra.metrics import ClaimMetrics
 from trikubelet.node.eviction.manager import AGE_BOUNDS
@@ -141,6 +142,10 @@ async def exposed(folder: Path) -> dict[str, Metric]:
     others += collect_resizes(cast("AllocationManager", Resizes()), durations)
     given = managed_node()
     others += collect_resource_managers(given.counts, given.cpu_usage())
+    others += [one for one in collect_cgroups(Histograms(), (3, 2)) if "memory_qos" in one.name]
+    measuring = Histograms()
+    measuring.observe(("statfs",), 1)
+    others += collect_measuring([measuring])
     volumes = collect_volumes(cast("VolumeManager", Volumes()))
     others += [one for one in volumes if "stats" in one.name or "selinux" in one.name]
     return {**await live_without_cluster(folder), **await live_in_cluster(), **read(b"".join(write_text(others)))}

@@ -27,7 +27,7 @@ def kinds(given: ResourceManagers) -> set[str]:
 
 
 def node(settings: ManagerSettings) -> ResourceManagers:
-    return ResourceManagers(settings, None, active=lambda: (), sources_ready=lambda: False)
+    return ResourceManagers(settings, None, needed=lambda _: False, sources_ready=lambda: False)
 
 
 def test_a_manager_whose_policy_is_off_has_no_metrics() -> None:

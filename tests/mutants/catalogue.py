@@ -770,8 +770,8 @@ LIFE: Final = (
     _life(
         "status may take for ever",
         "A status that never comes is waited for without end, so the pod hangs and nobody knows why.",
-        "with trio.fail_after(STATUS_TIMEOUT):",
-        "with trio.fail_after(math.inf):",
+        "with trio.fail_after(STATUS_TIMEOUT), self._context.steps",
+        "with trio.fail_after(math.inf), self._context.steps",
     ),
     _life(
         "kill is told once and for all",
@@ -869,7 +869,9 @@ SYNCER: Final = (
     _syncer(
         "pod is reported as ended too early",
         "A pod is reported as ended before what it held is released, so the API forgets it while it is in the way.",
-        "        for held in self._context.durables:\n            await held.release(self._uid)\n"
+        "        for held in self._context.durables:\n"
+        "            with self._context.steps.step(self._uid, RELEASE, subject=type(held).__name__):\n"
+        "                await held.release(self._uid)\n"
         "        self._context.statuses.terminate_pod(pod)\n",
         "        self._context.statuses.terminate_pod(pod)\n"
         "        for held in self._context.durables:\n            await held.release(self._uid)\n",
@@ -946,7 +948,8 @@ CONTAINERS: Final = (
     _container(
         "turn outlasts the grace",
         "A sidecar waits for its turn longer than the pod's grace period.",
-        "                with grace.limit():\n                    await ending.order.wait_for_turn(self.name)\n",
+        '                with grace.limit(), step("turn to end"):\n'
+        "                    await ending.order.wait_for_turn(self.name)\n",
         "                await ending.order.wait_for_turn(self.name)\n",
     ),
     _container(
@@ -976,8 +979,8 @@ CONTAINERS: Final = (
     _kill(
         "hook outlasts the grace",
         "A preStop hook is not cut at the end of the grace period.",
-        "            with grace.limit() as limit:\n",
-        "            with trio.CancelScope() as limit:\n",
+        "                grace.limit() as limit,\n",
+        "                trio.CancelScope() as limit,\n",
     ),
     _kill(
         "hook keeps its old deadline",

@@ -16,10 +16,12 @@ from trikubelet.clock import TrioClock
 from trikubelet.http.messages import HTTPError, Request, Response
 from trikubelet.http.routing import Route, Router
 from trikubelet.http.server import HttpServer
+from trikubelet.node_api.handlers.acting import ActingRefusedError, PodActions
 from trikubelet.node_api.local_api import AgentView, ImportRefusedError, local_api
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget
 from trikubelet.node_api.log_query import read_log_query
-from trikubelet.telemetry.events import EventRecorder, EventType, PodEvent
+from trikubelet.pods.journal import Journal
+from trikubelet.telemetry.events import AnyEvent, EventRecorder, EventType, NodeEvent, PodEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +40,25 @@ def make(name: str = "web", **status: Any) -> Pod:
     )
 
 
+class Actions:
+    """Does nothing, or refuses what is called `bad`."""
+
+    async def apply(self, raw: bytes, file: str, *, dry_run: bool) -> Mapping[str, Any]:
+        if file == "bad":
+            raise ActingRefusedError("bad:1: no\nbad:2: never")
+        return {"file": file, "pods": [raw.decode()], "before": None, "warnings": [str(dry_run)]}
+
+    async def delete(self, namespace: str, name: str) -> Mapping[str, str]:
+        if name == "bad":
+            raise ActingRefusedError("it is not ours")
+        return {"file": f"{namespace}.yaml", "uid": name}
+
+    async def restart(self, namespace: str, name: str, container: str | None) -> Sequence[str]:
+        if name == "bad":
+            raise ActingRefusedError("it would not start again")
+        return [container or "all"]
+
+
 @attrs.define
 class FakeAgent:
     """An agent that is what a test says."""
@@ -46,6 +67,7 @@ class FakeAgent:
     checks: dict[str, str | None] = attrs.field(factory=lambda: {"ping": None, "syncloop": None})
     changes: Broadcast[None] = attrs.field(factory=Broadcast)
     recorder: EventRecorder = attrs.field(factory=lambda: EventRecorder(TrioClock()))
+    journal: Journal = attrs.field(factory=lambda: Journal(TrioClock()))
     imported: list[Path] = attrs.field(factory=list)
     log: Path | LogNotAvailableError = attrs.field(factory=lambda: LogNotAvailableError("no log"))
     running: bool = True
@@ -69,8 +91,24 @@ class FakeAgent:
             (pod for pod in self.known if (pod.metadata.namespace, pod.metadata.name) == (namespace, name)), None
         )
 
+    def events(self) -> Sequence[PodEvent | NodeEvent]:
+        return [*self.recorder.pod_events(), *self.recorder.node_events()]
+
+    def subscribe_events(self) -> Subscription[AnyEvent]:
+        sent: Broadcast[AnyEvent] = Broadcast()
+        self.recorder.add_listener(sent.send)
+        return sent.subscribe()
+
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self.recorder.events_of(uid)
+
+    @property
+    def acting(self) -> PodActions:
+        return Actions()
+
+    def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        pod = self.pod(namespace, name)
+        return None if pod is None else {"uid": pod.metadata.uid}
 
     def subscribe(self) -> Subscription[None]:
         return self.changes.subscribe()
@@ -166,6 +204,26 @@ async def test_a_watch_sends_a_snapshot_now_and_after_every_change(autojump_cloc
     assert agent.changes.statistics().subscriptions == 0
 
 
+async def test_the_journal_is_followed_from_a_snapshot_on(autojump_clock: trio.abc.Clock) -> None:
+    agent = FakeAgent()
+    agent.recorder.add_listener(agent.journal.event)
+    agent.recorder.pod_event(make(), EventType.NORMAL, "Pulling", "x", container="main")
+    async with trio.open_nursery() as nursery:
+        client = await open_stream(agent, nursery, "/journal?watch=1")
+        await client.read()
+        agent.recorder.pod_event(make(), EventType.WARNING, "Failed", "no x", container="main")
+        text = await client.read()
+        await client.stream.aclose()
+    snapshot, entry = (json.loads(line) for line in text.splitlines() if line.startswith("{"))
+    assert snapshot["type"] == "SNAPSHOT"
+    assert [(pod["uid"], [one["what"] for one in pod["entries"]]) for pod in snapshot["pods"]] == [
+        ("uid-web", ["Pulling"])
+    ]
+    assert (entry["type"], entry["what"], entry["container"], entry["message"]) == ("ENTRY", "Failed", "main", "no x")
+    assert [one["what"] for one in await ask(agent, "/journal", uid="uid-web")] == ["Pulling", "Failed"]
+    assert (await ask(agent, "/journal"))["n"] == entry["n"]
+
+
 async def test_health_is_ok_or_says_what_is_not() -> None:
     agent = FakeAgent()
     assert (await answer(agent, "/healthz")).body == b"ok"
@@ -181,14 +239,42 @@ async def test_health_is_ok_or_says_what_is_not() -> None:
         await answer(agent, "/healthz/x")
 
 
-async def test_events_of_a_pod_are_listed() -> None:
+async def test_events_of_a_pod_or_of_all_are_listed(autojump_clock: trio.abc.Clock) -> None:
     agent = FakeAgent()
     agent.recorder.pod_event(make(), EventType.NORMAL, "Pulled", "image is there", container="main")
     (event,) = await ask(agent, "/events", uid="uid-web")
     assert (event["type"], event["reason"], event["fieldPath"]) == ("Normal", "Pulled", "spec.containers{main}")
     assert await ask(agent, "/events", uid="other") == []
-    with pytest.raises(HTTPError, match="expected the UID"):
-        await ask(agent, "/events")
+    agent.recorder.node_event(EventType.NORMAL, "Starting", "here it is")
+    every = await ask(agent, "/events")
+    assert [(event["reason"], event.get("name")) for event in every] == [("Pulled", "web"), ("Starting", None)]
+    async with trio.open_nursery() as nursery:
+        client = await open_stream(agent, nursery, "/events?watch=1")
+        await client.read()
+        agent.recorder.pod_event(make(), EventType.NORMAL, "Created", "it is there", container="main")
+        text = await client.read()
+        await client.stream.aclose()
+    reasons = [json.loads(line)["reason"] for line in text.splitlines() if line.startswith("{")]
+    assert reasons == ["Pulled", "Starting", "Created"]
+
+
+async def test_what_changes_pods_is_asked_of_the_agent() -> None:
+    agent = FakeAgent()
+
+    async def put(path: str, body: bytes, **query: str) -> Any:
+        request = Request("PUT", path, {key: [value] for key, value in query.items()}, body=body)
+        response = await local_api(agent, TrioClock())(request)
+        assert isinstance(response, Response)
+        return json.loads(response.body)
+
+    assert (await put("/manifests/a.yaml", b"pod", dryRun="1"))["warnings"] == ["True"]
+    assert await put("/manifests/bad", b"") == {"problems": ["bad:1: no", "bad:2: never"]}
+    assert await ask(agent, "/pods/default/web", "DELETE") == {"file": "default.yaml", "uid": "web"}
+    assert await ask(agent, "/pods/default/web/restart", "POST", container="main") == ["main"]
+    for method, path in (("DELETE", "/pods/default/bad"), ("POST", "/pods/default/bad/restart")):
+        with pytest.raises(HTTPError) as caught:
+            await answer(agent, path, method)
+        assert caught.value.status == 409
 
 
 async def test_images_are_listed_and_imported() -> None:

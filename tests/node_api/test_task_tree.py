@@ -6,7 +6,7 @@ import trio
 import trio.testing
 
 from trikubelet.node_api import task_tree as module
-from trikubelet.node_api.task_tree import task_tree
+from trikubelet.node_api.task_tree import pod_tree, task_tree
 
 if TYPE_CHECKING:
     import pytest
@@ -70,3 +70,20 @@ async def test_a_tree_that_is_too_large_is_cut(monkeypatch: pytest.MonkeyPatch, 
         nursery.cancel_scope.cancel()
     assert len(tasks(tree)) == 20
     assert any(n.get("cut") for task in tasks(tree) for n in task.get("nurseries", ()))
+
+
+async def test_the_tasks_of_one_pod_are_found_by_its_uid(autojump_clock: trio.abc.Clock) -> None:
+    async def life() -> None:
+        async with trio.open_nursery() as inner:
+            inner.start_soon(trio.sleep_forever, name="container main")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(life, name="pod web_default uid-1")
+        nursery.start_soon(life, name="pod other_default uid-11")
+        await trio.testing.wait_all_tasks_blocked()
+        tree = pod_tree("uid-1")
+        nothing = pod_tree("id-1")
+        nursery.cancel_scope.cancel()
+    assert tree is not None
+    assert [task["name"] for task in tasks(tree)] == ["pod web_default uid-1", "container main"]
+    assert nothing is None

@@ -17,6 +17,7 @@ from trikubelet.api.decode import wire_name as name_in_object
 from trikubelet.api.meta import ObjectMeta
 from trikubelet.api.pod_spec import PodSpec
 from trikubelet.api.schema import APIObject
+from trikubelet.cli.pod_flags import POD_ARGUMENTS
 from trikubelet.cli.run import run
 from trikubelet.config import kubelet_configuration as configuration
 from trikubelet.config.feature_gates import ALL_ALPHA, ALL_BETA, Effect
@@ -37,9 +38,11 @@ def fields() -> set[str]:
 
 
 def flags() -> set[str]:
-    """Of `trikubelet run`, without the dashes."""
+    """Of `trikubelet run` for the agent, without the dashes."""
     found = set()
     for option in run.get_params(click.Context(run)):
+        if option.name in POD_ARGUMENTS:
+            continue
         assert isinstance(option, click.Option)
         # Once somebody has asked for help, its option has a short name too.
         names = ["--help"] if "--help" in option.opts else [*option.opts, *option.secondary_opts]
@@ -49,7 +52,7 @@ def flags() -> set[str]:
 
 def gates() -> set[str]:
     """Those that are switched, and those of what the agent has in any case."""
-    here = {name for name, gate in GATES.items() if gate.effect in (Effect.SWITCHED, Effect.FIXED)}
+    here = {name for name, gate in GATES.items() if gate.effect not in (Effect.LACKING, Effect.FOREIGN)}
     return here | {ALL_ALPHA, ALL_BETA}
 
 
@@ -94,19 +97,40 @@ def _paths(cls: type[Any], prefix: str = "") -> Iterator[str]:
             yield name
 
 
+def accesses() -> dict[str, set[str]]:
+    """The fields of pods' specs, by how code reads them: `resources.claims` is `ResourceRequirements.claims`."""
+    found: dict[str, set[str]] = {}
+    for holder, cls in _held_by_pods():
+        for attribute in _attributes(cls):
+            found.setdefault(f"{holder}.{attribute.name}", set()).add(f"{cls.__name__}.{name_in_object(attribute)}")
+    return found
+
+
 def _of_pods() -> Iterator[str]:
+    for cls in {cls for _, cls in _held_by_pods()}:
+        for attribute in _attributes(cls):
+            yield f"{cls.__name__}.{name_in_object(attribute)}"
+
+
+def _held_by_pods() -> set[tuple[str, type[APIObject]]]:
+    """A pod's spec and the classes below it, each with the names of the attributes that hold it."""
     waiting: list[type[APIObject]] = [PodSpec]
     seen: set[type[APIObject]] = set()
+    found: set[tuple[str, type[APIObject]]] = {("spec", PodSpec)}
     while waiting:
         cls = waiting.pop()
         if cls in seen:
             continue
         seen.add(cls)
-        for attribute in attrs.fields(cls):
-            if attribute.name == "unknown_fields" or cls is ObjectMeta:
-                continue
-            yield f"{cls.__name__}.{name_in_object(attribute)}"
-            waiting += [one for one in _classes(resolve_annotation(cls, attribute.type)) if issubclass(one, APIObject)]
+        for attribute in _attributes(cls):
+            held = [one for one in _classes(resolve_annotation(cls, attribute.type)) if issubclass(one, APIObject)]
+            found |= {(attribute.name, one) for one in held}
+            waiting += held
+    return found
+
+
+def _attributes(cls: type[APIObject]) -> list[attrs.Attribute[Any]]:
+    return [] if cls is ObjectMeta else [one for one in attrs.fields(cls) if one.name != "unknown_fields"]
 
 
 def _classes(hint: Any) -> Iterator[type[Any]]:

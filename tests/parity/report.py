@@ -24,27 +24,18 @@ hold the tables against the code: a line says where something is, or why it is n
 
 def page(tables: Mapping[str, list[Row]]) -> str:
     """The whole text."""
-    return "\n".join([_HEAD, *_summary(tables), *_missing(tables), *_everything(tables)])
+    return "\n".join([_HEAD, *_summary(tables), *_everything(tables)])
 
 
 def _summary(tables: Mapping[str, list[Row]]) -> Iterator[str]:
-    yield "| | kubelet's | here | not yet | left out | ours only |"
-    yield "|---|---|---|---|---|---|"
+    yield "| | kubelet's | here | left out | ours only |"
+    yield "|---|---|---|---|---|"
     for kind in KINDS:
         rows = tables[kind]
         theirs = [row for row in rows if not row.is_ours]
-        here, missing = sum(row.is_here for row in theirs), sum(row.is_missing for row in theirs)
-        counts = (len(theirs), here, missing, len(theirs) - here - missing, len(rows) - len(theirs))
+        here = sum(row.is_here for row in theirs)
+        counts = (len(theirs), here, len(theirs) - here, len(rows) - len(theirs))
         yield f"| [{kind}](#{kind}) | " + " | ".join(map(str, counts)) + " |"
-    yield ""
-
-
-def _missing(tables: Mapping[str, list[Row]]) -> Iterator[str]:
-    yield "## Not yet\n"
-    for kind in KINDS:
-        rows = [row for row in tables[kind] if row.is_missing]
-        if rows:
-            yield f"- {kind.capitalize()}: " + ", ".join(f"`{row.name}`" for row in rows)
     yield ""
 
 

@@ -1,8 +1,8 @@
 """The tables of `docs/parity/`: what a kubelet 1.36 has, where it is in this code, or why it is not.
 
-A line has a `name`, and `where`, a path in the repository, or a `note`, or both. A note that begins with `not yet` is
-of something that is to come, one with `ours` of something that no kubelet has; all others say why it is left out, or
-what is to be known of it. The name is looked for in the file; beside a note it need not be there.
+A line has a `name`, and `where`, a path in the repository, or a `note`, or both. A note that begins with `ours` is of
+something that no kubelet has; all others say why it is left out, or what is to be known of it. That it is to come is no
+reason. The name is looked for in the file; beside a note it need not be there.
 """
 
 from __future__ import annotations
@@ -38,13 +38,8 @@ class Row:
         return self.note.startswith(OURS)
 
     @property
-    def is_missing(self) -> bool:
-        """It is to come."""
-        return self.note.startswith(NOT_YET)
-
-    @property
     def is_here(self) -> bool:
-        return bool(self.where) and not self.is_missing
+        return bool(self.where)
 
 
 def read(kind: str, folder: Path = FOLDER) -> list[Row]:
@@ -68,6 +63,8 @@ def problems(kind: str, rows: Iterable[Row], root: Path = ROOT) -> Iterator[str]
     for row in rows:
         if not row.where and not row.note:
             yield f"{row.name}: neither where it is nor why not"
+        elif row.note.lower().startswith(NOT_YET):
+            yield f"{row.name}: '{NOT_YET}' is no reason"
         elif row.where and not (root / row.where).is_file():
             yield f"{row.name}: there is no {row.where}"
         elif row.where and not row.note and not is_mentioned(kind, row.name, (root / row.where).read_text()):

@@ -103,6 +103,29 @@ async def test_a_reader_who_needs_news_gets_an_inspection_at_once(
     assert trio.current_time() - asked == pytest.approx(0.01)
 
 
+async def test_without_demand_who_needs_news_waits_for_the_next_second(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """As with a kubelet whose gate PLEGOnDemandRelist is off."""
+    runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=0.01)
+    pleg = Pleg(runtime, on_demand=False)
+    began = trio.current_time()
+    await nursery.start(pleg.run)
+    nursery.start_soon(drain, pleg)
+    await trio.sleep(0.3)
+    with pleg.acting("a"):
+        pass
+    assert pleg.is_busy_with("a")
+    await pleg.cache.get_newer_than("a", trio.current_time())
+    assert trio.current_time() - began == pytest.approx(1.01)
+    assert runtime.inspections == ["a"]
+    await trio.testing.wait_all_tasks_blocked()
+    assert not pleg.is_busy_with("a")
+    pleg.inspect_soon("a")  # a source tells
+    await trio.sleep(0.02)
+    assert runtime.inspections == ["a", "a"]
+
+
 async def test_readers_of_one_pod_share_an_inspection(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
     runtime = ScriptedRuntime({"a": {"c": ContainerState.RUNNING}}, delay=0.01)
     pleg = Pleg(runtime)

@@ -186,7 +186,10 @@ class ManagedDesk(Desk):
         machine = MachineTopology((NumaNode(0, tuple(Core(0, (cpu,)) for cpu in range(3))),))
         policy = StaticPolicy(CpuTopology.of(machine), reserved=1)
         self.managers = ResourceManagers(
-            ManagerSettings(cpus=policy), None, active=lambda: self.pods, sources_ready=lambda: True
+            ManagerSettings(cpus=policy),
+            None,
+            needed=lambda uid: any(one.metadata.uid == uid for one in self.pods),
+            sources_ready=lambda: True,
         )
         self.admitting = Admitting(
             self,

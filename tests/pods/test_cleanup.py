@@ -22,7 +22,7 @@ from trikubelet.pods.cleanup import (
     plan_cleanup,
 )
 from trikubelet.pods.manager import PodManager, is_inactive
-from trikubelet.pods.phases import Failed
+from trikubelet.pods.phases import NOT_DESIRED, Failed
 from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
 from trikubelet.pods.types import KillRuntimePod
 
@@ -76,7 +76,7 @@ def test_a_running_pod_that_nobody_knows_is_killed_with_one_second() -> None:
     plan = round_of(node, [], [running("1")])
     assert plan.actions == (KillOrphan(running("1")),)
     assert plan.actions[0].request(4.0) == KillRuntimePod(
-        running_pod=running("1"), start_time=4.0, grace_period_override=1
+        running_pod=running("1"), start_time=4.0, asked_by=NOT_DESIRED, grace_period_override=1
     )
     node.settle()
     assert node.records["1"] == [("terminate runtime pod",)]

@@ -37,10 +37,12 @@ class Killer:
         self,
         pod: Pod,
         *,
+        asked_by: str,
         evict: bool = False,
         grace_period_override: int | None = None,
         pod_status_fn: PodStatusFn | None = None,
     ) -> None:
+        assert asked_by.startswith("preempted to make room for ")
         assert grace_period_override is None
         assert pod_status_fn is not None
         self.evicts.append(evict)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pytest
-import structlog
 import trio
 import trio.testing
 
 from tests.agent.sim_node import SimNode, sim_node
+from tests.captured_logs import capture_logs
 from tests.conftest import NIGHTLY, PROFILE
 from trikubelet.api import Pod, pod_from_dict, set_pod_defaults
 from trikubelet.node_api.task_tree import task_tree
@@ -112,7 +112,18 @@ def statistics(agent: Agent) -> dict[str, object]:
 
 ELSEWHERE: Final = tuple(f"trikubelet.{part}" for part in ("api.", "rpc.", "sim.", "telemetry."))
 """Modules of what is not about pods: clients, events, what counts by labels."""
-BOUNDED: Final = {"_asker", "_demands", "_ended", "_reported", "_measures", "_metrics", "counts", "measures", "metrics"}
+BOUNDED: Final = {
+    "_asker",
+    "_demands",
+    "_ended",
+    "_reported",
+    "_measures",
+    "_metrics",
+    "counts",
+    "journal",
+    "measures",
+    "metrics",
+}
 """What remembers the last so and so many of something, or counts by labels."""
 
 
@@ -261,7 +272,7 @@ async def test_pods_that_come_and_go_leave_nothing(autojump_clock: MockClock) ->
     )
     pods = [make_pod(f"pod-{number}", **shapes[number % len(shapes)]) for number in range(PODS)]
     source = ScriptedSource("api")
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         async with sim_node(sim=sim, source=source) as node:
 
             async def come_and_go(some: list[Pod]) -> None:

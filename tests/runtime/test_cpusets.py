@@ -6,10 +6,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
 import attrs
+import pytest
 import trio
 from grpclib.const import Status
 
+from tests.allocation.pods import cpu_pod
 from tests.allocation.test_managers import Node, exclusive, shared
+from trikubelet.allocation.cpus.state import CpuState
 from trikubelet.allocation.topology.admit import NothingToGive
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerID, ContainerState, ContainerStatus, PodRuntimeStatus
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from trikubelet.rpc.cri.client import RuntimeClient
 
 PERIOD = 10.0
+RUNNING = ContainerState.RUNNING
 
 
 @attrs.define
@@ -65,11 +69,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged() -> AsyncIterator[Stage]:
-    stage = Stage()
+async def staged(stage: Stage | None = None, told_before: dict[str, int] | None = None) -> AsyncIterator[Stage]:
+    """`told_before`: which CPUs containers were moved to last, by their ids."""
+    stage = stage or Stage()
     reconciler = CpusetReconciler(
         cast("RuntimeClient", stage), stage.node.managers, stage.cache, stage.observed, period=PERIOD
     )
+    reconciler._applied.update(told_before or {})
     async with trio.open_nursery() as nursery:
         await nursery.start(reconciler.run)
         yield stage
@@ -162,3 +168,42 @@ async def test_a_pod_that_was_refused_its_devices_took_nothing(autojump_clock: M
         stage.node.managers.forget("own")
         await trio.sleep(2 * PERIOD)
         assert stage.told == []
+
+
+@pytest.mark.parametrize(
+    ("cpus", "seen", "fails", "told_before", "told"),
+    [
+        pytest.param(0b110, RUNNING, False, {}, [("a-1", "1-2")], id="no error"),
+        pytest.param(0b110, None, False, {}, [], id="pod status not found"),
+        pytest.param(0b110, "another", False, {}, [], id="container state not found"),
+        pytest.param(0, RUNNING, False, {}, [], id="no CPUs"),
+        pytest.param(0b110, RUNNING, True, {}, [], id="the runtime fails"),
+        pytest.param(0b110, RUNNING, False, {"a-1": 0b110}, [], id="told before"),
+        pytest.param(0b110, RUNNING, False, {"a-1": 0b11000}, [("a-1", "1-2")], id="told something else before"),
+    ],
+)
+async def test_the_rows_of_the_kubelets_test(
+    autojump_clock: MockClock,
+    cpus: int,
+    seen: ContainerState | str | None,
+    fails: bool,
+    told_before: dict[str, int],
+    told: list[tuple[str, str]],
+) -> None:
+    """`TestReconcileState`. Init containers are seen as all others are; what is left of pods that are gone goes when
+    the next one is admitted."""
+    stage, pod = Stage(), exclusive("a")
+    manager = stage.node.managers._cpus
+    assert manager is not None
+    state = CpuState(0b11111000, {"a": {"main": cpus}})
+    stage.node.managers._set(attrs.evolve(manager, state=state))
+    if fails:
+        stage.failing.add("a-1")
+    if seen == "another":
+        stage.runs(cpu_pod({"uid": "a", "containers": [["another", "2", "2"]]}), state=ContainerState.UNKNOWN)
+    elif isinstance(seen, ContainerState):
+        stage.runs(pod, state=seen)
+    async with staged(stage, told_before):
+        await trio.sleep(2 * PERIOD)
+        assert stage.told == told
+        assert stage.node.managers._cpus == attrs.evolve(manager, state=state)

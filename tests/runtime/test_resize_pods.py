@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 
@@ -19,6 +20,8 @@ from trikubelet.sim.faults import Fault, FaultKind
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
+
+    from trikubelet.api import Pod
 
 
 async def test_a_container_is_resized_while_it_runs(autojump_clock: MockClock, node: Node) -> None:
@@ -99,6 +102,27 @@ async def test_a_container_starts_again_once_its_pod_has_room_for_it(autojump_cl
     assert stage.cgroups.settings.cpu_quota == 5500
     assert stage.cgroups.settings.memory == 200 * MIB
     status = (await node.status(after)).find_container("main")
+    assert status is not None
+    assert status.restart_count == 1
+    assert (await stage.sync(after)).results == []
+
+
+async def test_a_sidecar_starts_again_once_its_pod_has_room_for_it(autojump_clock: MockClock, node: Node) -> None:
+    policy = (ContainerResizePolicy(resource_name="cpu", restart_policy="RestartContainer"),)
+
+    def pod(cpu: str, memory: str) -> Pod:
+        sidecar = attrs.evolve(sized("sidecar", cpu, memory, resize_policy=policy), restart_policy="Always")
+        return make_pod(sized("main", "20m", "100Mi"), init_containers=(sidecar,))
+
+    before, after = pod("20m", "200Mi"), pod("35m", "100Mi")
+    stage = Stage.on(node, before)
+    for _ in range(3):
+        await stage.sync(before)
+    stage.running("main")  # both are
+    assert (await stage.sync(after)).resize_problem is None
+    assert stage.told() == ["StopContainer", *["UpdatePodSandboxResources"] * 3, "StartContainer"]
+    assert stage.cgroups.settings.cpu_quota == 5500
+    status = (await node.status(after)).find_container("sidecar")
     assert status is not None
     assert status.restart_count == 1
     assert (await stage.sync(after)).results == []

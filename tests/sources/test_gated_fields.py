@@ -32,7 +32,6 @@ def pod(container: dict[str, Any] | None = None, *, init: tuple[dict[str, Any], 
 
 
 CASES = [
-    ("PodLevelResources", pod(resources={"limits": {"cpu": "1"}}), pod()),
     ("HostnameOverride", pod(hostnameOverride="other"), pod()),
     (
         "ContainerStopSignals",

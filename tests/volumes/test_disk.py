@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
-from trikubelet.volumes.disk import MAX_THREADS, Disk
+from trikubelet.volumes import disk as module
+from trikubelet.volumes.disk import MAX_THREADS, Disk, ForeignPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +39,12 @@ def hang() -> Iterator[Hang]:
     hang = Hang()
     yield hang
     hang.answer.set()
+
+
+@pytest.fixture
+def running_clock() -> MockClock:
+    """Goes as others do, and jumps when it is told to."""
+    return MockClock(rate=1)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -125,3 +133,85 @@ async def test_cancelled_it_leaves_the_thread_behind(hang: Hang) -> None:
         nursery.cancel_scope.cancel()
     with pytest.raises(trio.TooSlowError):
         await disk.run_foreign(DEAD, lambda: None, deadline=SOON)
+
+
+async def test_paths_that_hang_make_room_long_before_their_deadline(hang: Hang) -> None:
+    """As those of a share on which many volumes are."""
+    paths = ForeignPaths(patience=SOON)
+    async with trio.open_nursery() as nursery:
+        for number in range(3 * MAX_THREADS):
+            nursery.start_soon(paths.ask, Path(f"/dead/{number}"), hang, 600)
+        await until(lambda: hang.asked == 3 * MAX_THREADS)
+        with trio.fail_after(60):
+            assert await paths.ask(WELL, lambda: "here", 600) == "here"
+        hang.answer.set()
+    asked = hang.asked
+    hang.answer.clear()
+    async with trio.open_nursery() as nursery:
+        patient = ForeignPaths(patience=600)
+        for number in range(3 * MAX_THREADS):
+            nursery.start_soon(patient.ask, Path(f"/slow/{number}"), hang, 600)
+        await until(lambda: hang.asked == asked + MAX_THREADS)
+        await trio.testing.wait_all_tasks_blocked()
+        assert hang.asked == asked + MAX_THREADS
+        hang.answer.set()
+
+
+async def test_after_paths_have_answered_again_as_few_are_asked_at_once_as_before(hang: Hang) -> None:
+    paths = ForeignPaths(patience=SOON)
+    async with trio.open_nursery() as nursery:
+        for number in range(3 * MAX_THREADS):
+            nursery.start_soon(paths.ask, Path(f"/dead/{number}"), hang, 600)
+        await until(lambda: hang.asked == 3 * MAX_THREADS)
+        hang.answer.set()
+    assert paths._threads.total_tokens == MAX_THREADS
+    assert paths._threads.borrowed_tokens == 0
+
+
+async def test_threads_that_hang_are_bounded(hang: Hang, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HANGING", 3)
+    paths = ForeignPaths(patience=SOON)
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(paths.ask, Path(f"/dead/{number}"), hang, 600)
+        await until(lambda: hang.asked == MAX_THREADS + 3)
+        await trio.sleep(10 * SOON)
+        assert hang.asked == MAX_THREADS + 3
+        hang.answer.set()
+    assert hang.asked == 20
+
+
+async def test_the_questions_of_others_take_nothing_of_the_deadline(running_clock: MockClock) -> None:
+    """Each is answered in time, all together are not."""
+    disk, turns = Disk(), [threading.Event() for _ in range(4)]
+    asked: list[int] = []
+
+    def work(number: int) -> None:
+        asked.append(number)
+        turns[number].wait()
+
+    async def ask(number: int) -> None:
+        await disk.run_foreign(WELL, lambda: work(number), deadline=100)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(ask, number)
+            for done in range(4):
+                await until(lambda: len(asked) > done)  # noqa: B023
+                running_clock.jump(60)
+                turns[asked[done]].set()
+    finally:
+        for turn in turns:
+            turn.set()
+    assert sorted(asked) == [0, 1, 2, 3]
+
+
+async def test_one_who_is_cancelled_before_his_thread_begins_leaves_his_path_free() -> None:
+    disk = Disk()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await disk.run_foreign(WELL, lambda: "never")
+    with trio.move_on_after(0):
+        await disk.run_foreign(WELL, lambda: "never")
+    assert await disk.run_foreign(WELL, lambda: "here", deadline=60) == "here"

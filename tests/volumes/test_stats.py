@@ -22,13 +22,14 @@ from trikubelet.linux.mounter import Mounter
 from trikubelet.linux.trees import MAX_OPEN, disk_usage
 from trikubelet.supervision import follow
 from trikubelet.volumes import stats
+from trikubelet.volumes.disk import MAX_THREADS
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import MountedVolume, VolumeSpec, VolumeUsage
 from trikubelet.volumes.removal import remove_folder
 from trikubelet.volumes.stats import UsageRecords, VolumeMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -203,6 +204,131 @@ async def test_a_share_that_is_away_is_asked_once_and_holds_nobody_up(
         assert len(asked) == 1
     finally:
         answered.set()
+
+
+async def test_how_long_it_took_is_counted_by_what_was_asked(tmp_path: Path) -> None:
+    meter = VolumeMeter(SystemClock())
+    (tmp_path / "device").write_bytes(b"x")
+    await meter.tree("work", tmp_path)
+    await meter.file_system("work", tmp_path)
+    await meter.device("disk", tmp_path / "device")
+    with pytest.raises(VolumeError):
+        await meter.device("disk", tmp_path / "gone")
+    assert {labels: one.count for labels, one in meter.durations.items()} == {("du",): 1, ("statfs",): 1, ("block",): 2}
+
+
+class Share:
+    """Its file system does not answer, at any of its paths, until it is told to."""
+
+    def __init__(self) -> None:
+        self.answer = threading.Event()
+        self.asked: list[str] = []
+
+    def statvfs(self, path: Path) -> os.statvfs_result:
+        if "share" in path.parts:
+            self.asked.append(path.name)
+            self.answer.wait()
+        return STATVFS(path)
+
+    def disk_usage(self, folder: Path, checkpoint: Callable[[], None]) -> tuple[int, int]:
+        self.statvfs(folder)
+        return disk_usage(folder, checkpoint)
+
+
+STATVFS = os.statvfs
+
+
+@pytest.fixture
+def share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Share]:
+    for number in range(12):
+        (tmp_path / f"share/{number}").mkdir(parents=True)
+    share = Share()
+    monkeypatch.setattr(os, "statvfs", share.statvfs)
+    monkeypatch.setattr(stats, "disk_usage", share.disk_usage)
+    yield share
+    share.answer.set()
+
+
+@pytest.mark.parametrize("ask", ["file_system", "tree"])
+async def test_shares_that_are_away_make_no_other_volume_fail(
+    ask: str, share: Share, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = VolumeMeter(SystemClock())
+    with monkeypatch.context() as hurry:
+        hurry.setattr(stats, "DEADLINE", 0.05)
+        for number in range(12):
+            with pytest.raises(VolumeError, match="expected to be measured within"):
+                await getattr(meter, ask)("share", tmp_path / f"share/{number}")
+    with trio.fail_after(60):
+        assert (await getattr(meter, ask)("work", tmp_path)).capacity
+
+
+async def test_waiting_for_a_thread_does_not_count(
+    share: Share, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter, measured = VolumeMeter(SystemClock()), []
+
+    async def measure(path: Path) -> None:
+        measured.append(await meter.file_system("work", path))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(MAX_THREADS):
+            nursery.start_soon(measure, tmp_path / f"share/{number}")
+        while len(share.asked) < MAX_THREADS:
+            await trio.sleep(0.001)
+        monkeypatch.setattr(stats, "DEADLINE", 0.2)
+        nursery.start_soon(measure, tmp_path)
+        await trio.sleep(0.4)
+        assert measured == []
+        monkeypatch.setattr(stats, "DEADLINE", 60)
+        share.answer.set()
+    assert len(measured) == MAX_THREADS + 1
+
+
+async def test_shares_that_are_away_make_room_before_their_deadline(
+    share: Share, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, "QUESTION_PATIENCE", 0.01)
+    meter = VolumeMeter(SystemClock())
+    async with trio.open_nursery() as nursery:
+        for number in range(12):
+            nursery.start_soon(meter.file_system, "share", tmp_path / f"share/{number}")
+        while len(share.asked) < MAX_THREADS:
+            await trio.sleep(0.001)
+        with trio.fail_after(60):
+            assert (await meter.file_system("work", tmp_path)).capacity
+        share.answer.set()
+
+
+async def test_walks_take_no_thread_from_questions(share: Share, tmp_path: Path) -> None:
+    meter = VolumeMeter(SystemClock())
+    async with trio.open_nursery() as nursery:
+        for number in range(12):
+            nursery.start_soon(meter.tree, "share", tmp_path / f"share/{number}")
+        while len(share.asked) < stats.MAX_WALKS:
+            await trio.sleep(0.001)
+        with trio.fail_after(60):
+            assert (await meter.file_system("work", tmp_path)).capacity
+        share.answer.set()
+
+
+async def test_a_share_that_is_back_is_measured_again(
+    share: Share, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = VolumeMeter(SystemClock())
+    with monkeypatch.context() as hurry:
+        hurry.setattr(stats, "DEADLINE", 0.05)
+        with pytest.raises(VolumeError, match="expected to be measured within"):
+            await meter.file_system("share", tmp_path / "share/1")
+    share.answer.set()
+    with trio.fail_after(60):
+        while True:
+            try:
+                usage = await meter.file_system("share", tmp_path / "share/1")
+                break
+            except VolumeError:
+                await trio.sleep(0.001)
+    assert usage.capacity
 
 
 async def test_a_walk_that_nobody_waits_for_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

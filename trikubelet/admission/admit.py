@@ -61,6 +61,8 @@ class NodeAdmission:
     such pods: it ends them with all others."""
     may_swap: Callable[[Pod, Container], bool] = _no_swap
     """Whether a container of a pod may use swap."""
+    takes_pod_level: bool = True
+    """Whether pods may ask for resources as a whole."""
     resizes_pod_level: bool = True
     """Whether resources of pods as a whole can be changed while they run."""
     static: StaticPolicies = attrs.field(factory=StaticPolicies)
@@ -96,6 +98,7 @@ class NodeAdmission:
             return room
         return (
             handlers.unenforceable_apparmor(pod, self.machine)
+            or handlers.unsupported_pod_level_resources(pod, supported=self.takes_pod_level)
             or handlers.missing_features(pod, self.features)
             or handlers.shutting_down(now=self.shutting_down() and not self.has_begun(pod))
             or room

@@ -13,6 +13,7 @@ from trikubelet.admission.predicates import MEMORY_PRESSURE, OS, OS_LABEL, toler
 from trikubelet.admission.types import InfeasibleResize, Rejected
 from trikubelet.api import POD_PENDING, QOS_BEST_EFFORT, QOS_GUARANTEED, qos_class
 from trikubelet.api.pod_kinds import is_critical_pod
+from trikubelet.api.qos import has_pod_level_resources
 from trikubelet.api.security_context import APPARMOR_ANNOTATION, apparmor_profile
 from trikubelet.values import frozen
 
@@ -30,6 +31,7 @@ OS_NOT_SUPPORTED: Final = "PodOSNotSupported"
 SUPPLEMENTAL_GROUPS_POLICY_NOT_SUPPORTED: Final = "SupplementalGroupsPolicyNotSupported"
 UNEXPECTED_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
 APPARMOR: Final = "AppArmor"
+POD_LEVEL_RESOURCES_NOT_SUPPORTED: Final = "PodLevelResourcesNotSupported"
 FEATURE_UNSUPPORTED: Final = "PodFeatureUnsupported"
 NODE_SHUTDOWN: Final = "NodeShutdown"
 INFEASIBLE: Final = "Infeasible"
@@ -91,6 +93,14 @@ def unenforceable_apparmor(pod: Pod, machine: MachineFacts) -> Rejected | None:
         return None
     problem = apparmor_problem(pod, machine)
     return None if problem is None else Rejected(APPARMOR, f"Cannot enforce AppArmor: {problem}")
+
+
+def unsupported_pod_level_resources(pod: Pod, *, supported: bool) -> Rejected | None:
+    """A pod that asks for resources as a whole, where they are switched off: its containers' requests are not what it
+    needs."""
+    if supported or not has_pod_level_resources(pod):
+        return None
+    return Rejected(POD_LEVEL_RESOURCES_NOT_SUPPORTED, "PodLevelResources feature gate is disabled")
 
 
 def missing_features(pod: Pod, declared: Collection[str]) -> Rejected | None:

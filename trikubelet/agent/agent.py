@@ -41,6 +41,7 @@ from trikubelet.node.observer import FactSources, NodeObserver
 from trikubelet.node.pod_cidrs import PodCIDRUpdater
 from trikubelet.pleg.exits import ExitTracker
 from trikubelet.pleg.pleg import Pleg
+from trikubelet.pods.journal import Journal
 from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.preempting import Preempting
 from trikubelet.pods.registry import PodWorkerRegistry
@@ -54,10 +55,11 @@ from trikubelet.status.manager import StatusManager
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import AnyEvent, EventRecorder, EventType, NodeEvent, ObjectEvent, PodEvent
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import Steps
 from trikubelet.volumes.no_cluster import NoClusterObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trio_typing import TaskStatus
 
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from trikubelet.node.observer import Lookup
     from trikubelet.node.stats.provider import StatsProvider
     from trikubelet.pods.registry import PodStates
+    from trikubelet.pods.syncer import AgentPodSyncer
     from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
     from trikubelet.rpc.cri.v1 import VersionResponse
     from trikubelet.runtime.images.gc import ImageCollector
@@ -113,19 +116,33 @@ class Agent:
         self.plugins = AgentPlugins(options.root_dir, rng := overrides.rng or Random())
         # Pods, as desired and as known.
         self.pods = PodManager(now=trio.current_time)
-        self.statuses = StatusManager(clock, self.pods, wanted_since=self.pods.wanted_since)
+        self.journal = Journal(clock)
+        self.recorder.add_listener(self.journal.event)
+        self.statuses = StatusManager(
+            clock, self.pods, wanted_since=self.pods.wanted_since, on_change=self.journal.reported
+        )
         registry = overrides.registry or PodWorkerRegistry()
+        self.steps = Steps()
+        self.pull_progress: Callable[[str], str] = lambda image: ""
+        """How far the pull of an image is, for people; empty where the runtime does not tell."""
+        self.writing_manifests = trio.Lock()
+        """Held by who changes the folder of manifests for a person."""
+        registry.on_move = self.journal.moved
         self.desired = DesiredPods(self.pods, registry, self.statuses)
         # The machine, and the node's object made of it.
         settings = node_settings(options)
         facts_changed: Broadcast[None] = Broadcast()
         self.runtime_state = RuntimeState(runtime_client, facts_changed)
         machine = read_machine(options, settings, overrides.machine)
-        self.managers = resource_managers(options, overrides, self.desired, machine=machine, settings=settings)
+        self.managers = resource_managers(
+            options, overrides, self.desired, self.may_run, machine=machine, settings=settings
+        )
         self.runtime_options = with_exclusive_cpus(runtime_options(options), options, self.managers)
         self._kernel_log = overrides.machine.kernel_log
         numa_nodes = () if self.managers is None else self.managers.counts.settings.topology.nodes
-        self.devices = node_devices(options, overrides, self.desired, self.plugins, facts_changed, numa_nodes)
+        self.devices = node_devices(
+            options, overrides, self.desired, self.may_run, self.plugins, facts_changed, numa_nodes
+        )
         on_machine = not overrides.diskless
         self.shutdown = node_shutdown(options, self.recorder, clock, logind=overrides.logind, on_machine=on_machine)
         self.eviction = AgentEviction(usage=overrides.usage, measures=on_machine)
@@ -148,13 +165,17 @@ class Agent:
         self.volume_parts, self.volumes = self._make_volumes(overrides.volumes, states := registry.states, rng)
         self.pod_files = overrides.pod_files or PodFiles(self.runtime_options)
         self.ends = ExitTracker(runtime_client)
-        self.claims = node_claims(self, states, overrides, rng)
+        self.claims = node_claims(self, overrides, rng)
         objects = None if cluster is None else cluster.objects
         access = None if overrides.diskless else RegistryAccess.of_node(options, clock, objects)
         self.runtime = runtime_manager(self, access, overrides.open_allocations)
         self.credential_plugins = None if access is None else access.credentials.plugins
         self._garbage_collectors = () if access is None else disk_garbage_collectors(self, access)
-        self.pleg = Pleg(self.runtime)
+        self.pleg = Pleg(
+            self.runtime,
+            on_demand=options.configuration.enabled("PLEGOnDemandRelist"),
+            on_observed=self.journal.observed,
+        )
         runtime_client.on_removed = self.pleg.removed_by_agent
         self._cpusets = cpuset_reconciler(self)
         self.pleg_sources = pleg_sources(self, overrides.make_pidfds)
@@ -168,6 +189,8 @@ class Agent:
         admission = node_admission(self)
         self.allocation = allocation_manager(self, admission, overrides.open_allocations)
         self.reporters = None if self.cluster is None else self._make_reporters(self.cluster, states)
+        self.syncers: Mapping[str, AgentPodSyncer] = {}
+        """What acts on pods whose lives go on, by UID."""
         self.workers = pod_workers(self, registry, rng)
         self.preempting = Preempting(self.workers, self.recorder)
         self.admitting = admitting(self, overrides.admission or admission)
@@ -343,6 +366,14 @@ class Agent:
     async def _run_volumes(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Started when the volumes that an earlier agent left are known."""
         await (self.volumes if self.volume_parts is None else self.volume_parts).run(task_status=task_status)
+
+    def may_run(self, uid: str) -> bool:
+        """Whether the pod is wanted and has not ended, or something of it may run, whoever has started it: then nobody
+        else gets what it has."""
+        if self.workers.states.could_have_running_containers(uid):
+            return True
+        seen = self.pleg.cache.last_seen(uid)
+        return (seen is not None and bool(seen.running_containers())) or uid in self.desired.active_uids()
 
     def _active_as_allocated(self) -> list[Pod]:
         return [self.allocation.allocated(pod) for pod in self.desired.active()]

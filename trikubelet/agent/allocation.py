@@ -40,6 +40,7 @@ def node_admission(agent: Agent) -> NodeAdmission:
         machine=options.machine,
         abilities=lambda: state.abilities if state.answered else None,
         features=usable_features(configuration.feature_gates),
+        takes_pod_level=configuration.enabled("PodLevelResources"),
         resizes_pod_level=resize_gates(configuration).pod_level,
         static=StaticPolicies(
             cpus=configuration.cpu_manager_policy == "static"

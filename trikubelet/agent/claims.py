@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from trikubelet.agent.overrides import Overrides
     from trikubelet.api import Container, Pod, ResourceStatus
     from trikubelet.node.dra.manager import ClaimManager
-    from trikubelet.pods.registry import PodStates
     from trikubelet.rpc.cri.v1 import VersionResponse
     from trikubelet.runtime.containers.container import ContainerExtras, Extras
     from trikubelet.runtime.sandboxes.sandbox import ResourceClaims
@@ -108,7 +107,7 @@ def cdi_problem(runtime: VersionResponse | None) -> str:
     return f"the CDI devices of resource claims need containerd 1.7; this node runs {running}"
 
 
-def node_claims(agent: Agent, states: PodStates, overrides: Overrides, rng: Random) -> NodeClaims:
+def node_claims(agent: Agent, overrides: Overrides, rng: Random) -> NodeClaims:
     """The resource claims of an agent's node. Raises CheckpointError for a file that cannot be used."""
     if agent.cluster is None or not overrides.grants_devices:
         return NodeClaims(agent, None)
@@ -118,18 +117,12 @@ def node_claims(agent: Agent, states: PodStates, overrides: Overrides, rng: Rand
     from trikubelet.node.dra.plugins import PLUGIN_TYPE
     from trikubelet.rpc.grpc import open_unix_channel
 
-    def needed(uid: str) -> bool:
-        """As long as anything may run, whoever has started it."""
-        seen = agent.pleg.cache.last_seen(uid)
-        runs = seen is not None and bool(seen.running_containers())
-        return runs or states.could_have_running_containers(uid) or uid in agent.desired.active_uids()
-
     enabled = agent.options.configuration.enabled
     manager = ClaimManager(
         agent.options.root_dir,
         agent.cluster.client,
         agent.options.node_name,
-        PodsOnNode(sources_ready=agent.desired.sources_ready, needed=needed),
+        PodsOnNode(sources_ready=agent.desired.sources_ready, needed=agent.may_run),
         clock=agent.clock,
         rng=rng,
         connect=overrides.connect_plugins or partial(open_unix_channel, max_message_size=MOST_FROM_PLUGIN),

@@ -60,7 +60,11 @@ async def open_cluster(
     configuration = options.configuration
     limit = configured_limit(configuration.kube_api_qps, configuration.kube_api_burst)
     wrap = None if tracing is None else tracing.transport
-    async with open_client(access, limit=limit, wrap=wrap) as client, trio.open_nursery() as nursery:
+    watch_lists = configuration.enabled("WatchListClient")
+    async with (
+        open_client(access, limit=limit, wrap=wrap, watch_lists=watch_lists) as client,
+        trio.open_nursery() as nursery,
+    ):
         if identity is not None:
             nursery.start_soon(supervise, identity.run)
         yield OpenCluster(client, None if identity is None else identity.manager)

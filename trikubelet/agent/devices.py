@@ -23,7 +23,7 @@ from trikubelet.runtime.containers.container import no_extras
 from trikubelet.status.container_statuses import no_resource_health
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trio_typing import TaskStatus
 
@@ -130,11 +130,14 @@ def node_devices(
     options: AgentOptions,
     overrides: Overrides,
     pods: DesiredPods,
+    needed: Callable[[str], bool],
     plugins: AgentPlugins,
     changed: Broadcast[None],
     numa_nodes: Sequence[int] = (),
 ) -> NodeDevices:
-    """The devices of an agent's node. `changed` is sent to when they change."""
+    """The devices of an agent's node. `changed` is sent to when they change.
+
+    `needed`: of a pod's UID, see `Agent.may_run`."""
     if not overrides.grants_devices:
         return NodeDevices(None)
     from trikubelet.node.devices.endpoint import MOST_FROM_PLUGIN
@@ -144,7 +147,7 @@ def node_devices(
 
     manager = DeviceManager(
         options.root_dir / FOLDER,
-        active=pods.active_uids,
+        needed=needed,
         sources_ready=pods.sources_ready,
         connect=overrides.connect_plugins or partial(open_unix_channel, max_message_size=MOST_FROM_PLUGIN),
         changed=changed,

@@ -62,7 +62,7 @@ def agent_metrics(
         partial(runtime.collect_calls, agent.runtime_client, agent.image_client),
         partial(runtime.collect_starts, agent.runtime.metrics),
         partial(runtime.collect_images, agent.runtime.metrics),
-        partial(runtime.collect_cgroups, agent.resources.durations),
+        lambda: runtime.collect_cgroups(agent.resources.durations, agent.resources.protected_memory()),
         partial(pleg.collect_pleg, agent.pleg, agent.pleg_sources, agent.clock),
         partial(pleg.collect_running, agent.pleg.cache),
         lambda: _node(agent),
@@ -136,6 +136,8 @@ def _volumes(agent: Agent) -> list[Collect]:
     found: list[Collect] = [partial(volumes.collect_volumes, parts.manager)]
     if parts.drivers is not None:
         found.append(partial(volumes.collect_csi, parts.drivers))
+    measuring = [parts.measuring] if parts.drivers is None else [parts.measuring, parts.drivers.measuring]
+    found.append(partial(volumes.collect_measuring, measuring))
     return found
 
 

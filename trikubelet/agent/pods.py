@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from trikubelet.agent.why import first_cause
+from trikubelet.api.pod_kinds import is_static_pod, pod_source
 from trikubelet.pods.admitting import Admitting
 from trikubelet.pods.housekeeping import Housekeeping
 from trikubelet.pods.retry import RetryPolicy
@@ -19,20 +21,26 @@ if TYPE_CHECKING:
 
     from trikubelet.admission.types import Admission
     from trikubelet.agent.agent import Agent
+    from trikubelet.api import Pod
     from trikubelet.pods.registry import PodWorkerRegistry
     from trikubelet.pods.types import OpenPod
+    from trikubelet.sources.mux import SourceMux
 
 
 def pod_workers(agent: Agent, registry: PodWorkerRegistry, rng: Random) -> PodWorkers:
     """`rng`: for jitter."""
+    context = _sync_context(agent)
+    agent.syncers = context.syncers
     return PodWorkers(
-        _traced(agent, _sync_context(agent).open_pod, registry),
+        _traced(agent, context.open_pod, registry),
         agent.pleg.cache,
         recorder=agent.recorder,
         policy=RetryPolicy(resync_interval=agent.options.configuration.sync_frequency.total_seconds()),
         rng=rng,
         desired=agent.pods.desired,
         registry=registry,
+        steps=agent.steps,
+        why=lambda uid: first_cause(agent, uid),
     )
 
 
@@ -75,6 +83,7 @@ def _sync_context(agent: Agent) -> SyncContext:
             *(() if agent.managers is None else (agent.managers,)),
         ),
         spans=None if agent.tracing is None else agent.tracing.tracer,
+        steps=agent.steps,
     )
 
 
@@ -93,7 +102,9 @@ def admitting(agent: Agent, admission: Admission) -> Admitting:
 def housekeeping(agent: Agent) -> Housekeeping:
     """It leaves pods alone that wait for admission, or are desired but cannot be decoded."""
 
-    def held() -> frozenset[str]:
+    def held() -> Collection[str]:
+        if agent.options.only_ends:
+            return agent.pleg.cache.uids()  # ended by `drain`, in their own time
         undecodable = () if agent.cluster is None else agent.cluster.cluster.pods.undecodable()
         return frozenset((*agent.admitting.held, *(one.metadata.uid for one in undecodable)))
 
@@ -140,5 +151,14 @@ def sync_loop(agent: Agent, features: Collection[str]) -> SyncLoop:
             ),
             sources_ready=partial(agent.desired.handled, agent.sources),
             features=frozenset(features),
+            is_replaced=partial(_is_replaced, agent.sources),
         )
     )
+
+
+def _is_replaced(sources: SourceMux, removed: Pod) -> bool:
+    """Whether the source of a static pod has another one of its name now."""
+    source = pod_source(removed)
+    if source is None or not is_static_pod(removed):
+        return False
+    return any(pod.full_name == removed.full_name for pod in sources.pods(source))

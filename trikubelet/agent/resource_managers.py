@@ -19,7 +19,7 @@ from trikubelet.linux.machine_topology import MachineTopology
 from trikubelet.node.capacity import CPU, capacity, reserved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from trikubelet.agent.devices import NodeDevices
     from trikubelet.agent.options import AgentOptions
@@ -47,11 +47,12 @@ def resource_managers(
     options: AgentOptions,
     overrides: Overrides,
     pods: DesiredPods,
+    needed: Callable[[str], bool],
     *,
     machine: Machine | None,
     settings: NodeSettings,
 ) -> ResourceManagers | None:
-    """Raises ResourceManagerError."""
+    """`needed`: of a pod's UID, see `Agent.may_run`. Raises ResourceManagerError."""
     folder = options.root_dir if overrides.grants_devices else None
     left = folder is not None and any(
         (folder / name).exists() for name in ("cpu_manager_state", "memory_manager_state")
@@ -64,7 +65,7 @@ def resource_managers(
         return ResourceManagers(
             _settings(options.configuration, overrides.machine.topology, machine, settings),
             folder,
-            active=pods.active,
+            needed=needed,
             sources_ready=pods.sources_ready,
         )
     except (ResourceStateError, ValueError) as error:

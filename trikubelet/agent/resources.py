@@ -100,6 +100,7 @@ class ResourceParts:
         self._findings = CgroupFindings()
         self.durations = Histograms(always=OPERATIONS)
         """Seconds that operations on pods' groups took."""
+        self._manager: PodCgroupManager | None = None
         self.cgroups = LatePodCgroups(NoPodCgroups() if given is None else given)
         self._hierarchies = None if given is not None else self._examined()
         self._daemons = _daemons(options.configuration, self._hierarchies)
@@ -108,6 +109,10 @@ class ResourceParts:
             has_exclusive_cpus=lambda pod: has_exclusive_cpus(pod, None),
         )
         """What pods' groups are set by."""
+
+    def protected_memory(self) -> tuple[int, int] | None:
+        """See `PodCgroupManager.protected_memory`."""
+        return None if self._manager is None else self._manager.protected_memory()
 
     async def run(
         self, active_pods: Callable[[], Iterable[Pod]], *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -137,6 +142,7 @@ class ResourceParts:
                 task_status.started()
                 return
             node, manager = opened
+            self._manager = manager
             self.cgroups.open(manager)
             async with trio.open_nursery() as nursery:
                 await nursery.start(supervise, manager.run)

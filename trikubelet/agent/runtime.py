@@ -55,6 +55,7 @@ def runtime_manager(
             resizing=Resizing(actuated, cgroups, agent.resources.options, measured),
             cgroups=cgroups,
             spans=None if agent.tracing is None else agent.tracing.tracer,
+            steps=agent.steps,
             claims=agent.claims.of_runtime,
             extras=agent.claims.given_to_containers(given_to_containers(agent.devices, agent.managers)),
         ),

@@ -6,6 +6,7 @@ of the agent's other parts. An agent whose pods are not left to the next one, as
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -75,7 +76,9 @@ class AgentNode:
 
     async def end_pod(self, pod: Pod, grace_period: int, status_fn: PodStatusFn) -> None:
         workers = self._agent.workers
-        await workers.kill_pod(pod, grace_period_override=grace_period, pod_status_fn=status_fn)
+        await workers.kill_pod(
+            pod, asked_by="the node shuts down", grace_period_override=grace_period, pod_status_fn=status_fn
+        )
         while not isinstance(workers.states.phase(pod.metadata.uid), Finished | None):
             await workers.finished.wait()
 
@@ -102,13 +105,13 @@ async def drain(agent: Agent) -> frozenset[str]:
     graces += agent.workers.states.grace_periods()
     left = await agent.workers.drain(max(graces, default=0) + DRAIN_MARGIN)
     if not left:
-        await _remove_everything(agent.housekeeping)
+        await _remove_everything(agent.housekeeping, math.inf if agent.options.only_ends else REMOVAL_TIMEOUT)
     return left
 
 
-async def _remove_everything(housekeeping: Housekeeping) -> None:
+async def _remove_everything(housekeeping: Housekeeping, timeout: float) -> None:
     """Until nothing is left of any pod, or for as long as a drained agent may take."""
-    with trio.move_on_after(REMOVAL_TIMEOUT) as scope:
+    with trio.move_on_after(timeout) as scope:
         while True:
             try:
                 if await housekeeping.remove_everything():

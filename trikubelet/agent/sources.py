@@ -77,7 +77,10 @@ def nothing_to_run(options: AgentOptions) -> str:
     if options.manifests is not None:
         place = display_path(options.manifests)
         holds = "is not there" if not options.manifests.exists() else "holds no pod that can run here"
-        return f"nothing to run: {place} {holds}. Save a pod's manifest there, and the pod starts at once"
+        return (
+            f"nothing to run: {place} {holds}. Save a pod's manifest there, or have `trikubelet apply -f FILE` or "
+            "`trikubelet run IMAGE` do that, and the pod starts at once"
+        )
     if options.configuration.static_pod_url:
         return "nothing to run: what staticPodURL names has no pod that can run here"
     return (

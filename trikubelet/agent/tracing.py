@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     import trio
-    from httpx import AsyncBaseTransport
 
     from trikubelet.agent.options import AgentOptions
     from trikubelet.api import Pod, PodStatus
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from trikubelet.container.model import PodRuntimeStatus, RunningPod
     from trikubelet.http.messages import Handler
     from trikubelet.http.routing import Router
+    from trikubelet.kube_client.exchange import Sends
     from trikubelet.pods.manager import PodManager
     from trikubelet.pods.registry import PodStates
     from trikubelet.pods.types import Kill, OpenPod, PodSyncer, PodSyncReport, SyncPodType
@@ -70,9 +70,9 @@ class Tracing:
         """A channel to the runtime whose calls are spans."""
         return TracedChannel(channel, self.tracer, endpoint.removeprefix("unix://"))
 
-    def transport(self, transport: AsyncBaseTransport) -> AsyncBaseTransport:
+    def transport(self, transport: Sends) -> Sends:
         """A way to the API server whose requests are spans."""
-        from trikubelet.agent.traced_cluster import TracedTransport  # httpx takes its time, and not every node needs it
+        from trikubelet.agent.traced_cluster import TracedTransport
 
         return TracedTransport(transport, self.tracer)
 

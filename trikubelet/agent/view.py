@@ -11,10 +11,13 @@ import attrs
 import trio
 
 from trikubelet import __version__
+from trikubelet.agent.acting import Acting
+from trikubelet.agent.why import explain
 from trikubelet.api.timestamps import format_time
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState
-from trikubelet.embedded.images.errors import ImageError
+from trikubelet.embedded.images.errors import ImageError, InvalidReferenceError
+from trikubelet.embedded.images.reference import Reference
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.local_api import ImportRefusedError
 from trikubelet.node_api.log_location import LogNotAvailableError, LogTarget, container_for_logs
@@ -29,6 +32,7 @@ from trikubelet.pods.phases import (
 )
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.supervision import supervise
+from trikubelet.telemetry.events import PodEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Mapping, Sequence
@@ -40,8 +44,9 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.broadcast import Subscription
     from trikubelet.embedded.runtime import EmbeddedRuntime
+    from trikubelet.pods.journal import Journal
     from trikubelet.pods.phases import Ending, Phase
-    from trikubelet.telemetry.events import PodEvent
+    from trikubelet.telemetry.events import AnyEvent, NodeEvent
 
 SYNC_LOOP_SILENCE: Final = 120.0
 """Seconds without an event after which the sync loop counts as stuck; it ticks every second."""
@@ -55,6 +60,9 @@ class LocalView:
         self._embedded = embedded
         self._changed: Broadcast[None] = Broadcast()
         agent.recorder.add_listener(lambda _: self._changed.send(None))
+        agent.pull_progress = self._progress
+        self._events: Broadcast[AnyEvent] = Broadcast()
+        agent.recorder.add_listener(self._events.send)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Wake subscribers when something of a pod changes. Runs until cancelled."""
@@ -121,8 +129,26 @@ class LocalView:
         named = (pod for pod in self.pods() if (pod.metadata.namespace, pod.metadata.name) == (namespace, name))
         return next(named, None)
 
+    def events(self) -> Sequence[PodEvent | NodeEvent]:
+        recorder = self._agent.recorder
+        return sorted((*recorder.pod_events(), *recorder.node_events()), key=lambda event: event.last_seen)
+
+    def subscribe_events(self) -> Subscription[AnyEvent]:
+        return self._events.subscribe(key=_identity)
+
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         return self._agent.recorder.events_of(uid)
+
+    @property
+    def acting(self) -> Acting:
+        return Acting(self._agent, self.pod)
+
+    @property
+    def journal(self) -> Journal:
+        return self._agent.journal
+
+    def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        return explain(self._agent, namespace, name, self.pod(namespace, name))
 
     def subscribe(self) -> Subscription[None]:
         return self._changed.subscribe()
@@ -183,16 +209,26 @@ class LocalView:
             for pull in self._embedded.puller.progress()
         ]
 
+    def _progress(self, image: str) -> str:
+        try:
+            reference = str(Reference.parse(image))
+        except InvalidReferenceError:
+            return ""
+        return next((pull["progress"] for pull in self.pulls() if pull["reference"] == reference), "")
+
     async def import_images(self, path: Path) -> Sequence[str]:
         if self._embedded is None:
             raise ImportRefusedError(
                 f"images of {self._agent.runtime.runtime_name or 'this runtime'} are imported with its own tools "
                 "(for containerd: ctr -n k8s.io images import FILE)"
             )
+        images = self._embedded.images
         try:
-            return await self._embedded.images.import_archive(path)
+            names = await images.import_archive(path)
         except ImageError as error:
             raise ImportRefusedError(str(error)) from error
+        self._agent.runtime.imported(images.ids_of(names))
+        return names
 
     def statistics(self) -> Mapping[str, Any]:
         agent = self._agent
@@ -250,6 +286,12 @@ def _ending(phase: Phase, *, wanted: bool) -> Ending | None:
             return phase.ending if phase.ending.deleted or not wanted else None
         case _:
             return None
+
+
+def _identity(event: AnyEvent) -> tuple[str, ...]:
+    """What an event is the same by when it comes again."""
+    about = (event.uid, event.field_path) if isinstance(event, PodEvent) else ()
+    return (*about, event.type.value, event.reason, event.message)
 
 
 def _grace_period(phase: Phase, pod: Pod) -> int:

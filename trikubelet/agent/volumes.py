@@ -111,6 +111,8 @@ class VolumeParts:
             meter=VolumeMeter(clock),
             controller_attaches=controller_attaches and cluster is not None,
         )
+        self.measuring = tools.meter.durations
+        """Seconds that it took to measure volumes, by how."""
         kinds = node_kinds(tools)
         self.drivers: Drivers | None = None
         self._csi: CSIRegistration | None = None

@@ -24,7 +24,7 @@ from trikubelet.allocation.cpus.manager import CpuManager
 from trikubelet.allocation.cpus.state import CpuState
 from trikubelet.allocation.cpus.static_policy import CpuStateError
 from trikubelet.allocation.cpus.static_policy import StaticPolicy as CpuPolicy
-from trikubelet.allocation.demands import all_containers, container_cpus, ends_before_others, has_pod_level_resources
+from trikubelet.allocation.demands import all_containers, container_cpus, has_pod_level_resources
 from trikubelet.allocation.manager_metrics import ManagerCounts, cpu_usage
 from trikubelet.allocation.memory import checkpoint as memory_checkpoint
 from trikubelet.allocation.memory.manager import MemoryManager
@@ -42,7 +42,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from trio_typing import TaskStatus
@@ -104,17 +104,18 @@ class ResourceManagers:
         settings: ManagerSettings,
         folder: Path | None,
         *,
-        active: Callable[[], Collection[Pod]],
+        needed: Callable[[str], bool],
         sources_ready: Callable[[], bool],
     ) -> None:
-        """`folder`: where the files are; None for a node without a disk. `active`: all pods that are wanted here and
-        have not ended, those that are held until their verdict among them; `sources_ready`: whether that is all.
+        """`folder`: where the files are; None for a node without a disk. `needed`: whether a pod, by its UID, is wanted
+        here and has not ended, or something of it may still run; `sources_ready`: whether all that are wanted are
+        known.
 
         Reads the files. Raises ResourceStateError.
         """
         self._settings = settings
         self.counts = ManagerCounts(settings)
-        self._active = active
+        self._needed = needed
         self._sources_ready = sources_ready
         self._files: list[StateFile] = []
         self._cpus = None if settings.cpus is None else CpuManager(settings.cpus, CpuState())
@@ -164,8 +165,7 @@ class ResourceManagers:
 
     def _forget_ended(self, pod: Pod) -> None:
         if self._sources_ready():
-            active = {one.metadata.uid: one for one in (*self._active(), pod)}
-            self._keep(active.keys().__contains__)
+            self._keep(lambda uid: uid == pod.metadata.uid or self._needed(uid))
 
     def _keep(self, wanted: Callable[[str], bool]) -> None:
         """What pods have for whose UIDs `wanted` is true."""
@@ -202,7 +202,7 @@ class ResourceManagers:
         if self._cpus is None and self._memory is None:
             return ANYWHERE
         if self._memory is not None:
-            self._free_memory_before(self._memory, pod, container)
+            self._set(self._memory.when_it_starts(pod, container))
         for file in self._files:
             await file.kept()
         nodes = 0
@@ -216,21 +216,16 @@ class ResourceManagers:
         """The CPUs that the container had when it was last started; None if an earlier agent did it."""
         return self._started_with.get(uid, {}).get(container)
 
-    def _free_memory_before(self, memory: MemoryManager, pod: Pod, container: Container) -> None:
-        state = memory.state
-        for one in all_containers(pod):
-            if one.name == container.name or not any(one.name == init.name for init in pod.spec.init_containers):
-                break
-            if ends_before_others(pod, one):
-                state = memory.policy.remove_container(state, pod.metadata.uid, one.name)
-        self._set(attrs.evolve(memory, state=state))
-
     def cpus(self, uid: str, container: str) -> int:
-        """The CPUs that a container may use: its own, else those that are shared; none where there is no policy."""
+        """The CPUs that a container may use: its own, else those that are shared; none where there is no policy.
+
+        With `strict-cpu-reservation` it may be that none is shared: then those that are reserved, rather than some that
+        another container has for itself.
+        """
         if self._cpus is None:
             return 0
         own = self._cpus.state.get(uid, container)
-        return self._cpus.state.shared if own is None else own
+        return (self._cpus.state.shared or self._cpus.policy.reserved) if own is None else own
 
     def exclusive_cpus(self, uid: str, container: str) -> int:
         """The CPUs that it has for itself."""

@@ -26,10 +26,9 @@ def compute_qos_class(pod: Pod) -> str:
 
     Pod-level resources, where there are any, stand for the containers'. Ephemeral containers do not count.
     """
-    if pod.spec.resources is not None and any(
-        map(is_pod_level_resource, (*pod.spec.resources.requests, *pod.spec.resources.limits))
-    ):
-        demands = [pod.spec.resources]
+    whole = pod.spec.resources
+    if whole is not None and has_pod_level_resources(pod):
+        demands = [whole]
     else:
         demands = [container.resources for container in (*pod.spec.containers, *pod.spec.init_containers)]
     requests = _positive_sums(demand.requests for demand in demands)
@@ -38,6 +37,12 @@ def compute_qos_class(pod: Pod) -> str:
         return QOS_BEST_EFFORT
     all_limited = all(demand.limits.get("cpu") and demand.limits.get("memory") for demand in demands)
     return QOS_GUARANTEED if all_limited and requests == limits else QOS_BURSTABLE
+
+
+def has_pod_level_resources(pod: Pod) -> bool:
+    """Whether it asks for something as a whole (`IsPodLevelResourcesSet`)."""
+    whole = pod.spec.resources
+    return whole is not None and any(map(is_pod_level_resource, (*whole.requests, *whole.limits)))
 
 
 def _positive_sums(lists: Iterable[ResourceList]) -> ResourceList:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE
+from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED
 from trikubelet.broadcast import Broadcast
 from trikubelet.cgroups.errors import CgroupError, CgroupNameError, MemoryInUseError
 from trikubelet.cgroups.names import names_of_uid, pod_name, tier_name, tier_names, uid_of
@@ -103,6 +103,17 @@ class PodCgroupManager:
 
     def statistics(self) -> CgroupStatistics:
         return attrs.evolve(self._statistics)
+
+    def protected_memory(self) -> tuple[int, int] | None:
+        """Bytes that the kernel keeps for Guaranteed pods, and those that it tries to keep for Burstable ones; None
+        where it is asked for nothing (`setMemoryQoS`)."""
+        tiers = self._tiers_of_demands()
+        try:
+            both = int(tiers[QOS_GUARANTEED].unified["memory.min"])
+            burstable = int(tiers[QOS_BURSTABLE].unified["memory.low"])
+        except KeyError:
+            return None
+        return both - burstable, burstable
 
     async def start(self) -> None:
         """Make the groups of the classes below the group of all pods, which is there. Raises CgroupError."""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from trikubelet.cli.failures import CommandError
+from trikubelet.cli.network_flags import network_flags, pod_cidr_flag
 from trikubelet.cli.root_dir import root_dir_option
+from trikubelet.embedded.network.choice import NetworkOptions
 
 if TYPE_CHECKING:
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
@@ -17,8 +19,23 @@ if TYPE_CHECKING:
 @click.command(short_help="Check this machine.")
 @root_dir_option
 @click.option("--runtime-endpoint", default="embedded", show_default=True, help="The runtime to check for.")
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The KubeletConfiguration, for ports.")
-def check(root_dir: Path, runtime_endpoint: str, config_file: Path | None) -> int:
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="The KubeletConfiguration, for ports and podCIDR."
+)
+@click.option("--in-cluster", is_flag=True, help="Check for a node of a cluster.")
+@network_flags
+@pod_cidr_flag
+def check(
+    root_dir: Path,
+    runtime_endpoint: str,
+    config_file: Path | None,
+    in_cluster: bool,
+    pod_network: str,
+    pod_cidr: str,
+    cluster_cidr: str,
+    cni_conf_dir: Path,
+    cni_bin_dirs: tuple[Path, ...],
+) -> int:
     """Check whether the agent can run here. Exits 1 when something it needs is missing."""
     from trikubelet.cli.machine_checks import Level, Machine, check_machine
     from trikubelet.cli.network_checks import check_networks
@@ -26,13 +43,22 @@ def check(root_dir: Path, runtime_endpoint: str, config_file: Path | None) -> in
     from trikubelet.cli.runtime_checks import check_runtime
     from trikubelet.cli.volume_checks import check_volumes
 
+    configuration = _configuration(config_file)
+    options = NetworkOptions(
+        way=pod_network,
+        pod_cidr=pod_cidr or configuration.pod_cidr,
+        cluster_cidr=cluster_cidr,
+        in_cluster=in_cluster,
+        cni_conf_dir=cni_conf_dir,
+        cni_bin_dirs=cni_bin_dirs,
+    )
     colours = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
     embedded = runtime_endpoint == "embedded"
     results = [
         *check_machine(root_dir, embedded=embedded),
         *check_volumes(root_dir),
-        *(check_networks(root_dir, Machine()) if embedded else ()),
-        check_ports(_configuration(config_file)),
+        *(check_networks(root_dir, Machine(), options) if embedded else ()),
+        check_ports(configuration),
         *check_runtime(runtime_endpoint),
     ]
     for result in results:

@@ -56,6 +56,16 @@ class AgentClient:
         with self._request("POST", path, query or {}, IMPORT_TIMEOUT_SECONDS) as response:
             return json.loads(response.read())
 
+    def put(self, path: str, body: bytes, query: Query | None = None) -> Any:
+        """JSON of a PUT."""
+        with self._request("PUT", path, query or {}, TIMEOUT_SECONDS, body) as response:
+            return json.loads(response.read())
+
+    def delete(self, path: str) -> Any:
+        """JSON of a DELETE."""
+        with self._request("DELETE", path, {}, TIMEOUT_SECONDS) as response:
+            return json.loads(response.read())
+
     def lines(self, path: str, query: Query | None = None) -> Iterator[bytes]:
         """Lines of a stream as they arrive, without deadline."""
         rest = b""
@@ -73,11 +83,11 @@ class AgentClient:
 
     @contextmanager
     def _request(
-        self, method: str, path: str, query: Query, timeout: float | None
+        self, method: str, path: str, query: Query, timeout: float | None, body: bytes | None = None
     ) -> Iterator[http.client.HTTPResponse]:
         connection = _UnixConnection(self.socket, timeout)
         try:
-            connection.request(method, _target(path, query))
+            connection.request(method, _target(path, query), body)
             response = connection.getresponse()
             if response.status >= 400:
                 text = response.read(4096).decode(errors="replace").strip()

@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -76,6 +76,8 @@ def import_images(file: Path, root_dir: Path, runtime_root: Path | None) -> None
         else:
             with _store(root_dir, runtime_root) as store:
                 answer = _run(partial(store.import_archive, path))
+                if runtime_root is None:
+                    _open_to_all_pods(root_dir, store.ids_of(answer))
     for reference in answer:
         click.echo(f"imported {reference}")
 
@@ -109,6 +111,8 @@ def pull_images(
         for name in names:
             reference = _refused(Reference.parse, name)
             image_id = _run(partial(_pull_with_bar, puller, partial(puller.pull, reference, credentials)))
+            if runtime_root is None:
+                _open_to_all_pods(root_dir, {str(reference): image_id})
             click.echo(f"pulled {reference} ({image_id})")
 
 
@@ -236,6 +240,16 @@ def _runtime_root(root_dir: Path, runtime_root: Path | None) -> Path:
     return root_dir / "runtime" if runtime_root is None else Path.cwd() / runtime_root
 
 
+def _open_to_all_pods(root_dir: Path, image_refs: Mapping[str, str]) -> None:
+    """What the administrator brings, ids by full names, counts as preloaded, whatever was pulled before."""
+    from trikubelet.clock import SystemClock
+    from trikubelet.runtime.images.pull_records.model import VerificationPolicy
+    from trikubelet.runtime.images.pull_records.records import PullRecords
+    from trikubelet.runtime.images.pull_records.store import RecordStore
+
+    PullRecords(RecordStore(root_dir), VerificationPolicy(), SystemClock()).imported(image_refs)
+
+
 def _users(root_dir: Path, runtime_root: Path | None) -> Callable[[str], list[str]]:
     from trikubelet.embedded.records import image_users
 
@@ -245,17 +259,12 @@ def _users(root_dir: Path, runtime_root: Path | None) -> Callable[[str], list[st
 
 def _run(work: Callable[[], Awaitable[T]]) -> T:
     """Do something asynchronous. What the store refuses is a CommandError. Only warnings are logged."""
-    import logging
-
-    import structlog
     import trio
 
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    try:
+    from trikubelet.telemetry.logs import only_warnings
+
+    with only_warnings():
         return _refused(lambda: trio.run(work))
-    finally:
-        structlog.configure(**before)
 
 
 def _refused(work: Callable[..., T], *arguments: Any) -> T:

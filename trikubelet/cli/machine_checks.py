@@ -88,6 +88,7 @@ def check_machine(root_dir: Path, *, embedded: bool, machine: Machine | None = N
     if embedded:
         yield check_user_namespaces(here)
         yield check_overlayfs(here)
+        yield from check_selinux(here)
     else:
         yield check_cni(here)
 
@@ -268,3 +269,14 @@ def check_cni(machine: Machine) -> CheckResult:
     if not any((machine.root / place).is_dir() for place in ("opt/cni/bin", "usr/lib/cni")):
         return warn("CNI", f"{configurations[0]}, but no plugins", "apt-get install containernetworking-plugins")
     return ok("CNI", configurations[0])
+
+
+def check_selinux(machine: Machine) -> Iterator[CheckResult]:
+    """Nothing to tell where the kernel has none, or only logs what it would refuse."""
+    if machine.read("/sys/fs/selinux/enforce") == "1":
+        yield warn(
+            "SELinux",
+            "enforcing, but the embedded runtime gives containers no labels: nothing keeps pods apart by it, and "
+            "seLinuxOptions are refused",
+            "use containerd where SELinux has to confine pods (--runtime-endpoint unix:///run/containerd/containerd.sock)",
+        )

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def network_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `pod_network`, `cni_conf_dir` and `cni_bin_dirs`."""
+    """Adds `pod_network`, `cluster_cidr`, `cni_conf_dir` and `cni_bin_dirs`."""
+    function = click.option(
+        "--cluster-cidr",
+        default="",
+        help="The addresses of all pods of the cluster: pods on the bridge go there by their own. Embedded runtime.",
+    )(function)
     function = click.option(
         "--cni-bin-dir",
         "cni_bin_dirs",
@@ -39,3 +44,9 @@ def network_flags(function: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="How pods get networks on the embedded runtime: by CNI plugins, a bridge, pasta, or the machine's own.",
     )(function)
+
+
+pod_cidr_flag = click.option(
+    "--pod-cidr", default="", help="The addresses of pods on the bridge, one range for each family, with commas."
+)
+"""Adds `pod_cidr`; `run` has it as one of the kubelet's flags."""

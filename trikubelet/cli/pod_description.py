@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _LABEL_WIDTH = 22
 
 
-# A container's reasons to wait while its image may be on its way.
-_BEFORE_START = frozenset({"", "ContainerCreating", "PodInitializing"})
+# A container's reasons to wait while its image may be on its way. A pull that is tried again does not change them.
+_BEFORE_START = frozenset({"", "ContainerCreating", "PodInitializing", "ErrImagePull", "ImagePullBackOff"})
 
 
 def describe_pod(

@@ -31,6 +31,11 @@ def running_agent_root_dir(default: Path, environ: Mapping[str, str] = os.enviro
     return candidates[0] if candidates else default
 
 
+def own_manifests(root_dir: Path) -> Path:
+    """The folder of manifests of an agent by itself that is told of none."""
+    return root_dir / "manifests"
+
+
 def root_dir_option(function: F) -> F:
     """Adds `--root-dir` of the agent to be; the command gets `root_dir: Path`, absolute."""
     return _option(default_root_dir, "default: /var/lib/trikubelet as root, else ~/.local/state/trikubelet")(function)

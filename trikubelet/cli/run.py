@@ -6,17 +6,20 @@ import gc
 import os
 import re
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
+from click.core import ParameterSource
 
 from trikubelet.cli.cluster_flags import cluster_flags, cluster_options, node_options
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.kubelet_flags import configuration_flags, hyphens, kubelet_flags, meaningless_flags
 from trikubelet.cli.network_flags import network_flags
-from trikubelet.cli.root_dir import registry_hosts_option, root_dir_option
+from trikubelet.cli.pod_flags import POD_ARGUMENTS, check_flags, pod_flags
+from trikubelet.cli.root_dir import own_manifests, registry_hosts_option, root_dir_option, running_agent_root_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,10 +35,14 @@ KUBELET_RUNTIME: Final = "unix:///run/containerd/containerd.sock"
 """The kubelet's default."""
 
 
-@click.command(short_help="Run the agent.", context_settings={"token_normalize_func": hyphens})
+@click.command(short_help="Run the agent, or an image.", context_settings={"token_normalize_func": hyphens})
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A KubeletConfiguration (YAML or JSON).")
 @click.option("--config-dir", type=click.Path(path_type=Path), help="Drop-ins (*.conf) laid over --config.")
-@click.option("--manifests", type=click.Path(path_type=Path), help="The folder (or file) of static pods.")
+@click.option(
+    "--manifests",
+    type=click.Path(path_type=Path),
+    help="The folder (or file) of static pods.  [default: ROOT/manifests, outside of clusters]",
+)
 @root_dir_option
 @click.option("--runtime-endpoint", help="The container runtime: embedded, or unix:///PATH.  [default: embedded]")
 @click.option("--node-name", "--hostname-override", "node_name", help="This node's name.  [default: the host's name]")
@@ -65,15 +72,26 @@ KUBELET_RUNTIME: Final = "unix:///run/containerd/containerd.sock"
 @network_flags
 @registry_hosts_option
 @kubelet_flags
+@pod_flags
 def run(**arguments: Any) -> int:
     """Run the agent until it is interrupted. A second signal ends it at once.
+
+    With an IMAGE: have the agent that runs already run a pod of it, with COMMAND instead of the image's own.
 
     The kubelet's flags for its configuration (--sync-frequency, --max-pods, --feature-gates, …) are taken too, and win
     over the files.
     """
+    check_flags(context := click.get_current_context())
+    if arguments["image"]:
+        from trikubelet.cli.run_pod import run_pod
+
+        root_dir = arguments["root_dir"]
+        if context.get_parameter_source("root_dir") is ParameterSource.DEFAULT:
+            root_dir = running_agent_root_dir(root_dir)
+        return run_pod(root_dir, arguments["image"], arguments["command"], arguments)
     # Only young garbage is looked for now: nearly all that is imported and built stays. `agent.run` ends this.
     gc.set_threshold(5000, 1000)
-    options = attrs.evolve(build_options(arguments), flags=_flags(click.get_current_context()))
+    options = attrs.evolve(build_options(arguments), flags=_flags(context))
     from trikubelet.agent.run import run_agent
 
     return run_agent(options)
@@ -83,6 +101,8 @@ def _flags(context: click.Context) -> dict[str, str]:
     """Every flag with its value, as `/flagz` shows them."""
     flags = {}
     for param in context.command.params:
+        if param.name in POD_ARGUMENTS:
+            continue
         name = max(param.opts, key=len).removeprefix("--")
         value = context.params.get(param.name or "")
         values = value if isinstance(value, tuple) else (value,)
@@ -109,13 +129,30 @@ def build_options(arguments: Mapping[str, Any]) -> AgentOptions:
         node=node,
         runtime_endpoint=_as_url(configuration.container_runtime_endpoint),
         image_endpoint=_as_url(configuration.image_service_endpoint) or None,
-        manifests=Path.cwd() / configuration.static_pod_path if configuration.static_pod_path else None,
+        manifests=_manifests(configuration, root_dir, in_cluster=in_cluster),
         **_passed_on(arguments),
         container_gc=_container_gc(arguments),
         network=_network(arguments, configuration.pod_cidr),
         registry_hosts_dirs=tuple(Path.cwd() / folder for folder in arguments["hosts_dirs"]),
+        console=_has_console(loaded),
         warnings=(*loaded.warnings, *node_warnings, *meaningless_flags(arguments)),
     )
+
+
+def _has_console(loaded: LoadedConfiguration) -> bool:
+    """A person at a terminal who has said nothing of the log sees what happens to pods, and others see the log."""
+    return (
+        sys.stdout.isatty()
+        and sys.stderr.isatty()
+        and not any(name.partition(".")[0] == "logging" for name in loaded.explicit)
+    )
+
+
+def _manifests(configuration: KubeletConfiguration, root_dir: Path, *, in_cluster: bool) -> Path | None:
+    """An agent by itself that is told of no pods has a folder for those that it is given later."""
+    if configuration.static_pod_path:
+        return Path.cwd() / configuration.static_pod_path
+    return None if in_cluster or configuration.static_pod_url else own_manifests(root_dir)
 
 
 _PASSED_ON: Final = (
@@ -171,6 +208,7 @@ def _network(arguments: Mapping[str, Any], pod_cidr: str) -> NetworkOptions:
     return NetworkOptions(
         way=arguments["pod_network"],
         pod_cidr=pod_cidr,
+        cluster_cidr=arguments["cluster_cidr"],
         in_cluster=arguments["kubeconfig"] is not None,
         cni_conf_dir=arguments["cni_conf_dir"],
         cni_bin_dirs=arguments["cni_bin_dirs"],

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trikubelet.cli.failures import CommandError
-from trikubelet.cli.network_flags import network_flags
+from trikubelet.cli.network_flags import network_flags, pod_cidr_flag
 from trikubelet.cli.root_dir import default_root_dir, registry_hosts_option
 from trikubelet.embedded.network.choice import NetworkOptions
 from trikubelet.embedded.network.model import NetworkError
@@ -23,10 +23,9 @@ def runtime() -> None:
 @click.option("--listen", required=True, help="Where to serve CRI: unix:///PATH.")
 @click.option("--root", type=click.Path(path_type=Path), help="The runtime's state.  [default: ROOT-DIR/runtime]")
 @registry_hosts_option
+@click.option("--host-image", is_flag=True, help="Offer pods the machine's own root filesystem, as localhost/host.")
 @network_flags
-@click.option(
-    "--pod-cidr", default="", help="The addresses of pods on the bridge, one range for each family, with commas."
-)
+@pod_cidr_flag
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
 )
@@ -35,8 +34,10 @@ def serve(
     listen: str,
     root: Path | None,
     hosts_dirs: tuple[Path, ...],
+    host_image: bool,
     pod_network: str,
     pod_cidr: str,
+    cluster_cidr: str,
     cni_conf_dir: Path,
     cni_bin_dirs: tuple[Path, ...],
     log_format: str,
@@ -50,17 +51,25 @@ def serve(
     if not listen.startswith("unix:///"):
         raise CommandError(f"--listen: expected unix:///PATH, got {listen!r}")
     configure_logging("json" if log_format == "json" else "text", verbosity)
-    network = NetworkOptions(way=pod_network, pod_cidr=pod_cidr, cni_conf_dir=cni_conf_dir, cni_bin_dirs=cni_bin_dirs)
+    network = NetworkOptions(
+        way=pod_network,
+        pod_cidr=pod_cidr,
+        cluster_cidr=cluster_cidr,
+        cni_conf_dir=cni_conf_dir,
+        cni_bin_dirs=cni_bin_dirs,
+    )
     folder = Path.cwd() / root if root is not None else default_root_dir() / "runtime"
     try:
-        trio.run(_serve, Path(listen.removeprefix("unix://")), folder, hosts_dirs, network)
+        trio.run(_serve, Path(listen.removeprefix("unix://")), folder, hosts_dirs, host_image, network)
     except NetworkError as error:
-        raise CommandError(f"--pod-cidr: {error}") from None
+        raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(f"{listen} cannot be served: {error}") from None
 
 
-async def _serve(socket: Path, root: Path, hosts_dirs: tuple[Path, ...], network: NetworkOptions) -> None:
+async def _serve(
+    socket: Path, root: Path, hosts_dirs: tuple[Path, ...], host_image: bool, network: NetworkOptions
+) -> None:
     import trio
 
     from trikubelet.clock import SystemClock
@@ -71,6 +80,7 @@ async def _serve(socket: Path, root: Path, hosts_dirs: tuple[Path, ...], network
     embedded = EmbeddedRuntime(
         root,
         clock=SystemClock(),
+        host_image=host_image,
         hidden=[default_root_dir()],
         registry_hosts_dirs=hosts_dirs or DEFAULT_HOSTS_DIRS,
         network=network,

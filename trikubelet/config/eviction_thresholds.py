@@ -87,6 +87,7 @@ def eviction_config(configuration: KubeletConfiguration) -> EvictionConfig:
         transition_period=configuration.eviction_pressure_transition_period.total_seconds(),
         max_pod_grace=configuration.eviction_max_pod_grace_period,
         local_limits=configuration.local_storage_capacity_isolation,
+        split_disks=configuration.enabled("KubeletSeparateDiskGC"),
     )
 
 

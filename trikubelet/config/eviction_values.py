@@ -110,6 +110,9 @@ class EvictionConfig:
     local_limits: bool = True
     """Whether pods' own limits of local storage count (`localStorageCapacityIsolation`)."""
 
+    split_disks: bool = True
+    """Whether images and containers' layers may be on file systems of their own (KubeletSeparateDiskGC)."""
+
     @property
     def watches(self) -> bool:
         """Whether there is anything to measure for."""

@@ -37,6 +37,8 @@ class Effect(enum.Enum):
     """The agent does otherwise when it is switched."""
     FIXED = "fixed"
     """The agent has the feature, always."""
+    EMPTY = "empty"
+    """No kubelet 1.36 does otherwise when it is switched."""
     LACKING = "lacking"
     """The agent has not the feature."""
     FOREIGN = "foreign"
@@ -135,6 +137,8 @@ def _no_effect(gate: FeatureGate, value: bool) -> str:
     """Why not; empty where it has one, and for what is no affair of the node's, which one file for all may name."""
     if gate.effect is Effect.LACKING and value:
         return "this agent has not the feature"
+    if gate.effect is Effect.EMPTY:
+        return "there is nothing in Kubernetes 1.36 that it would switch on a node"
     if gate.effect is Effect.FIXED and not value and not gate.locked:
         return "this agent has the feature always"
     return ""

@@ -63,15 +63,17 @@ _SWITCHED: Final = (
     _switch("KubeletPodResourcesListUseActivePods", _DEPRECATED, True, "agent/server.py"),
     _switch("KubeletRegistrationGetOnExistsOnly", _DEPRECATED, False, "agent/node.py"),
     _switch("KubeletServiceAccountTokenForCredentialProviders", _BETA, True, "agent/registry_access.py"),
+    _switch("KubeletSeparateDiskGC", _BETA, True, "config/eviction_thresholds.py"),
     _switch("LoggingAlphaOptions", _ALPHA, False, "config/logging_rules.py"),
     _switch("LoggingBetaOptions", _BETA, True, "config/logging_rules.py"),
     _switch("MemoryQoS", _ALPHA, False, "agent/resources.py"),
     _switch("NodeDeclaredFeatures", _BETA, True, "node/declared_features.py"),
+    _switch("PLEGOnDemandRelist", _BETA, True, "agent/agent.py"),
     _switch("PidfdPLEG", _OWN, True, "agent/options.py"),
     _switch("PodAndContainerStatsFromCRI", _ALPHA, False, "agent/stats.py"),
     _switch("PodCertificateRequest", _BETA, False, "agent/cluster.py", on_here=True),
     _switch("PodLevelResourceManagers", _ALPHA, False, "agent/resource_managers.py"),
-    _switch("PodLevelResources", _BETA, True, "sources/gated_fields.py"),
+    _switch("PodLevelResources", _BETA, True, "agent/allocation.py"),
     _switch("PodLogsQuerySplitStreams", _ALPHA, False, "node_api/node_api.py", on_here=True),
     _switch("PodReadyToStartContainersCondition", _BETA, True, "agent/pods.py"),
     _switch("PreventStaticPodAPIReferences", _BETA, True, "agent/sources.py"),
@@ -85,6 +87,7 @@ _SWITCHED: Final = (
     _switch("RotateKubeletServerCertificate", _BETA, True, "config/rules.py"),
     _switch("SELinuxMount", _BETA, False, "volumes/mount_labels.py"),
     _switch("TaintTolerationComparisonOperators", _ALPHA, False, "agent/allocation.py"),
+    _switch("WatchListClient", _BETA, True, "agent/cluster_access.py"),
 )
 """These change what the agent does."""
 
@@ -101,14 +104,20 @@ _FIXED: Final = {
         SupplementalGroupsPolicy SystemdWatchdog TopologyManagerPolicyOptions UserNamespacesSupport
     """,
     (_BETA, True, False): """
-        ContextualLogging DRAConsumableCapacity KubeletSeparateDiskGC PLEGOnDemandRelist
-        TopologyManagerPolicyBetaOptions WatchListClient
+        ContextualLogging
     """,
-    (_ALPHA, False, False): "KubeletInUserNamespace TopologyManagerPolicyAlphaOptions",
+    (_ALPHA, False, False): "KubeletInUserNamespace",
     (_DEPRECATED, True, True): "DisableNodeKubeProxyVersion",
     (_DEPRECATED, False, True): "AllowOverwriteTerminationGracePeriodSeconds GitRepoVolumeDriver",
 }
 """What the agent does in any case, as its kubelet does where the gate is locked."""
+
+_EMPTY: Final = {
+    (_BETA, True, False): "DRAConsumableCapacity TopologyManagerPolicyBetaOptions",
+    (_ALPHA, False, False): "TopologyManagerPolicyAlphaOptions",
+}
+"""No kubelet looks at the first (it gives drivers what the scheduler wrote); the others are of options of which there
+are none: all of the topology manager's are stable."""
 
 _LACKING: Final = {
     (_BETA, False, False): "LocalStorageCapacityIsolationFSQuotaMonitoring",
@@ -240,6 +249,7 @@ GATES: Final = {
     for gate in (
         *_SWITCHED,
         *_named(Effect.FIXED, _FIXED),
+        *_named(Effect.EMPTY, _EMPTY),
         *_named(Effect.LACKING, _LACKING),
         *_named(Effect.FOREIGN, _FOREIGN),
     )

@@ -91,8 +91,20 @@ def _apparmor_is_enabled(sys: Path) -> bool:
         return False
 
 
+def selinux_is_enforcing(sys: Path = Path("/sys")) -> bool:
+    """Whether SELinux decides here what processes may do."""
+    try:
+        return (sys / "fs/selinux/enforce").read_text().startswith("1")
+    except OSError:
+        return False
+
+
 def refuse_selinux(security: v1.LinuxContainerSecurityContext) -> None:
-    """Raises ConfinementError: this runtime labels neither processes nor files."""
+    """Raises ConfinementError: this runtime labels neither processes nor files.
+
+    That a mount is to be relabelled is no reason: clients ask for it wherever SELinux is on, so that a container that
+    is confined by it can reach the files, and these are not.
+    """
     if security.selinux_options != v1.SeLinuxOption():
         raise ConfinementError("seLinuxOptions: the embedded runtime does not confine by SELinux; use containerd")
 

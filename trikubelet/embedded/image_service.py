@@ -106,8 +106,8 @@ class EmbeddedImageService(v1.ImageServiceBase):
         if name.repository == HOST_IMAGE_NAME:
             raise GRPCError(
                 Status.NOT_FOUND,
-                f"image {wanted!r} is this machine's own root filesystem, which a node of a cluster does not offer "
-                "unless its agent runs with --host-image",
+                f"image {wanted!r} is this machine's own root filesystem, which is not offered in a cluster, nor by "
+                "`runtime serve`, without --host-image",
             )
         auth = pull_image_request.auth
         try:

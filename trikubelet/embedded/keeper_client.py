@@ -45,6 +45,7 @@ END_TIMEOUT: Final = 2.0
 RETRIES: Final = Backoff(first=0.05, longest=10.0)
 RETRIES_AT_START: Final = Backoff(first=0.05, longest=1.0)
 _ALREADY_RUNNING: Final = 3
+_LOOK_AGAIN: Final = 0.01
 _MAIN: Final = Path(__file__).parent / "keeper" / "keeper_main.py"
 
 
@@ -98,7 +99,7 @@ class KeeperAbilities:
     creates: bool
     """Whether it makes containers ready before their start: the keeper is not of before it could."""
     outdated: bool
-    """An agent of an earlier release started the keeper, which cannot do all that this one asks for."""
+    """An agent of an earlier release started the keeper, which cannot do all that this one does."""
     problems: tuple[str, ...]
 
     @property
@@ -120,7 +121,7 @@ class KeeperAbilities:
             apparmor=hello.get("apparmor", False),
             network=protocol.POD_NETWORK in hello.get("features", ()),
             creates=protocol.CREATE in hello.get("features", ()),
-            outdated=hello["version"] < protocol.VERSION,
+            outdated=hello["version"] < protocol.VERSION or protocol.APART not in hello.get("features", ()),
             problems=tuple(hello["problems"]),
         )
 
@@ -252,7 +253,7 @@ class KeeperClient:
         """
         channel = self._channel = await self._connect_or_start(deadline)
         failure: KeeperStartError | KeeperLostError | KeeperError | None = None
-        keeper = -1
+        keeper, process = 0, -1
         self._in_session = True
         try:
             async with trio.open_nursery() as nursery:
@@ -264,7 +265,7 @@ class KeeperClient:
                     failure = error
                     nursery.cancel_scope.cancel()
                 else:
-                    keeper = _open_process(abilities.pid)
+                    keeper, process = abilities.pid, _open_process(abilities.pid)
                     if replaced:
                         return
                     self._on_connected(abilities, listing)
@@ -279,7 +280,7 @@ class KeeperClient:
             channel.close()
             self._fail_pending()
             try:
-                await _reap(keeper)
+                await _reap(keeper, process)
             finally:
                 self._in_session = False
                 self._session_over.send(None)
@@ -301,7 +302,7 @@ class KeeperClient:
             ) from None
 
     async def _end_outdated(self, deadline: float) -> bool:
-        """Have a keeper of an earlier release end, in favour of one that can do more. Returns whether it ends."""
+        """Have a keeper of an earlier release end, in favour of one that does more. Returns whether it ends."""
         log.info("an unused container keeper of an earlier release is replaced", root=str(self._root))
         with trio.move_on_at(deadline):
             answer = await self._ask(_Pending("shutdown"), (), {})
@@ -461,18 +462,21 @@ def _open_process(pid: int) -> int:
         return -1
 
 
-async def _reap(process: int) -> None:
-    """Wait for the end of a keeper that is going. Collect it if it is our child, as it is when the agent is init.
+async def _reap(keeper: int, process: int) -> None:
+    """Wait for the end of a keeper that is going: its pid, and a descriptor that is closed.
 
-    Closes the descriptor. When the connection broke for another reason, or this is cancelled, the keeper lives on.
+    Collect it if it is our child, as it is when the agent is init, and those that forked for it: its process group.
+    When the connection broke for another reason, or this is cancelled, the keeper lives on.
     """
     if process < 0:
         return
     try:
         with trio.move_on_after(END_TIMEOUT):
             await trio.lowlevel.wait_readable(process)
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, process, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222  (it does not block)
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    if os.waitid(os.P_PGID, keeper, os.WEXITED | os.WNOHANG) is None:  # noqa: ASYNC222  (does not block)
+                        await trio.sleep(_LOOK_AGAIN)
     finally:
         trio.lowlevel.notify_closing(process)
         os.close(process)

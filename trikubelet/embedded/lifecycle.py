@@ -83,7 +83,7 @@ class Lifecycle:
         self.keeper = KeeperClient(store.root, connected=self.connected, event=self.event)
         self.commands = Commands(self.keeper)
         self.attachments = Attachments(self.keeper)
-        self.networks = PodNetworks(self.keeper, networks, network_options)
+        self.networks = PodNetworks(self.keeper, networks, network_options, store)
         self.untidy = Inbox[None]()
         """Gets news when there is something to tidy up."""
         self._held: set[str] = set()
@@ -118,6 +118,8 @@ class Lifecycle:
         for record in self.inventory.containers.values():
             self._settle(record, held.pop(record.id, None))
         self._held = sandboxes = set(listing["sandboxes"])
+        for sandbox_id in listing.get("lost_networks", ()):  # absent in what an older keeper says
+            self._network_lost(sandbox_id)
         for sandbox in self.inventory.sandboxes.values():
             sandbox.ready = sandbox.id in sandboxes and sandbox.may_be_ready
         self._unwanted = [("kill", {"container": container}) for container in held]
@@ -150,6 +152,9 @@ class Lifecycle:
         """Something ended."""
         if message["event"] == "exec_ended":
             self.commands.ended(message)
+            return
+        if message["event"] == "network_lost":
+            self._network_lost(message["sandbox"])
             return
         record = self.inventory.containers.get(message["container"])
         if record is not None and record.phase is not Phase.EXITED:
@@ -191,11 +196,18 @@ class Lifecycle:
         """
         choice = await self.networks.choose(self.abilities)
         for sandbox_id in await self.networks.reconcile(self.inventory.sandboxes.values(), choice):
-            record = self.inventory.sandboxes.get(sandbox_id)
-            if record is not None and record.ready:
-                log.warning("the network of a pod is gone", sandbox=sandbox_id)
-                record.ready = False
-                self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
+            self._network_lost(sandbox_id)
+
+    def _network_lost(self, sandbox_id: str) -> None:
+        """Nothing but another sandbox gives the pod a network again: what is left of this one is to be taken down."""
+        record = self.inventory.sandboxes.get(sandbox_id)
+        if record is None or record.network is None or not record.holds_network:
+            return
+        record.network.phase = NetworkPhase.DETACHING
+        if record.ready:
+            log.warning("the network of a pod is gone", sandbox=sandbox_id)
+            record.ready = False
+            self._emit_sandbox(record, v1.ContainerEventType.CONTAINER_STOPPED_EVENT)
 
     async def run_sandbox(self, record: SandboxRecord, request: dict[str, Any]) -> None:
         """Make the pod's namespaces and its network, and record it.
@@ -226,6 +238,8 @@ class Lifecycle:
 
     async def _attach(self, record: SandboxRecord, network: SandboxNetwork) -> None:
         network.attachment = await self.networks.attach(network, self.inventory.sandboxes.values())
+        if network.phase is not NetworkPhase.ATTACHING:
+            raise NetworkError("it was lost as soon as it was made")
         network.phase = NetworkPhase.ATTACHED
         self._store.save_network(record)
 

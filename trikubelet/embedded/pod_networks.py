@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from trikubelet.embedded.keeper_client import KeeperError
-from trikubelet.embedded.network.choice import BRIDGE, HOST, PASTA, Choice, NetworkOptions, choose
+from trikubelet.embedded.network.choice import BRIDGE, HOST, Choice, NetworkOptions, choose
 from trikubelet.embedded.network.model import NetworkError
 from trikubelet.embedded.network.ways import subnets
 from trikubelet.embedded.pod_namespace import make_socket, open_namespace
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection, Mapping
 
     from trikubelet.embedded.keeper_client import KeeperAbilities, KeeperClient
-    from trikubelet.embedded.network.model import Attachment, PodNetwork
-    from trikubelet.embedded.records import SandboxNetwork, SandboxRecord
+    from trikubelet.embedded.network.model import Attachment, PodNetwork, PodNetworkSpec
+    from trikubelet.embedded.records import RecordStore, SandboxNetwork, SandboxRecord
 
 log = get_logger("embedded")
 
@@ -34,14 +34,17 @@ log = get_logger("embedded")
 class PodNetworks:
     """The networks by name, in the order in which they are tried. The records are the lifecycle's."""
 
-    def __init__(self, keeper: KeeperClient, networks: Mapping[str, PodNetwork], options: NetworkOptions) -> None:
+    def __init__(
+        self, keeper: KeeperClient, networks: Mapping[str, PodNetwork], options: NetworkOptions, store: RecordStore
+    ) -> None:
         self._keeper = keeper
         self._networks = networks
         self._options = options
+        self._store = store
+        self._made = set(store.networks_made())
+        """Those of which something may be on the machine, of this process or of an earlier one; written down."""
         self._reconciled: set[str] = set()
-        """Those that are on the machine: pods have them, or had."""
-        self._cleared: set[str] = set()
-        """Those of which nothing of an earlier process is left."""
+        """Those of them that this process has seen to be as they should be."""
         self._preparing = trio.Lock()
         self._waits_for_addresses = options.in_cluster and not options.pod_cidr
         """Until the cluster has said which addresses this node's pods have; only the bridge wants to know."""
@@ -70,13 +73,8 @@ class PodNetworks:
 
     async def set_pod_cidr(self, pod_cidr: str) -> None:
         """What the cluster says of this node's pods. Those that run keep their addresses. Raises NetworkError."""
-        if not pod_cidr or BRIDGE not in {self._options.way, self.chosen.way, *self._reconciled}:
-            return
-        from trikubelet.embedded.network.bridge.network import BridgeNetwork  # only for those that use it
-
-        bridge = self._networks[BRIDGE]
-        if isinstance(bridge, BridgeNetwork):
-            await bridge.set_subnets(subnets(pod_cidr))
+        if pod_cidr and BRIDGE in {self._options.way, self.chosen.way, *self._reconciled}:
+            await self._network(BRIDGE).set_subnets(subnets(pod_cidr))
             self._waits_for_addresses = False
 
     async def attach(self, network: SandboxNetwork, known: Collection[SandboxRecord]) -> Attachment:
@@ -109,13 +107,11 @@ class PodNetworks:
 
         None for all others. What it waits for raises OSError.
         """
-        if PASTA not in self._reconciled:
-            return None
-        from trikubelet.embedded.network.pasta import PastaNetwork  # only for those that use it
-
-        pasta = self._networks[PASTA]
-        sandbox = pasta.sandbox_at(address) if isinstance(pasta, PastaNetwork) else None
-        return None if sandbox is None else self._socket_in(sandbox)
+        for kind in self._reconciled:
+            sandbox = self._networks[kind].sandbox_out_of_reach(address)
+            if sandbox is not None:
+                return self._socket_in(sandbox)
+        return None
 
     async def _socket_in(self, sandbox_id: str) -> socket.socket:
         try:
@@ -124,44 +120,53 @@ class PodNetworks:
             raise OSError(errno.EHOSTUNREACH, str(error)) from error
 
     async def reconcile(self, known: Collection[SandboxRecord], choice: Choice) -> frozenset[str]:
-        """Bring every network that pods have, or had, to what they need. Failures are logged, and tried again.
+        """Bring every network that pods have to what they need. Failures are logged, and tried again.
 
-        The one that new pods get is made with the first of them. Until then what is left of it is an earlier process's
-        that was killed, and goes. Returns the sandboxes whose network is gone for good.
+        The one that new pods get is made with the first of them. What is left of it until then is an earlier process's
+        that was killed, and goes, as does one of which no pod is left once new pods get another. Returns the sandboxes
+        whose network is gone for good.
         """
         gone: frozenset[str] = frozenset()
-        kinds = {record.network.kind for record in known if record.network is not None and record.holds_network}
         for kind in self._networks:
             try:
                 async with self._preparing:
-                    if kind in kinds or kind in self._reconciled:
+                    if _pods_of(kind, known) or (kind == choice.way and kind in self._reconciled):
                         gone |= await self._reconcile(kind, known)
-                    elif kind == choice.way and kind not in self._cleared:
-                        await self._networks[kind].close()
-                        self._cleared.add(kind)
+                    elif kind in self._made:
+                        await self._take_down(kind)
             except NetworkError as error:
                 log.error("the pods' network is not as it should be", network=kind, error=str(error))
         return gone
 
     async def _reconcile(self, kind: str, known: Collection[SandboxRecord]) -> frozenset[str]:
-        pods = {
-            record.id: (record.network.spec, record.network.attachment)
-            for record in known
-            if record.network is not None and record.network.kind == kind and record.holds_network
-        }
-        gone = await self._networks[kind].reconcile(pods)
+        network = self._network(kind)
+        self._note(self._made | {kind})
+        gone = await network.reconcile(_pods_of(kind, known))
         self._reconciled.add(kind)
         return gone
+
+    async def _take_down(self, kind: str) -> None:
+        self._reconciled.discard(kind)
+        await self._network(kind).close()
+        self._note(self._made - {kind})
+
+    def _note(self, made: set[str]) -> None:
+        """Before something is made, and after it is gone. A full disk does not hold it up."""
+        if made != self._made:
+            self._made = made
+            try:
+                self._store.save_networks_made(made)
+            except OSError as error:
+                log.warning("cannot write which networks are on the machine", error=str(error))
 
     async def close(self) -> None:
         """No pod has a network, and none is wanted for now: nothing of them stays on the machine."""
         async with self._preparing:
-            for kind in self._reconciled:
+            for kind in sorted(self._made):
                 try:
-                    await self._networks[kind].close()
+                    await self._take_down(kind)
                 except NetworkError as error:
                     log.error("the pods' network was not taken down", network=kind, error=str(error))
-            self._reconciled.clear()
 
     def _network(self, kind: str) -> PodNetwork:
         """Raises NetworkError: a record of another release may name one that this does not know."""
@@ -169,6 +174,14 @@ class PodNetworks:
             return self._networks[kind]
         except KeyError:
             raise NetworkError(f"expected a network among {', '.join(self._networks)}, got {kind!r}") from None
+
+
+def _pods_of(kind: str, known: Collection[SandboxRecord]) -> dict[str, tuple[PodNetworkSpec, Attachment | None]]:
+    return {
+        record.id: (record.network.spec, record.network.attachment)
+        for record in known
+        if record.network is not None and record.network.kind == kind and record.holds_network
+    }
 
 
 def _warn_of_resolver() -> None:

@@ -31,12 +31,13 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
 log = get_logger("embedded")
 
 _VERSION = 1
+_NETWORKS = "networks.json"
 T = TypeVar("T")
 
 
@@ -223,6 +224,21 @@ class RecordStore:
             "attachment": None if record.network.attachment is None else attrs.asdict(record.network.attachment),
         }
         write_document(folder / "network.json", document)
+
+    def networks_made(self) -> frozenset[str]:
+        """The ways of networks of which something may be on the machine."""
+        path = self.root / _NETWORKS
+        try:
+            return frozenset(map(str, _read_document(path)["made"]))
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("unreadable list of networks", path=str(path), error=str(error))
+            return frozenset()
+
+    def save_networks_made(self, kinds: Collection[str]) -> None:
+        """Raises OSError."""
+        write_document(self.root / _NETWORKS, {"version": _VERSION, "made": sorted(kinds)})
 
     def save_container(self, record: ContainerRecord) -> None:
         folder = self.container_folder(record.id)

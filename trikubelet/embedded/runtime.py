@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.embedded.cdi import CDI_FOLDERS
+from trikubelet.embedded.confinement import selinux_is_enforcing
 from trikubelet.embedded.image_service import EmbeddedImageService
+from trikubelet.embedded.images.host import KUBELET_FOLDERS
 from trikubelet.embedded.images.store import ImageStore
 from trikubelet.embedded.keeper_client import KeeperError, KeeperLostError, KeeperStartError
 from trikubelet.embedded.lifecycle import Lifecycle
@@ -57,8 +59,8 @@ class EmbeddedRuntime:
     """A CRI runtime on a folder. `images_root` is where images lie, `root/images` unless given.
 
     `host_image`: whether containers may have the machine's own root filesystem as their image. `hidden`: files and
-    folders that these do not see, besides this runtime's own. `networks`: the ways to give pods networks, in the order
-    in which they are tried; None: all that there are. Its folder is made with mode 0700. Raises
+    folders that these do not see, besides this runtime's own and a kubelet's. `networks`: the ways to give pods
+    networks, in the order in which they are tried; None: all that there are. Its folder is made with mode 0700. Raises
     OSError where it cannot be, NetworkError for a podCIDR that is none.
     """
 
@@ -95,7 +97,7 @@ class EmbeddedRuntime:
             self.images.resolve,
             streaming=self._streaming,
             address=self._address,
-            hidden=[path.absolute() for path in hidden],
+            hidden=[*(path.absolute() for path in hidden), *KUBELET_FOLDERS],
             cdi_folders=cdi_folders,
         )
         self.puller = Puller(self.images, clock=clock, hosts_dirs=registry_hosts_dirs)
@@ -122,6 +124,11 @@ class EmbeddedRuntime:
 
         Cancelling leaves the keeper and the containers as they are. Raises KeeperStartError if none can be started.
         """
+        if selinux_is_enforcing():
+            log.warning(
+                "SELinux is enforcing, and does not confine containers: they run with this process's label. Mounts are "
+                "not relabelled, and seLinuxOptions are refused. Use containerd where SELinux has to keep pods apart"
+            )
         failure: KeeperStartError | None = None
         async with trio.open_nursery() as nursery:
             try:

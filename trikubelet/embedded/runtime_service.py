@@ -18,6 +18,7 @@ from grpclib.const import Status
 from trikubelet import __version__
 from trikubelet.embedded import messages
 from trikubelet.embedded.cdi import CDI_FOLDERS, spell_out_cdi_devices
+from trikubelet.embedded.confinement import selinux_is_enforcing
 from trikubelet.embedded.container_spec import (
     SpecContext,
     SpecError,
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
 RUNTIME_NAME: Final = "trikubelet-embedded"
 _ITEMS_PER_MESSAGE: Final = 100
 _NETWORK_NOTE: Final = "pods share the node's network: no addresses or port mappings of their own"
+_ENFORCING_NOTE: Final = ", though SELinux is enforcing: containers have the keeper's, and mounts are not relabelled"
+_DEVICES_NOTE: Final = (
+    "devices: who may make device files (MKNOD), or is given a folder with some, can open the machine's"
+)
 _NETWORK_NOT_READY: Final = "NetworkPluginNotReady"
 """The reason that kubelets and tools know."""
 
@@ -156,8 +161,10 @@ class EmbeddedRuntimeService(v1.RuntimeServiceBase):
             "limits": list(abilities.limits),
             "notIsolated": [
                 *([f"{_NETWORK_NOTE} ({network.why})"] if network.way == HOST else []),
-                "no SELinux labels" if abilities.seccomp else "no seccomp, no SELinux labels",
+                *([] if abilities.seccomp else ["no seccomp"]),
+                f"no SELinux labels{_ENFORCING_NOTE if selinux_is_enforcing() else ''}",
                 *([] if abilities.limits else ["no resource limits: no writable cgroup hierarchy"]),
+                *([_DEVICES_NOTE] if abilities.mode == "root" and not abilities.devices_confined else []),
                 *([] if abilities.isolated else ["processes, files and host names: containers are plain processes"]),
             ],
             "problems": list(abilities.problems),

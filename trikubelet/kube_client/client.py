@@ -20,7 +20,7 @@ import trio
 from trikubelet.api import DeleteOptions, KubernetesObject, Preconditions, to_dict
 from trikubelet.kube_client.calls import Answer, Call, Core, close_reply
 from trikubelet.kube_client.decoding import decode_answer, decode_item, parse_object
-from trikubelet.kube_client.errors import ApiAnswerError
+from trikubelet.kube_client.errors import ApiAnswerError, ApiStatusError
 from trikubelet.kube_client.rate_limit import RateLimiter
 from trikubelet.kube_client.types import (
     Listing,
@@ -65,7 +65,10 @@ class HttpApiClient:
         timeout: float = DEFAULT_TIMEOUT,
         rng: random.Random | None = None,
         wrap: WrapTransport | None = None,
+        watch_lists: bool = True,
     ) -> None:
+        """See `open_client`."""
+        self._watch_lists = watch_lists
         self._core = Core(access, random.Random() if rng is None else rng, wrap)
         self._limiter = RateLimiter(limit)
         self._timeout = timeout
@@ -92,6 +95,7 @@ class HttpApiClient:
         """A client on the same connections, with a limit and a deadline of its own."""
         other = HttpApiClient.__new__(HttpApiClient)
         other._core = self._core
+        other._watch_lists = self._watch_lists
         other._limiter = RateLimiter(limit)
         other._timeout = timeout
         other._decoding = self._decoding
@@ -138,7 +142,7 @@ class HttpApiClient:
         for index, item in enumerate(items or ()):
             if index % _BATCH == _BATCH - 1:
                 await trio.lowlevel.checkpoint()
-            decoded = decode_item(resource.cls, item)
+            decoded = decode_item(resource.cls, item, self._core.known)
             if isinstance(decoded, Undecodable):
                 undecodable.append(decoded)
             else:
@@ -168,7 +172,8 @@ class HttpApiClient:
             sendInitialEvents="true" if send_initial_events else "",
             resourceVersionMatch="NotOlderThan" if send_initial_events else "",
         )
-        return self._watch(resource, Call("GET", resource.path(namespace), query), timeout)
+        call = Call("GET", resource.path(namespace), query)
+        return self._watch(resource, call, timeout, refused=send_initial_events and not self._watch_lists)
 
     async def get_text(self, path: str) -> str:
         """What the server says at a path that is no resource."""
@@ -254,7 +259,7 @@ class HttpApiClient:
 
     async def _object(self, cls: type[T], call: Call) -> T:
         body = await self._perform(call)
-        return await off_loop(self._decoding, len(body), decode_answer, cls, body, str(call))
+        return await off_loop(self._decoding, len(body), decode_answer, cls, body, str(call), self._core.known)
 
     async def _perform(self, call: Call) -> bytes:
         """Make the call; the body of its answer. Raises ApiError."""
@@ -263,11 +268,15 @@ class HttpApiClient:
 
     @asynccontextmanager
     async def _watch(
-        self, resource: Resource[T], call: Call, timeout: float
+        self, resource: Resource[T], call: Call, timeout: float, *, refused: bool
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+        if refused:
+            raise ApiStatusError(str(call), 400, "BadRequest", "the feature gate WatchListClient is off")
         answer = await self._answer(call, lasting=True)
         try:
-            yield OpenWatch(resource, str(call), answer.reply, answer.exchange, self._core.health, timeout)
+            yield OpenWatch(
+                resource, str(call), answer.reply, answer.exchange, self._core.health, timeout, self._core.known
+            )
         finally:
             await close_reply(answer.reply)
 
@@ -280,10 +289,12 @@ async def open_client(
     timeout: float = DEFAULT_TIMEOUT,
     rng: random.Random | None = None,
     wrap: WrapTransport | None = None,
+    watch_lists: bool = True,
 ) -> AsyncIterator[HttpApiClient]:
     """A client that runs within the context. `timeout` in seconds for each call; no `limit`: no limit. `wrap` makes
-    what calls go through on their way to the transport."""
-    client = HttpApiClient(access, limit=limit, timeout=timeout, rng=rng, wrap=wrap)
+    what calls go through on their way to the transport. Without `watch_lists`, watches that begin with all that is
+    there are refused as servers do that do not know them."""
+    client = HttpApiClient(access, limit=limit, timeout=timeout, rng=rng, wrap=wrap, watch_lists=watch_lists)
     async with running(client.run):
         yield client
 

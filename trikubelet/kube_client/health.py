@@ -37,6 +37,11 @@ class ConnectionHealth:
         return self._reachable
 
     @property
+    def lost_at(self) -> float | None:
+        """The Trio time since which the server does not answer; None while it does."""
+        return None if self._reachable else self._lost_at
+
+    @property
     def recoveries(self) -> int:
         """How often the server answered again after it had not, or could be thought to, with new credentials."""
         return self._recoveries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from trikubelet.telemetry.families import counter, histogram
+from trikubelet.telemetry.families import counter, gauge, histogram
 from trikubelet.telemetry.metrics import Counts, Histograms
 
 if TYPE_CHECKING:
@@ -84,7 +84,11 @@ def collect_images(metrics: RuntimeMetrics) -> Iterator[AnyFamily]:
     yield counter("kubelet_image_volume_mounted_errors_total", text, metrics.image_volumes_failed)
 
 
-def collect_cgroups(durations: Histograms) -> Iterator[AnyFamily]:
-    """Of pods' groups and those of their classes."""
+def collect_cgroups(durations: Histograms, protected_memory: tuple[int, int] | None) -> Iterator[AnyFamily]:
+    """Of pods' groups and their classes'; `protected_memory`: of Guaranteed and of Burstable pods, in bytes."""
     text = "How long it took to make, to change and to delete cgroups of pods and of their classes."
     yield histogram("kubelet_cgroup_manager_duration_seconds", text, durations, ("operation_type",))
+    if protected_memory is not None:
+        for file, quality, bytes_ in zip(("min", "low"), ("Guaranteed", "Burstable"), protected_memory, strict=True):
+            text = f"Bytes of all {quality} pods that are protected by memory.{file}, with the gate MemoryQoS."
+            yield gauge(f"kubelet_memory_qos_node_memory_{file}_bytes", text, bytes_)

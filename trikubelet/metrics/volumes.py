@@ -8,9 +8,10 @@ from trikubelet.telemetry.families import counter, gauge, histogram
 from trikubelet.volumes.mount_labels import CONTAINERS, PODS, VOLUMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from trikubelet.telemetry.families import AnyFamily
+    from trikubelet.telemetry.metrics import Histograms
     from trikubelet.volumes.csi.drivers import Drivers
     from trikubelet.volumes.manager import VolumeManager
     from trikubelet.volumes.mount_labels import MountLabels
@@ -54,6 +55,13 @@ def collect_volumes(volumes: VolumeManager) -> Iterator[AnyFamily]:
         values = {claim: getattr(usage, field) for claim, usage in claims.items()}
         known = {claim: value for claim, value in values.items() if value is not None}
         yield gauge(name, text, known, ("namespace", "persistentvolumeclaim"))
+
+
+def collect_measuring(durations: Iterable[Histograms]) -> Iterator[AnyFamily]:
+    """`durations`: by what was measured with, a call or a driver."""
+    text = "How long it took to measure volumes, by what was asked."
+    by_source = {labels: one for each in durations for labels, one in each.items()}
+    yield histogram("kubelet_volume_metric_collection_duration_seconds", text, by_source, ("metric_source",))
 
 
 def _collect_labels(labels: MountLabels) -> Iterator[AnyFamily]:

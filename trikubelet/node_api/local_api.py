@@ -4,7 +4,19 @@
     GET  /version                          names and versions of the agent and the runtime, by name
     GET  /pods                             a v1 PodList with statuses
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
+    GET  /pods/NS/NAME/why                 what a pod waits for now, and since when (`agent.why.explain` has the fields)
+    POST /pods/NS/NAME/restart?container=C end a container, or all, which then start again; their names
+    DELETE /pods/NS/NAME                   remove the manifest of a static pod: {"file", "uid"}
+    PUT  /manifests/FILE[?dryRun=1]        check a manifest and put it into the folder: {"file", "pods", "before",
+                                           "warnings"}, or {"problems": […]}
+    GET  /events                           a list of what happened to all pods and to the node, oldest first
+    GET  /events?watch=1                   one JSON line now for each of these, and for each that happens
     GET  /events?uid=UID                   a list of what happened to a pod, oldest first
+    GET  /journal?watch=1                  what happens to pods, one JSON line each: first {"type": "SNAPSHOT",
+                                           "pods": [{"uid", "pod", "entries": [ENTRY, …]}, …]}, then
+                                           {"type": "ENTRY", …}; once more a snapshot for a reader that is too slow;
+                                           `pods.journal` has the fields
+    GET  /journal[?uid=UID]                the snapshot alone, or the entries of one pod, oldest first
     GET  /images                           a list of the runtime's images
     GET  /images/pulls                     a list of the pulls at work, and how far each is (embedded runtime)
     POST /images/import?path=PATH          import an archive of this machine; a list of the references it brought
@@ -41,15 +53,19 @@ from trikubelet.http.messages import (
     json_response,
 )
 from trikubelet.http.routing import ANY_METHOD, Route, Router
+from trikubelet.node_api.handlers.acting import PodActions, acting_routes
 from trikubelet.node_api.handlers.health import HealthHandlers
 from trikubelet.node_api.handlers.logs import LogHandlers
 from trikubelet.node_api.handlers.pods import pod_list
 from trikubelet.node_api.task_tree import task_tree
 from trikubelet.node_api.view import SharedView
+from trikubelet.telemetry.events import ObjectEvent, PodEvent
 
 if TYPE_CHECKING:
+    from trikubelet.broadcast import Subscription
     from trikubelet.clock import WallClock
-    from trikubelet.telemetry.events import PodEvent
+    from trikubelet.pods.journal import Journal
+    from trikubelet.telemetry.events import AnyEvent, NodeEvent
 
 
 class ImportRefusedError(Exception):
@@ -63,8 +79,30 @@ class AgentView(SharedView, Protocol):
         """`agent`, and once it is connected `runtime_name`, `runtime_version` and `runtime_api_version`."""
         ...
 
+    def events(self) -> Sequence[PodEvent | NodeEvent]:
+        """The events kept for all pods and for the node, the one seen longest ago first."""
+        ...
+
+    def subscribe_events(self) -> Subscription[AnyEvent]:
+        """Every event from now on; of one that repeats while the reader is busy, the newest."""
+        ...
+
     def pod_events(self, uid: str) -> Sequence[PodEvent]:
         """The events kept for a pod, the one seen longest ago first; none for an unknown pod."""
+        ...
+
+    def why(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """What the newest pod of this name waits for, as JSON values; None when nothing is known of such a pod."""
+        ...
+
+    @property
+    def acting(self) -> PodActions:
+        """What a person may do to pods."""
+        ...
+
+    @property
+    def journal(self) -> Journal:
+        """What happened to the pods."""
         ...
 
     async def images(self) -> Sequence[Mapping[str, Any]]:
@@ -94,7 +132,10 @@ def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> 
         Route(ANY_METHOD, "/healthz/{check}", health.check),
         Route("GET", "/version", api.version),
         Route("GET", "/pods", api.pods),
+        Route("GET", "/pods/{namespace}/{name}/why", api.why),
+        *acting_routes(view.acting),
         Route("GET", "/events", api.events),
+        Route("GET", "/journal", api.journal),
         Route("GET", "/images", api.images),
         Route("GET", "/images/pulls", api.pulls),
         Route("POST", "/images/import", api.import_images),
@@ -131,11 +172,40 @@ class _LocalApi:
                     await writer.write(line)
                 await changed.receive()
 
-    async def events(self, request: Request) -> Response:
+    async def events(self, request: Request) -> AnyResponse:
+        if request.flag("watch"):
+            return StreamResponse(self._watch_events, content_type=JSON)
         uid = request.text("uid")
-        if not uid:
-            raise HTTPError(400, "query parameter uid: expected the UID of a pod")
-        return json_response([_event(event) for event in self._view.pod_events(uid)])
+        found = self._view.pod_events(uid) if uid else self._view.events()
+        return json_response([_event(event) for event in found])
+
+    async def _watch_events(self, writer: Writer) -> None:
+        with self._view.subscribe_events() as changes:
+            known = self._view.events()
+            await writer.write(b"".join(_event_line(event) for event in known))
+            async for event in changes:
+                if not isinstance(event, ObjectEvent):
+                    await writer.write(_event_line(event))
+
+    async def why(self, request: Request) -> Response:
+        namespace, name = request.params["namespace"], request.params["name"]
+        answer = self._view.why(namespace, name)
+        if answer is None:
+            raise HTTPError(404, f'pods "{name}" not found in namespace "{namespace}"')
+        return json_response(dict(answer))
+
+    async def journal(self, request: Request) -> AnyResponse:
+        if request.flag("watch"):
+            return StreamResponse(self._watch_journal, content_type=JSON)
+        if uid := request.text("uid"):
+            return json_response([entry.as_json() for entry in self._view.journal.entries(uid)])
+        return json_response(self._view.journal.snapshot())
+
+    async def _watch_journal(self, writer: Writer) -> None:
+        with self._view.journal.view() as viewer:
+            while True:
+                line = json.dumps(await viewer.receive(), separators=(",", ":"))
+                await writer.write(f"{line}\n".encode())
 
     async def images(self, _: Request) -> Response:
         return json_response([dict(image) for image in await self._view.images()])
@@ -157,15 +227,24 @@ class _LocalApi:
         return json_response({"tasks": task_tree(), "agent": _plain(self._view.statistics())})
 
 
-def _event(event: PodEvent) -> dict[str, Any]:
-    return {
-        "uid": event.uid,
-        "namespace": event.namespace,
-        "name": event.name,
+def _event_line(event: PodEvent | NodeEvent) -> bytes:
+    return json.dumps(_event(event), separators=(",", ":")).encode() + b"\n"
+
+
+def _event(event: PodEvent | NodeEvent) -> dict[str, Any]:
+    """Those of the node have no pod's fields."""
+    pod = {}
+    if isinstance(event, PodEvent):
+        pod = {
+            "uid": event.uid,
+            "namespace": event.namespace,
+            "name": event.name,
+            "fieldPath": event.field_path,
+        }
+    return pod | {
         "type": event.type.value,
         "reason": event.reason,
         "message": event.message,
-        "fieldPath": event.field_path,
         "firstSeen": format_micro_time(event.first_seen),
         "lastSeen": format_micro_time(event.last_seen),
         "count": event.count,

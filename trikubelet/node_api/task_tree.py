@@ -39,9 +39,24 @@ def task_tree() -> dict[str, Any]:
     return _task(root, _Budget())
 
 
-def task_tree_text() -> str:
-    """The same for people: a task a line, indented below its nursery."""
-    return "".join(f"{line}\n" for line in _lines(task_tree(), ""))
+def pod_tree(uid: str) -> dict[str, Any] | None:
+    """The same for the task of one pod's life, and all that runs for it; None when there is none.
+
+    Only the tasks of this pod are looked at closely, so it costs little.
+    """
+    root = trio.lowlevel.current_root_task()
+    assert root is not None
+    tasks = [root]
+    for task in tasks:  # it grows
+        if task.name.startswith("pod ") and task.name.endswith(f" {uid}"):
+            return _task(task, _Budget())
+        tasks += (child for nursery in task.child_nurseries for child in nursery.child_tasks)
+    return None
+
+
+def tree_text(tree: dict[str, Any]) -> str:
+    """A tree for people: a task a line, indented below its nursery."""
+    return "".join(f"{line}\n" for line in _lines(tree, ""))
 
 
 def _lines(task: dict[str, Any], indent: str) -> Iterator[str]:

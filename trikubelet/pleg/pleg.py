@@ -30,7 +30,7 @@ from trikubelet.telemetry.metrics import Histogram
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from trio_typing import TaskStatus
 
@@ -40,6 +40,8 @@ log = get_logger("pleg")
 
 MAX_INSPECTIONS: Final = 16
 _EVENT_BATCHES: Final = 64
+PERIOD_WITHOUT_DEMAND: Final = 1.0
+"""Seconds."""
 
 
 class RuntimeView(Protocol):
@@ -75,12 +77,23 @@ class Pleg:
     what it tells of.
     """
 
-    def __init__(self, runtime: RuntimeView) -> None:
-        self.cache = PodStatusCache(self._inspect_now)
+    def __init__(
+        self,
+        runtime: RuntimeView,
+        *,
+        on_demand: bool = True,
+        on_observed: Callable[[PodRuntimeStatus], None] = lambda status: None,
+    ) -> None:
+        """`on_demand`: what a worker has done, and who waits for news, makes an inspection at once. Else only sources
+        do, and once a second all pods are inspected of which that is wanted, as by a kubelet's relist. `on_observed` is
+        called with every status that is published; it must neither wait nor raise."""
+        self.cache = PodStatusCache(self._inspect_on_demand)
+        self._put_off: set[str] | None = None if on_demand else set()
         self._runtime = runtime
         self._send, self.events = trio.open_memory_channel[list[PodLifecycleEvent]](_EVENT_BATCHES)
         self.observed: Broadcast[PodRuntimeStatus] = Broadcast()
         """Every status that was published."""
+        self._on_observed = on_observed
         self._queue_send, self._queue = trio.open_memory_channel[str](math.inf)
         self._queued: set[str] = set()
         self._in_flight: dict[str, float] = {}
@@ -106,6 +119,8 @@ class Pleg:
         async with trio.open_nursery() as nursery:
             for _ in range(MAX_INSPECTIONS):
                 nursery.start_soon(self._work)
+            if self._put_off is not None:
+                nursery.start_soon(supervise, self._inspect_each_second, self._put_off)
             task_status.started()
 
     def inspect_soon(self, uid: str, happened_at: float = math.inf) -> None:
@@ -177,7 +192,7 @@ class Pleg:
             done.set()
             if action.changed or uid in self._reported:
                 self._reported.discard(uid)
-                self._inspect_now(uid)
+                self._inspect_on_demand(uid)
 
     async def until_nobody_acts(self, uid: str) -> None:
         """Return when no worker acts on the pod, at once when none does now."""
@@ -192,7 +207,7 @@ class Pleg:
 
     async def until_looked(self, uid: str) -> None:
         """Return when no inspection of the pod is under way or asked for. Raises the inspection's error."""
-        if uid in self._queued or uid in self._in_flight:
+        if self._is_inspected(uid):
             await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
 
     def _inspect_when_idle(self, uid: str) -> None:
@@ -200,6 +215,18 @@ class Pleg:
             self._reported.add(uid)
         else:
             self._inspect_now(uid)
+
+    def _inspect_on_demand(self, uid: str, begun_since: float = math.inf) -> None:
+        if self._put_off is None:
+            self._inspect_now(uid, begun_since)
+        else:
+            self._put_off.add(uid)
+
+    async def _inspect_each_second(self, wanted: set[str]) -> None:
+        while True:
+            await trio.sleep(PERIOD_WITHOUT_DEMAND)
+            while wanted:
+                self._inspect_now(wanted.pop())
 
     def _inspect_now(self, uid: str, begun_since: float = math.inf) -> None:
         """`begun_since`: from when on an inspection will do that is in flight."""
@@ -212,7 +239,11 @@ class Pleg:
 
     def is_busy_with(self, uid: str) -> bool:
         """Whether the pod is being looked at, or will be, or a worker acts on it."""
-        return uid in self._queued or uid in self._in_flight or uid in self._acting
+        return uid in self._acting or self._is_inspected(uid)
+
+    def _is_inspected(self, uid: str) -> bool:
+        """Now or soon."""
+        return uid in self._queued or uid in self._in_flight or uid in (self._put_off or ())
 
     def failed_inspections(self) -> set[str]:
         """Pods whose last inspection failed; the next relist asks again."""
@@ -279,6 +310,7 @@ class Pleg:
         after = states_of_status(status)
         self.cache.publish(uid, status, began)
         self.durations.observe(trio.current_time() - began)
+        self._on_observed(status)
         self.observed.send(status)
         events = compare(uid, {} if before is None else states_of_status(before), after)
         if events:

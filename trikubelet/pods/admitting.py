@@ -38,7 +38,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from trio_typing import TaskStatus
 
@@ -84,6 +84,10 @@ class HeldPod:
     pod: Pod
     agreed: ResourceManager | None = None
     """Where its devices are to come from, once that has been agreed on."""
+    waits_for: str = ""
+    """For people."""
+    since: float = attrs.field(factory=trio.current_time)
+    """Trio time at which it was first judged."""
     for_runtime: bool = False
     """It waits for the runtime to answer."""
     allocating: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -147,6 +151,11 @@ class Admitting:
     def held(self) -> Collection[str]:
         """UIDs of the pods that are held: no other part of the agent may start them."""
         return self._held.keys()
+
+    def why_held(self, uid: str) -> tuple[str, float] | None:
+        """What a held pod waits for, for people, and the Trio time since which it is held; None for one that is not."""
+        held = self._held.get(uid)
+        return None if held is None else (held.waits_for, held.since)
 
     def ask(self, pod: Pod, others: Sequence[Pod]) -> Admitted | Rejected | None:
         """A pod has arrived. `others`: the active pods, held ones included, as the pod manager has them."""
@@ -213,13 +222,15 @@ class Admitting:
                 victims = tuple(others.get(victim.metadata.uid, victim) for victim in verdict.victims)
                 for victim in victims:
                     self.forget(victim.metadata.uid)  # a held one has come to its end before its verdict
+                held.waits_for = f"the end of pods that make room for it: {_names(victims)}"
                 self._held[uid] = held
                 self._want_room.send_nowait((held, attrs.evolve(verdict, victims=victims)))
             case NeedsFreshNode():
+                held.waits_for = "the node's object, which is fetched from the API server"
                 self._held[uid] = held
                 self._want_node.put(held)
             case Wait():
-                held.for_runtime = True
+                held.for_runtime, held.waits_for = True, verdict.why
                 self._held[uid] = held
                 log.debug("pod waits to be admitted", pod=pod.full_name, problem=verdict.why)
             case _:
@@ -240,6 +251,7 @@ class Admitting:
             return Admitted()
         if held.agreed is not None:
             self._devices.promise(held.pod, held.agreed)
+        held.waits_for = f"devices: {', '.join(sorted(self._devices.lacking(held.pod)))}"
         self._held[held.pod.metadata.uid] = held
         self._want_devices.send_nowait(held)
         return None
@@ -291,3 +303,7 @@ class Admitting:
         except AllocationError as error:
             problem = str(error)
         await self._send.send(DevicesAnswered(held, problem))
+
+
+def _names(pods: Iterable[Pod]) -> str:
+    return ", ".join(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods)

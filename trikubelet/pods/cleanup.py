@@ -19,6 +19,7 @@ from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import is_mirror_pod, is_terminal
 from trikubelet.container.model import RunningPod
 from trikubelet.pods.manager import AllPods, is_inactive
+from trikubelet.pods.phases import DELETED, NOT_DESIRED
 from trikubelet.pods.registry import WorkerSummary
 from trikubelet.pods.types import KillPod, KillRuntimePod, SyncPodType, UpdatePod
 from trikubelet.values import frozen
@@ -80,7 +81,7 @@ class FinishRejectedPod:
 
     def request(self, now: float) -> KillPod:
         """What to tell the worker."""
-        return KillPod(pod=self.pod, start_time=now)
+        return KillPod(pod=self.pod, start_time=now, asked_by=DELETED)
 
 
 @frozen
@@ -91,7 +92,12 @@ class KillOrphan:
 
     def request(self, now: float) -> KillRuntimePod:
         """What to tell the worker."""
-        return KillRuntimePod(running_pod=self.running_pod, start_time=now, grace_period_override=ORPHAN_GRACE_PERIOD)
+        return KillRuntimePod(
+            running_pod=self.running_pod,
+            start_time=now,
+            asked_by=NOT_DESIRED,
+            grace_period_override=ORPHAN_GRACE_PERIOD,
+        )
 
 
 @frozen

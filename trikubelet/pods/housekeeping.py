@@ -17,7 +17,7 @@ import trio
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.cgroups.orphans import OrphanCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
-from trikubelet.container.errors import GarbageCollectionError
+from trikubelet.container.errors import GarbageCollectionError, KillPodError
 from trikubelet.container.model import RunningPod, nothing_runs
 from trikubelet.pods.cleanup import (
     CleanupAction,
@@ -31,6 +31,7 @@ from trikubelet.pods.cleanup import (
     ThrottlePodCgroup,
     plan_cleanup,
 )
+from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import EventType
@@ -175,12 +176,23 @@ class Housekeeping:
         A call to the runtime that was cancelled may have made something all the same: that is ended too.
         """
         async with self._removing:
-            for running in await self._runtime.get_pods():
-                await self._runtime.kill_pod(running, None, None)
+            problems: list[Exception] = []
+            async with trio.open_nursery() as nursery:
+                for running in await self._runtime.get_pods():
+                    nursery.start_soon(self._end, running, problems)
+            if problems:
+                raise problems[0]
             await self._runtime.garbage_collect(all_sources_ready=True, is_pod_removed=lambda _: True)
         await self._remove_pod_directories(await self._volumes.pod_uids())
         await self._cgroups.remove_all()
         return not await self._runtime.get_pods(all=True)
+
+    async def _end(self, running: RunningPod, problems: list[Exception]) -> None:
+        """Each container has its own grace; what goes wrong is left to the caller."""
+        try:
+            await self._runtime.kill_pod(running, None, None)
+        except (CRIError, KillPodError) as error:
+            problems.append(error)
 
     @property
     def unremovable_folders(self) -> int:

@@ -18,44 +18,27 @@ from __future__ import annotations
 
 import contextlib
 import math
-from random import Random
 from typing import TYPE_CHECKING, Final, assert_never
 
-import attrs
 import trio
 
 from trikubelet.pods import phases
+from trikubelet.pods.context import INSPECTION, tell_when_stuck
 from trikubelet.pods.machine import is_in_the_way
-from trikubelet.pods.registry import PodWorkerRegistry
-from trikubelet.pods.retry import RetryPolicy, failure
-from trikubelet.pods.statistics import WorkerCounts
-from trikubelet.pods.types import STATUS_TIMEOUT, DesiredPod, OpenPod, PodCache, PodSyncReport, SyncPodType, UpdatePod
-from trikubelet.telemetry.events import EventRecorder, EventType
+from trikubelet.pods.retry import failure
+from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport, SyncPodType, UpdatePod
+from trikubelet.supervision import contain
+from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
+    from trikubelet.pods.context import LifeContext
     from trikubelet.pods.phases import Failed, Outcome, Work
     from trikubelet.pods.types import Kill, PodSyncer
 
 log = get_logger("pod-workers")
-
-
-@frozen(kw_only=True)
-class LifeContext:
-    """What all lives share."""
-
-    registry: PodWorkerRegistry
-    open_pod: OpenPod
-    cache: PodCache
-    policy: RetryPolicy
-    rng: Random
-    desired: DesiredPod | None = None
-    """The newest version of a pod when it is looked at again; without it the last one is used again."""
-    recorder: EventRecorder | None = None
-    counts: WorkerCounts = attrs.field(factory=WorkerCounts)
 
 
 class PodLife:
@@ -66,9 +49,14 @@ class PodLife:
         self._context = context
         self._registry = context.registry
         self._send_news, self._news = trio.open_memory_channel[None](1)
-        self._look_again_at = math.inf
+        self.look_again_at = math.inf
+        """Trio time of the next look at the pod, if nothing else comes before."""
         self._acted_at = -math.inf  # What was observed before the pod was acted on says nothing about it.
         self.in_flight: tuple[PodSyncer, Work, trio.CancelScope] | None = None
+        self.begun_at = -math.inf
+        """When the work in flight, or the last one, began."""
+        self.problem = ""
+        """Why the last work failed; empty when it did not."""
         self.containers_ended: Final = trio.Event()  # Nothing of the pod runs any more, or ever will.
 
     async def live(self) -> None:
@@ -77,6 +65,7 @@ class PodLife:
             with self._context.open_pod(self.uid, everything) as pod:
                 work = await self._wait_to_start()
                 work = await self._sync_until_end(pod, work)
+                everything.start_soon(contain, tell_when_stuck, self._context, self.uid)
                 work = await self._terminate(pod, work)
                 self.containers_ended.set()
                 await self._clean_up(pod, work)
@@ -94,7 +83,7 @@ class PodLife:
 
     def look_again(self, delay: float) -> None:
         """Have a look at the pod in `delay` seconds at the latest, unless a work says otherwise."""
-        self._look_again_at = min(self._look_again_at, trio.current_time() + delay)
+        self.look_again_at = min(self.look_again_at, trio.current_time() + delay)
         self._wake()
 
     def forget(self) -> None:
@@ -139,13 +128,13 @@ class PodLife:
                 return work
             if isinstance(self._registry.states.phase(self.uid), phases.Finished | None):
                 return None
-            with trio.move_on_at(self._look_again_at) as due:
+            with trio.move_on_at(self.look_again_at) as due:
                 try:
                     await self._news.receive()
                 except trio.EndOfChannel:
                     return None
             if due.cancelled_caught:
-                self._look_again_at = math.inf
+                self.look_again_at = math.inf
                 self._look_again()
 
     def _look_again(self) -> None:
@@ -162,8 +151,9 @@ class PodLife:
     async def _perform(self, pod: PodSyncer, work: Work) -> None:
         """Do one work in a scope of its own. Every error of it becomes an outcome."""
         outcome: Outcome = phases.Cancelled()
+        self.begun_at = trio.current_time()
         self._context.counts.begun(work, trio.current_time())
-        self._look_again_at = math.inf  # This is a look; what asks for another one from now on counts.
+        self.look_again_at = math.inf  # This is a look; what asks for another one from now on counts.
         try:
             with trio.CancelScope() as scope:
                 self.in_flight = pod, work, scope
@@ -177,7 +167,7 @@ class PodLife:
         retry = self._registry.done(self.uid, outcome, now)
         if retry is not None:
             delay = self._context.policy.delay(retry, now, self._context.rng.random())
-            self._look_again_at = min(self._look_again_at, now + delay)
+            self.look_again_at = min(self.look_again_at, now + delay)
 
     def _attend(self, pod: PodSyncer, work: Work, scope: trio.CancelScope) -> None:
         """Call off the work in flight when it is out of date, and pass on that there is less time."""
@@ -202,9 +192,10 @@ class PodLife:
             return self._failed(work, errors)
         except Exception as error:  # noqa: BLE001 - whatever a sync raises concerns its own pod only
             return self._failed(work, error)
+        self.problem = ""
         if report.acted_at is not None:
             self._acted_at = report.acted_at
-        return phases.Completed(terminal=report.terminal)
+        return phases.Completed(terminal=report.terminal, why=report.why)
 
     async def _act(self, pod: PodSyncer, work: Work) -> PodSyncReport:
         if isinstance(work, phases.TerminateRuntimePod):
@@ -224,6 +215,7 @@ class PodLife:
                 assert_never(work)
 
     def _failed(self, work: Work, error: Exception) -> Failed:
+        self.problem = str(error)
         phase, failed = self._registry.states.phase(self.uid), failure(error)
         name = None if phase is None else phase.identity.full_name
         pod_log = log.bind(pod=name, uid=self.uid, work=type(work).__name__)
@@ -243,7 +235,7 @@ class PodLife:
     async def _status(self, pod: Pod) -> PodRuntimeStatus:
         """What was observed of the pod after it was last acted on."""
         try:
-            with trio.fail_after(STATUS_TIMEOUT):
+            with trio.fail_after(STATUS_TIMEOUT), self._context.steps.step(self.uid, INSPECTION):
                 return await self._context.cache.get_newer_than(pod.metadata.uid, self._acted_at)
         except Exception as error:
             if (recorder := self._context.recorder) is not None:

@@ -41,6 +41,7 @@ import attrs
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.pods.phases import (
+    NOT_DESIRED,
     Cancelled,
     CleanUpPod,
     Completed,
@@ -282,7 +283,7 @@ def done(state: Phase, outcome: Outcome, now: float) -> tuple[Phase | None, Retr
     idle = attrs.evolve(state, in_flight=False)
     match idle, outcome:
         case ((Syncing() | TerminationRequested(active=ConfigUpdate())), Completed(terminal=True)):
-            return _run_its_course(idle, now), None
+            return _run_its_course(idle, outcome, now), None
         case TerminationRequested(), _:
             return idle, None
         case Terminating(active=RuntimeUpdate()), Completed():
@@ -302,7 +303,7 @@ def done(state: Phase, outcome: Outcome, now: float) -> tuple[Phase | None, Retr
             return idle, None if idle.pending is not None else _retry(outcome)
 
 
-def _run_its_course(state: Syncing | TerminationRequested, now: float) -> Terminating:
+def _run_its_course(state: Syncing | TerminationRequested, outcome: Completed, now: float) -> Terminating:
     """A sync reported the pod terminal; it may have been asked to end at the same time."""
     active = state.active
     assert active is not None, "a sync was in flight, so there is an active update"
@@ -310,7 +311,7 @@ def _run_its_course(state: Syncing | TerminationRequested, now: float) -> Termin
         ending, kill, pending = state.ending, state.kill, state.pending
     else:
         pending = state.pending or active
-        ending, kill = Ending(asked_at=now), first_kill(pending.pod, now)
+        ending, kill = Ending(asked_at=now, asked_by=tuple(filter(None, (outcome.why,)))), first_kill(pending.pod, now)
     return Terminating(identity=state.identity, ending=ending, kill=kill, active=active, pending=pending)
 
 
@@ -367,7 +368,7 @@ def known_pods_synced(state: Phase, now: float, *, desired: bool) -> Phase | Non
             newest = state.pending or active
             return TerminationRequested(
                 identity=state.identity,
-                ending=Ending(asked_at=now, deleted=True),
+                ending=Ending(asked_at=now, deleted=True, asked_by=(NOT_DESIRED,)),
                 kill=first_kill(newest.pod, now),
                 active=active,
                 pending=newest,

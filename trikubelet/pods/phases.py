@@ -25,6 +25,11 @@ from trikubelet.values import frozen
 MINIMUM_GRACE_PERIOD: Final = 1
 """Seconds that every pod gets at least."""
 
+DELETED: Final = "deleted through the API server"
+NOT_DESIRED: Final = "no source names the pod any more"
+AGENT_ENDS: Final = "the agent ends, and its pods with it"
+"""Those that ask for the end of pods without saying more; see `Ending`."""
+
 # --- Updates ---------------------------------------------------------------------------------------------------------
 
 
@@ -112,6 +117,8 @@ class Ending:
     evicted: bool = False
     restart_requested: bool = False
     """A pod with this UID was created anew: forget this one as soon as it has finished."""
+    asked_by: tuple[str, ...] = ()
+    """Who asked for it, in the order in which they did, for people."""
 
 
 @frozen(kw_only=True)
@@ -234,7 +241,25 @@ def further_ending(ending: Ending, request: Request) -> Ending:
     """The circumstances of the end as a further request adds to them."""
     deleted = isinstance(request, KillRuntimePod) or request.pod.metadata.deletion_timestamp is not None
     evicted = isinstance(request, KillPod) and request.evict
-    return attrs.evolve(ending, deleted=ending.deleted or deleted, evicted=ending.evicted or evicted)
+    return attrs.evolve(
+        ending,
+        deleted=ending.deleted or deleted,
+        evicted=ending.evicted or evicted,
+        asked_by=_also_asked_by(ending.asked_by, request),
+    )
+
+
+def _also_asked_by(known: tuple[str, ...], request: Request) -> tuple[str, ...]:
+    """Each is named once: a deleted pod is seen again and again. What comes of an end is no further reason for it."""
+    if not isinstance(request, UpdatePod):
+        newer = request.asked_by
+    elif request.pod.metadata.deletion_timestamp is not None:
+        newer = DELETED
+    elif not known and is_terminal(request.pod):
+        newer = f"the pod is {request.pod.status.phase} already"
+    else:
+        newer = ""
+    return known if not newer or newer in known else (*known, newer)
 
 
 # --- Work and its outcome --------------------------------------------------------------------------------------------
@@ -277,6 +302,8 @@ class Completed:
 
     terminal: bool = False
     """Of a sync: the pod has run its course."""
+    why: str = ""
+    """Why it has, for people."""
 
 
 @frozen

@@ -45,6 +45,7 @@ class PodKiller(Protocol):
         self,
         pod: Pod,
         *,
+        asked_by: str,
         evict: bool = False,
         grace_period_override: int | None = None,
         pod_status_fn: PodStatusFn | None = None,
@@ -76,14 +77,15 @@ class Preempting:
             )
         async with trio.open_nursery() as nursery:
             for victim in victims:
-                nursery.start_soon(contain, self._end, victim, resource)
+                nursery.start_soon(contain, self._end, victim, preemptor, resource)
 
-    async def _end(self, victim: Pod, resource: str) -> None:
+    async def _end(self, victim: Pod, preemptor: Pod, resource: str) -> None:
         def preempted(status: PodStatus) -> PodStatus:
             return preempted_status(status, victim.metadata.generation)
 
         try:
-            await self.killer.kill_pod(victim, evict=True, pod_status_fn=preempted)
+            asked_by = f"preempted to make room for {preemptor.metadata.namespace}/{preemptor.metadata.name}"
+            await self.killer.kill_pod(victim, asked_by=asked_by, evict=True, pod_status_fn=preempted)
         except KillTimeoutError as error:
             log.error("a pod did not make room in time", pod=victim.full_name, problem=str(error))
         else:

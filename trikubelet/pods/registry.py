@@ -38,7 +38,7 @@ from trikubelet.pods.types import KillRuntimePod, Request
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from trikubelet.container.model import PodRuntimeStatus
 
@@ -89,6 +89,8 @@ class PodWorkerRegistry:
         """Full name to the UIDs of those that wait for it, in order."""
         self.states = PodStates(self)
         """What others may ask."""
+        self.on_move: Callable[[Phase | None, Phase | None], None] = lambda before, after: None
+        """Told of a pod's phase before and after everything that happens to it; must neither wait nor raise."""
 
     # --- What happens ------------------------------------------------------------------------------------------------
 
@@ -187,6 +189,7 @@ class PodWorkerRegistry:
             self.phases[uid] = after
         if type(before) is not type(after):
             self._follow_static_order(before, after)
+        self.on_move(before, after)
 
     def _follow_static_order(self, before: Phase | None, after: Phase | None) -> None:
         known = before or after

@@ -14,6 +14,7 @@ import trio
 from trikubelet.admission.declared_features import FAILED_CHECK, update_problem
 from trikubelet.admission.types import Admitted, Rejected
 from trikubelet.allocation.manager import AllocationManager
+from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import is_static_pod, is_terminal
 from trikubelet.broadcast import Broadcast
 from trikubelet.cgroups.interface import PodCgroups
@@ -36,7 +37,6 @@ from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.admission.types import Verdict
-    from trikubelet.api import Pod
     from trikubelet.pods.admitting import AdmittingEvent
 
 log = get_logger("sync-loop")
@@ -67,6 +67,8 @@ class SyncParts:
     """Whether these are all configured sources of pods."""
     features: AbstractSet[str]
     """What the node has of what updates may need."""
+    is_replaced: Callable[[Pod], bool] = lambda pod: False
+    """Whether the source of a pod that is removed has another one of its name now."""
 
 
 class SyncHandler:
@@ -123,7 +125,8 @@ class SyncHandler:
                 self._update_worker(pair.pod, self._pods.mirror_pod_of(pair.pod), SyncPodType.UPDATE)
         elif self._parts.desired.sources_ready():
             # Before that the source's view may be incomplete; housekeeping comes back to it.
-            self._workers.update_pod(KillPod(pod=pod, start_time=trio.current_time()))
+            asked_by = _removed_by(pod, replaced=self._parts.is_replaced(pod))
+            self._workers.update_pod(KillPod(pod=pod, start_time=trio.current_time(), asked_by=asked_by))
 
     def reconcile_pod(self, pod: Pod) -> None:
         """Only the status of a pod is another one at its source."""
@@ -197,6 +200,15 @@ class SyncHandler:
     def _update_worker(self, pod: Pod, mirror_pod: Pod | None, update_type: UpdateType) -> None:
         now = trio.current_time()
         self._workers.update_pod(UpdatePod(update_type=update_type, pod=pod, mirror_pod=mirror_pod, start_time=now))
+
+
+def _removed_by(pod: Pod, *, replaced: bool) -> str:
+    """Who asks for the end of a pod that its source has no more, for people."""
+    if replaced:
+        return "replaced by a newer version of its manifest"
+    if not is_static_pod(pod):
+        return "its object is gone from the API server"
+    return "manifest removed"
 
 
 def _told(verdict: Rejected) -> str:

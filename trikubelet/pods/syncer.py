@@ -29,6 +29,7 @@ from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.clock import WallClock
 from trikubelet.kube_client.volume_objects import WatchedObjects
 from trikubelet.pleg.pleg import Pleg
+from trikubelet.pods.context import INSPECTION
 from trikubelet.pods.reporting import StatusReporter
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
 from trikubelet.pods.settled import Settled
@@ -42,12 +43,13 @@ from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.spans import Spans, spanned
+from trikubelet.telemetry.steps import Steps
 from trikubelet.values import frozen
 from trikubelet.volumes.errors import AttachLimitError, PodFoldersError, VolumesNotReadyError
 from trikubelet.volumes.interface import PodVolumes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from trikubelet.container.model import PodRuntimeStatus, RunningPod
     from trikubelet.container.probe_results import ProbeResults
@@ -60,6 +62,9 @@ if TYPE_CHECKING:
 log = get_logger("pod-syncer")
 
 ATTACH_LIMIT_EXCEEDED: Final = "VolumeAttachmentLimitExceeded"
+VOLUMES: Final = "volumes to be there"
+RELEASE: Final = "release"
+"""Steps, as the one that `life` names."""
 
 
 class PodCgroupError(Exception):
@@ -68,6 +73,10 @@ class PodCgroupError(Exception):
     def __init__(self, pod: Pod, problem: CgroupError) -> None:
         super().__init__(f"the cgroup of {pod.full_name} could not be made: {problem}")
         self.problem = problem
+
+
+class RestartError(Exception):
+    """A container that was to be restarted did not end."""
 
 
 class StillRunningError(Exception):
@@ -128,6 +137,10 @@ class SyncContext:
     cgroups: PodCgroups = attrs.field(factory=NoPodCgroups)
     spans: Spans | None = None
     """Tells of pods' volumes."""
+    steps: Steps = attrs.field(factory=Steps)
+    """Where it is told what goes on for a pod."""
+    syncers: dict[str, AgentPodSyncer] = attrs.field(factory=dict)
+    """Of the pods whose lives go on, by UID."""
 
     @contextmanager
     def open_pod(self, uid: str, nursery: trio.Nursery) -> Iterator[AgentPodSyncer]:
@@ -138,7 +151,12 @@ class SyncContext:
             self.volumes.of_pod(uid, nursery),
         ):
             containers = self.runtime.containers_of_pod(nursery, probes)
-            yield AgentPodSyncer(self, uid, containers, probes, references)
+            syncer = self.syncers[uid] = AgentPodSyncer(self, uid, containers, probes, references)
+            try:
+                yield syncer
+            finally:
+                if self.syncers.get(uid) is syncer:
+                    del self.syncers[uid]
 
 
 class AgentPodSyncer:
@@ -201,7 +219,7 @@ class AgentPodSyncer:
         resizes = self._context.allocation.conditions(uid)
         api_status = self._reporter.report(pod, status)
         if api_status.phase in (POD_SUCCEEDED, POD_FAILED):
-            return PodSyncReport(None, terminal=True)
+            return PodSyncReport(None, terminal=True, why=_course_run(api_status))
         self._await_network(pod)
         if not await self._enter_cgroup(pod, status, api_status):
             return None
@@ -210,7 +228,7 @@ class AgentPodSyncer:
             return PodSyncReport(None)
         self._references.follow(pod)
         if not await self._prepare_volumes(pod):
-            return PodSyncReport(None, terminal=True)
+            return PodSyncReport(None, terminal=True, why=ATTACH_LIMIT_EXCEEDED)
         self._probes.add(pod)
         self._containers.follow(status)
         probed = self._probes.results
@@ -276,7 +294,10 @@ class AgentPodSyncer:
         """False: the pod is rejected, as the node can attach no more volumes. Raises VolumesNotReadyError."""
         context = self._context
         try:
-            with spanned(context.spans, "waitForAttachAndMount", scope="trikubelet/volumes"):
+            with (
+                spanned(context.spans, "waitForAttachAndMount", scope="trikubelet/volumes"),
+                context.steps.step(self._uid, VOLUMES),
+            ):
                 await context.volumes.prepare(pod)
         except AttachLimitError as error:
             context.recorder.pod_event(pod, EventType.WARNING, ATTACH_LIMIT_EXCEEDED, str(error))
@@ -310,13 +331,14 @@ class AgentPodSyncer:
         await self._kill(pod, status, deadline=kill().deadline)
         self._probes.stop()
         killed_at = trio.current_time()
-        with trio.fail_after(STATUS_TIMEOUT):
+        with trio.fail_after(STATUS_TIMEOUT), self._context.steps.step(uid, INSPECTION):
             stopped = await self._context.pleg.cache.get_newer_than(uid, killed_at)
         running = tuple(str(container.id) for container in stopped.running_containers())
         if running:
             raise StillRunningError(pod, running)
         # Before the end is reported: others may give the devices away then.
-        await self._context.unprepare_claims(uid)
+        with self._context.steps.step(uid, "release of resource claims"):
+            await self._context.unprepare_claims(uid)
         self._reporter.report(pod, stopped, ended=True, change=kill().status_fn)
         return PodSyncReport(killed_at)
 
@@ -339,6 +361,31 @@ class AgentPodSyncer:
         """Stop a pod that is not desired, and of which only the runtime knows."""
         await self._end(running_pod, None, deadline=kill.deadline, for_good=True)
 
+    async def restart_containers(self, pod: Pod, names: Collection[str]) -> None:
+        """End running containers of the pod with their grace, because somebody asked for it. The sync that follows
+        starts them again, those of `names` that wait in a back-off too.
+
+        Raises RestartError when one of them did not end. Cancelling it stops the waiting, not the ending.
+        """
+        context = self._context
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            if container.name in names:
+                context.runtime.start_at_once(pod, container)
+        problems: list[str] = []
+
+        async def end(container_id: str, name: str) -> None:
+            message = f"Container {name} is restarted, as somebody asked for"
+            result = await self._containers.kill_container(pod, container_id, name, message=message)
+            if result.failed:
+                problems.append(f"{name}: {result.message}")
+
+        async with trio.open_nursery() as nursery:
+            for running in context.pleg.cache.get(self._uid).running_containers():
+                if running.name in names:
+                    nursery.start_soon(end, running.id.id, running.name)
+        if problems:
+            raise RestartError("; ".join(sorted(problems)))
+
     def shorten_grace(self, deadline: float) -> None:
         """Containers that are being stopped have until `deadline`, if that is sooner than what they had."""
         self._containers.shorten_grace(deadline)
@@ -349,5 +396,13 @@ class AgentPodSyncer:
         self._probes.stop()
         self._reporter.report(pod, status, ended=True)
         for held in self._context.durables:
-            await held.release(self._uid)
+            with self._context.steps.step(self._uid, RELEASE, subject=type(held).__name__):
+                await held.release(self._uid)
         self._context.statuses.terminate_pod(pod)
+
+
+def _course_run(status: PodStatus) -> str:
+    """Why a pod is to be ended that nobody asked to end, for people."""
+    if status.reason:
+        return f"{status.reason}: {status.message}" if status.message else status.reason
+    return f"its containers have ended, the pod is {status.phase}"

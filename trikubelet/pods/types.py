@@ -56,6 +56,8 @@ class KillPod:
     pod: Pod
     mirror_pod: Pod | None = None
     start_time: float
+    asked_by: str = ""
+    """Who asks for it, and why, for people."""
     evict: bool = False
     pod_status_fn: PodStatusFn | None = None
     grace_period_override: int | None = None
@@ -68,6 +70,8 @@ class KillRuntimePod:
 
     running_pod: RunningPod
     start_time: float
+    asked_by: str = ""
+    """As of a `KillPod`."""
     grace_period_override: int | None = None
     """Seconds."""
 
@@ -97,6 +101,8 @@ class PodSyncReport:
     there was nothing to do."""
     terminal: bool = False
     """The pod has reached a terminal phase: it is to be ended."""
+    why: str = ""
+    """Why it has, for people."""
 
 
 class PodSyncer(Protocol):

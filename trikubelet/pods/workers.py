@@ -13,23 +13,25 @@ from __future__ import annotations
 
 import math
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.broadcast import Broadcast
-from trikubelet.pods.life import LifeContext, PodLife
-from trikubelet.pods.phases import ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
+from trikubelet.pods.context import KILL_TIMEOUT_FACTOR, MINIMUM_KILL_TIMEOUT, LifeContext
+from trikubelet.pods.life import PodLife
+from trikubelet.pods.phases import AGENT_ENDS, ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
 from trikubelet.pods.retry import RetryPolicy
 from trikubelet.pods.types import DesiredPod, KillPod, KillRuntimePod, OpenPod, PodStatusFn, Request
 from trikubelet.supervision import FAULTS, begin_again, supervise
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
@@ -38,10 +40,6 @@ if TYPE_CHECKING:
     from trikubelet.pods.types import PodCache
 
 log = get_logger("pod-workers")
-
-KILL_TIMEOUT_FACTOR: Final = 1.5
-MINIMUM_KILL_TIMEOUT: Final = 10.0
-"""Seconds: what a runtime may take for a kill without any grace."""
 
 
 class KillTimeoutError(Exception):
@@ -59,7 +57,7 @@ class PodWorkers:
 
     `open_pod` makes what acts on a pod, `cache` has what was observed of the runtime. `desired` gives the newest
     version of a pod when it is looked at again; without it the last one is used again. `rng` is for jitter. `registry`
-    is the machine to drive, empty; tests and the simulation watch it.
+    is the machine to drive, empty; tests and the simulation watch it. `steps` and `why`: as of a `LifeContext`.
 
     What is known of each pod may be asked of `states`.
     """
@@ -74,6 +72,8 @@ class PodWorkers:
         rng: random.Random | None = None,
         desired: DesiredPod | None = None,
         registry: PodWorkerRegistry | None = None,
+        steps: Steps | None = None,
+        why: Callable[[str], str] | None = None,
     ) -> None:
         self._registry = registry or PodWorkerRegistry()
         self._context = LifeContext(
@@ -84,6 +84,8 @@ class PodWorkers:
             rng=rng or random.Random(),
             desired=desired,
             recorder=recorder,
+            steps=steps or Steps(),
+            why=why or _not_known,
         )
         self._cache = cache
         self._recorder = recorder
@@ -154,11 +156,12 @@ class PodWorkers:
         self,
         pod: Pod,
         *,
+        asked_by: str = "",
         evict: bool = False,
         grace_period_override: int | None = None,
         pod_status_fn: PodStatusFn | None = None,
     ) -> None:
-        """Kill a pod and wait until its containers have ended (kubelet: `killPodNow`).
+        """Kill a pod and wait until its containers have ended (kubelet: `killPodNow`). `asked_by`: as of a `KillPod`.
 
         Waits one and a half times the grace period, ten seconds at least, then raises KillTimeoutError and records
         ExceededGracePeriod. Cancelling it stops the waiting, not the kill.
@@ -171,6 +174,7 @@ class PodWorkers:
             KillPod(
                 pod=pod,
                 start_time=trio.current_time(),
+                asked_by=asked_by,
                 evict=evict,
                 pod_status_fn=pod_status_fn,
                 grace_period_override=grace_period_override,
@@ -182,6 +186,10 @@ class PodWorkers:
         message = "Container runtime did not kill the pod within specified grace period."
         self._record(pod, EventType.WARNING, "ExceededGracePeriod", message)
         raise KillTimeoutError(pod.full_name, pod.metadata.uid, seconds)
+
+    def life(self, uid: str) -> PodLife | None:
+        """The life of a pod, for looking at it; None when it is over or has not begun."""
+        return self._lives.get(uid)
 
     async def until_ended(self, uid: str) -> None:
         """Return when no container of the pod runs, or ever will again; at once when nothing is known of it."""
@@ -204,6 +212,7 @@ class PodWorkers:
                         pod=update.pod,
                         mirror_pod=update.mirror_pod,
                         start_time=trio.current_time(),
+                        asked_by=AGENT_ENDS,
                         grace_period_override=grace_period_override,
                     )
                 )
@@ -293,6 +302,10 @@ class PodWorkers:
     def _record(self, pod: Pod, type_: EventType, reason: str, message: str) -> None:
         if self._recorder is not None:
             self._recorder.pod_event(pod, type_, reason, message)
+
+
+def _not_known(_uid: str) -> str:
+    return "not known"
 
 
 def record_fault(recorder: EventRecorder | None, pod: Pod, error: BaseException | None) -> None:

@@ -117,6 +117,10 @@ class CrashLoops:
         self._clock = clock
         self._backoff = KeyedBackoff.for_containers(longest_wait, first_wait)
 
+    def forget(self, pod: Pod, container: Container) -> None:
+        """It may start at once, however often it has ended."""
+        self._backoff.reset(backoff_key(pod, container))
+
     def hold_back(self, pod: Pod, container: Container, status: PodRuntimeStatus) -> SyncResult | None:
         """The result of a container that has to wait before it starts again, after the event for it.
 

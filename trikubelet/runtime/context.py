@@ -22,6 +22,7 @@ from trikubelet.runtime.resize import Resizing
 from trikubelet.runtime.sandboxes.sandbox import NoResourceClaims, ResourceClaims
 from trikubelet.telemetry.events import EventRecorder
 from trikubelet.telemetry.spans import Spans
+from trikubelet.telemetry.steps import Steps
 from trikubelet.values import frozen
 
 
@@ -55,5 +56,7 @@ class RuntimeContext:
     """For resizes of running pods; without it they keep the resources that they were started with."""
     spans: Spans | None = None
     """Tells of garbage collections."""
+    steps: Steps = attrs.field(factory=Steps)
+    """Where it is told what goes on for a pod."""
     extras: Extras = no_extras
     """Additions to containers for their devices."""

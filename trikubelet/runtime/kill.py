@@ -25,6 +25,7 @@ from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import TURN, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -130,7 +131,10 @@ class Killer:
         *,
         ended: Ended | None = None,
         turns: Turns | None = None,
+        steps: Steps | None = None,
     ) -> None:
+        self.steps: Final = steps or Steps()
+        """What goes on for each pod."""
         self._runtime = runtime
         self._turns = turns
         self._recorder = recorder
@@ -184,7 +188,12 @@ class Killer:
         facts = {"pod": pod.full_name, "container": container.name, "container_id": container_id}
         log.debug("running preStop hook", **facts)
         try:
-            with grace.limit() as limit:
+            with (
+                grace.limit() as limit,
+                self.steps.step(
+                    pod.metadata.uid, "preStop hook", container=container.name, deadline=lambda: grace.deadline
+                ),
+            ):
                 await self._hooks.run(container_id, pod, container, handler)
             if limit.cancelled_caught:
                 log.warning("preStop hook not completed in grace period", **facts)
@@ -259,8 +268,10 @@ class Killer:
 
         async def stop(sandbox: RuntimeContainer) -> None:
             try:
-                async with nullcontext() if self._turns is None else self._turns.take(CallKind.STOP_SANDBOX):
-                    await self._runtime.stop_pod_sandbox(sandbox.id.id)
+                with self.steps.step(running.uid, TURN):
+                    async with nullcontext() if self._turns is None else self._turns.take(CallKind.STOP_SANDBOX):
+                        with self.steps.step(running.uid, "StopPodSandbox"):
+                            await self._runtime.stop_pod_sandbox(sandbox.id.id)
             except CRIError as error:
                 if not error.not_found:
                     log.warning(

@@ -42,12 +42,12 @@ from trikubelet.supervision import supervise
 from trikubelet.telemetry.spans import spanned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trio_typing import TaskStatus
 
     from trikubelet.allocation.model import PodAllocation
-    from trikubelet.api import Pod
+    from trikubelet.api import Container, Pod
     from trikubelet.container.model import ContainerStatus, PodRuntimeStatus, RunningPod
     from trikubelet.rpc.cri import v1
     from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
@@ -85,9 +85,17 @@ class RuntimeManager:
             credentials=context.credentials,
             records=context.pull_records,
             metrics=self.metrics,
+            steps=context.steps,
         )
         hooks = HookRunner(runtime, recorder, self._pod_ips, ended=context.ended, metrics=self.metrics)
-        self._killer = Killer(runtime, recorder, hooks, ended=context.ended, turns=Turns(options.calls_at_once))
+        self._killer = Killer(
+            runtime,
+            recorder,
+            hooks,
+            ended=context.ended,
+            turns=Turns(options.calls_at_once),
+            steps=context.steps,
+        )
         turns = Turns(options.calls_at_once)
         self._starter = ContainerStarter(
             runtime,
@@ -123,6 +131,10 @@ class RuntimeManager:
         self.runtime_name = ""
         self.runtime_version = ""
 
+    def start_at_once(self, pod: Pod, container: Container) -> None:
+        """The container waits for no back-off when it starts next."""
+        self._crash_loops.forget(pod, container)
+
     async def connect(self) -> v1.VersionResponse:
         """Ask the runtime for its name and version. Raises CRIError."""
         version = await self._runtime.version()
@@ -133,11 +145,20 @@ class RuntimeManager:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep its records on the disk, until cancelled. Started after what an earlier agent left half done was taken
         up."""
-        if self._context.pull_records is not None:
-            await self._context.pull_records.adopt(self._image_client)
+        records = self._context.pull_records
+        if records is not None:
+            await records.settle(self._image_client)
         task_status.started()
-        if self._actuated is not None:
-            await supervise(self._actuated.run)
+        async with trio.open_nursery() as nursery:
+            if records is not None:
+                nursery.start_soon(supervise, records.run, self._image_client)
+            if self._actuated is not None:
+                nursery.start_soon(supervise, self._actuated.run)
+
+    def imported(self, image_refs: Mapping[str, str]) -> None:
+        """See `PullRecords.imported`."""
+        if self._context.pull_records is not None:
+            self._context.pull_records.imported(image_refs)
 
     def containers_of_pod(self, nursery: trio.Nursery, probes: PodProbes | None = None) -> PodContainers:
         """The container instances of a pod, in the pod's nursery."""

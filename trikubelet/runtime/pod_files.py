@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +21,7 @@ import trio
 
 from trikubelet.linux.resolver import RESOLV_CONF, resolv_conf_for_pods
 from trikubelet.linux.safe_path import walk
+from trikubelet.linux.trees import remove_tree
 from trikubelet.runtime.logs.paths import (
     container_logs_directory,
     legacy_symlink_name,
@@ -186,13 +186,8 @@ class PodFiles:
         return [name for name in _siblings(base) if self._is_own(base / name)]
 
     async def remove_pod_logs(self, name: str) -> None:
-        """Remove a directory of pod logs with all that is in it. Not cancelled half way."""
-        directory = self._options.pod_logs_dir / name
-
-        def remove() -> None:
-            shutil.rmtree(directory)
-
-        await trio.to_thread.run_sync(remove, limiter=self._limiter)
+        """Remove a directory of pod logs with all that is in it, however deep. Not cancelled half way."""
+        await trio.to_thread.run_sync(remove_tree, self._options.pod_logs_dir / name, limiter=self._limiter)
 
     def dangling_symlinks(self) -> list[Path]:
         """Links to containers' logs that lead nowhere. Another agent's may be about to lead somewhere again."""

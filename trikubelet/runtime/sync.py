@@ -254,12 +254,13 @@ class PodSync:
         pod, plan = self._pod, self._plan
         for index in plan.ephemeral_containers_to_start:
             await self._start(pod.spec.ephemeral_containers[index], place)
+        # Before all containers with resources: a sidecar that starts again needs the room, too.
+        await self._resize(place.sandbox.id)
         for index in plan.init_containers_to_start:
             container = pod.spec.init_containers[index]
             result = await self._start(container, place)
             if result.failed and not is_sidecar(container):
                 return
-        await self._resize(place.sandbox.id)
         for index in plan.containers_to_start:
             await self._start(pod.spec.containers[index], place)
 

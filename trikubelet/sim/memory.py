@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trikubelet.runtime.options import RuntimeOptions
     from trikubelet.runtime.sandboxes.name_resolution import DNSSettings
     from trikubelet.volumes.model import VolumeUsage
+    from trikubelet.volumes.waits import VolumeWait
 
 
 class MemoryMounts:
@@ -80,6 +81,9 @@ class MemoryMounts:
     async def pod_uids(self) -> set[str]:
         await trio.lowlevel.checkpoint()
         return set(self._mounted)
+
+    def waits(self, _uid: str) -> tuple[VolumeWait, ...]:
+        return ()
 
     def mounted(self, pod: Pod, volume_name: str) -> MountedVolume | None:
         return self._mounted.get(pod.metadata.uid, {}).get(volume_name)

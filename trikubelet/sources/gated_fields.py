@@ -45,10 +45,6 @@ def without_disabled_fields(gates: Mapping[str, bool]) -> Callable[[Pod], Pod] |
     return change_pod
 
 
-def _without_pod_level_resources(pod: Pod) -> Pod:
-    return pod if pod.spec.resources is None else attrs.evolve(pod, spec=attrs.evolve(pod.spec, resources=None))
-
-
 def _without_hostname_override(pod: Pod) -> Pod:
     if pod.spec.hostname_override is None:
         return pod
@@ -117,7 +113,6 @@ def _each_container(pod: Pod, change: Callable[[Container], Container]) -> Pod:
 
 
 _CHANGES: Final[dict[str, Callable[[Pod], Pod]]] = {
-    "PodLevelResources": _without_pod_level_resources,
     "HostnameOverride": _without_hostname_override,
     "ContainerRestartRules": _without_container_restart_rules,
     "ContainerStopSignals": _without_stop_signals,

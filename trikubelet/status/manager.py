@@ -150,9 +150,15 @@ class StatusManager:
     """Holds the reported status of every pod on the node."""
 
     def __init__(
-        self, clock: WallClock, pods: PodLookup, *, wanted_since: Callable[[str], float | None] = lambda uid: None
+        self,
+        clock: WallClock,
+        pods: PodLookup,
+        *,
+        wanted_since: Callable[[str], float | None] = lambda uid: None,
+        on_change: Callable[[StatusChange], None] = lambda change: None,
     ) -> None:
-        """`wanted_since`: the Trio time from which on a pod is wanted, by UID."""
+        """`wanted_since`: the Trio time from which on a pod is wanted, by UID. `on_change` is called with every change;
+        it must neither wait nor raise."""
         self._clock = clock
         self._pods = pods
         self._wanted_since = wanted_since
@@ -161,6 +167,7 @@ class StatusManager:
         self._subscriptions: list[StatusSubscription] = []
         self._of_pod: dict[str, list[StatusSubscription]] = {}
         self._updates = self._unchanged = self._refused = 0
+        self._on_change = on_change
         self.phases_version = 0
         """Another number when a pod is reported for the first time or in another phase."""
 
@@ -319,6 +326,7 @@ class StatusManager:
             rejected=rejected,
         )
         self._changes[uid] = change
+        self._on_change(change)
         for subscription in (*self._subscriptions, *self._of_pod.get(uid, ())):
             subscription.offer(change)
 

@@ -187,6 +187,11 @@ class EventRecorder:
         for listener in self._listeners:
             listener(event)
 
+    def pod_events(self) -> list[PodEvent]:
+        """The events kept for all pods, the one seen longest ago first."""
+        every = (event for of_pod in self._events.values() for event in of_pod.values())
+        return sorted(every, key=lambda event: event.last_seen)
+
     def events_of(self, uid: str) -> list[PodEvent]:
         """The events kept for a pod, the one seen longest ago first."""
         return list(self._events.get(uid, {}).values())

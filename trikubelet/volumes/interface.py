@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.broadcast import Broadcast
     from trikubelet.volumes.model import MountedVolume, VolumeUsage
+    from trikubelet.volumes.waits import VolumeWait
 
 
 class PodVolumes(Protocol):
@@ -54,6 +55,10 @@ class PodVolumes(Protocol):
 
     async def pod_uids(self) -> set[str]:
         """The UIDs of all pods that have a folder."""
+        ...
+
+    def waits(self, uid: str) -> tuple[VolumeWait, ...]:
+        """What of the pod's volumes is not there yet, or, when the pod has been released, is still there."""
         ...
 
     def mounted(self, pod: Pod, volume_name: str) -> MountedVolume | None:

@@ -37,6 +37,7 @@ from trikubelet.volumes.sources import EMPTY_DIR, HOST_PATH
 from trikubelet.volumes.stats import UsageRecords
 from trikubelet.volumes.subpath import bind_subpath, clean_subpaths
 from trikubelet.volumes.tracked_volumes import TrackedVolumes
+from trikubelet.volumes.waits import volume_waits
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from trikubelet.volumes.kinds.protocol import Kinds
     from trikubelet.volumes.model import MountedVolume, VolumeUsage
     from trikubelet.volumes.mount_labels import MountLabels
+    from trikubelet.volumes.waits import VolumeWait
 
 WAIT: Final = 123.0
 """Seconds that a pod's sync waits for volumes to be there, or gone. Odd, so that it is recognised (kubelet:
@@ -227,6 +229,10 @@ class VolumeManager:
                 return {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
         except FileNotFoundError:
             return set()
+
+    def waits(self, uid: str) -> tuple[VolumeWait, ...]:
+        """As `PodVolumes.waits`."""
+        return volume_waits(uid, self._desired, self._tracked)
 
     def mounted(self, pod: Pod, volume_name: str) -> MountedVolume | None:
         """As `PodVolumes.mounted`."""

@@ -1,9 +1,9 @@
 """How much volumes hold (kubelet: `pkg/volume/metrics_*`, `volume_stat_calculator.go`).
 
 A volume with a file system of its own is asked in one call; one that shares the node's disk has to be walked. Both may
-take long, a share that is away forever. So measuring has threads of its own, a few, and gives up after a while: a walk
-then ends soon, and a path whose last question is still open is not asked again. What is known is kept for readers,
-which never wait.
+take long, a share that is away forever. So measuring has threads of its own (`disk.py`) and gives up after a while: a
+walk then ends soon, and a path whose last question is still open is not asked again. What is known is kept for
+readers, which never wait.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.linux.trees import disk_usage
 from trikubelet.supervision import contain
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.metrics import Histograms
+from trikubelet.volumes.disk import QUESTION_PATIENCE, WALK_PATIENCE, ForeignPaths
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import VolumeUsage
 
@@ -34,9 +36,8 @@ T = TypeVar("T")
 log = get_logger("volumes")
 
 DEADLINE: Final = 120.0
-"""Seconds for one volume."""
+"""Seconds for one volume, without the wait for a thread."""
 MAX_WALKS: Final = 2
-MAX_QUESTIONS: Final = 4
 
 
 class VolumeMeter:
@@ -47,9 +48,10 @@ class VolumeMeter:
 
     def __init__(self, clock: WallClock) -> None:
         self._clock = clock
-        self._walks = trio.CapacityLimiter(MAX_WALKS)
-        self._questions = trio.CapacityLimiter(MAX_QUESTIONS)
-        self._open_questions: set[Path] = set()
+        self._walks = ForeignPaths(patience=WALK_PATIENCE, threads=MAX_WALKS)
+        self._questions = ForeignPaths(patience=QUESTION_PATIENCE)
+        self.durations = Histograms()
+        """Seconds, in the kubelet's words: a walk is `du`, a call `statfs`, a device `block`."""
 
     async def tree(self, volume: str, folder: Path) -> VolumeUsage:
         """What a folder takes of the file system that it is on, and how much of that there is."""
@@ -58,37 +60,31 @@ class VolumeMeter:
             used, inodes = disk_usage(folder, trio.from_thread.check_cancelled)
             return used, inodes, os.statvfs(folder)
 
-        used, inodes, figures = await self._ask(volume, folder, measure, self._walks)
+        used, inodes, figures = await self._ask(volume, folder, measure, self._walks, "du")
         return attrs.evolve(_usage_of_file_system(figures, self._clock), used=used, inodes_used=inodes)
 
     async def file_system(self, volume: str, path: Path) -> VolumeUsage:
         """The figures of the whole file system at a path."""
-        figures = await self._ask(volume, path, lambda: os.statvfs(path), self._questions)
+        figures = await self._ask(volume, path, lambda: os.statvfs(path), self._questions, "statfs")
         return _usage_of_file_system(figures, self._clock)
 
     async def device(self, volume: str, device: Path) -> VolumeUsage:
         """The size of a block device, which does not know what of it is used."""
-        size = await self._ask(volume, device, lambda: device_size(device), self._questions)
+        size = await self._ask(volume, device, lambda: device_size(device), self._questions, "block")
         return VolumeUsage(at=self._clock.now(), capacity=size)
 
-    async def _ask(self, volume: str, path: Path, question: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
-        if path in self._open_questions:
+    async def _ask(self, volume: str, path: Path, question: Callable[[], T], paths: ForeignPaths, source: str) -> T:
+        if paths.is_open(path):
             raise VolumeError(volume, f"{path}: its file system has not answered since it was last asked")
-
-        def ask() -> T:
-            self._open_questions.add(path)
-            try:
-                return question()
-            finally:
-                self._open_questions.discard(path)
-
+        began = trio.current_time()
         try:
-            with trio.fail_after(DEADLINE):
-                return await trio.to_thread.run_sync(ask, limiter=limiter, abandon_on_cancel=True)
+            return await paths.ask(path, question, DEADLINE)
         except trio.TooSlowError:
             raise VolumeError(volume, f"{path}: expected to be measured within {DEADLINE:.0f} s, was not") from None
         except OSError as error:
             raise VolumeError(volume, f"cannot measure {path}: {error.strerror}") from error
+        finally:
+            self.durations.observe((source,), trio.current_time() - began)
 
 
 class UsageRecords:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.allocation.cpus.machines import machine_names, regular, table, topology, topology_of
+from tests.linux.system_folder import SystemFolder
 from trikubelet.allocation.cpus.assignment import take_packed
 from trikubelet.allocation.cpus.topology import CpuPlace, CpuTopology, union
-from trikubelet.formats.cpu_list import parse_cpu_list, set_of
+from trikubelet.formats.cpu_list import members, parse_cpu_list, set_of
 from trikubelet.linux.machine_topology import Core, MachineTopology, NumaNode
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("row", table("discover"))
@@ -29,6 +33,39 @@ def test_a_machines_cpus_are_found(row: dict[str, Any]) -> None:
     assert found.places == topology_of(row["expected"]).places
     counts = {level: len(getattr(found, level)) for level in ("sockets", "cores", "nodes", "uncores")}
     assert {"cpus": found.cpus.bit_count(), **counts} == row["counts"]
+
+
+LARGEST = regular(8, 1, 48, 2, uncores=6)
+"""8 sockets, 768 CPUs."""
+
+
+@pytest.mark.parametrize("name", [*machine_names(), "768 CPUs"])
+def test_a_machine_is_read_from_the_kernels_folder(name: str, tmp_path: Path) -> None:
+    expected = LARGEST if name == "768 CPUs" else topology(name)
+    folder = SystemFolder(tmp_path)
+    for node, cpus in expected.nodes.items():
+        folder.node(node, *members(cpus))
+    uncores = expected.uncores if len(expected.uncores) > 1 else {}
+    for cpu, place in expected.places.items():
+        folder.cpu(cpu, place.core, place.socket)
+        folder.cache(cpu, 0, 1, cpu, _words(1 << cpu))
+        if uncores:
+            folder.cache(cpu, 3, 3, place.uncore, _words(uncores[place.uncore]))
+    found = CpuTopology.of(MachineTopology.read(tmp_path))
+    assert found.sockets == expected.sockets
+    assert found.nodes == expected.nodes
+    # One of the kubelet's machines gives cores of both sockets the same numbers; the kernel does, and means two cores.
+    of_sockets = {cpus & socket for cpus in expected.cores.values() for socket in expected.sockets.values()} - {0}
+    assert set(found.cores.values()) == of_sockets
+    # A cache of a whole NUMA node is none that CPUs are chosen by.
+    chosen_by = {cpus for cpus in uncores.values() if cpus not in expected.nodes.values()}
+    assert set(found.uncores.values()) == (chosen_by or set(expected.sockets.values()))
+
+
+def _words(cpus: int) -> str:
+    """A set of CPUs as the kernel writes it: words of 32 bits, the highest first."""
+    count = max(-(-cpus.bit_length() // 32), 1)
+    return ",".join(f"{cpus >> 32 * word & 0xFFFFFFFF:08x}" for word in reversed(range(count)))
 
 
 @pytest.mark.parametrize("row", table("alignment"))

@@ -151,6 +151,20 @@ def test_bad_options_are_refused(texts: dict[str, str]) -> None:
         parse_options(texts)
 
 
+@pytest.mark.parametrize(
+    ("option", "available"),
+    [("this-option-does-not-exist", False), ("prefer-closest-numa-nodes", True), ("max-allowable-numa-nodes", True)],
+)
+def test_options_are_there_whatever_the_gates_say(option: str, available: bool) -> None:
+    """No option of the topology manager is behind a gate in 1.36, so there is none to ask."""
+    value = "8" if option == "max-allowable-numa-nodes" else "true"
+    if available:
+        parse_options({option: value})
+    else:
+        with pytest.raises(ValueError, match="expected"):
+            parse_options({option: value})
+
+
 @pytest.mark.parametrize(("narrower", "wider"), [([0], [0, 1]), ([0], [1])])
 def test_fewer_and_lower_nodes_are_narrower(narrower: list[int], wider: list[int]) -> None:
     assert narrowness(set_of(narrower)) < narrowness(set_of(wider))

@@ -18,6 +18,7 @@ import pytest
 from grpclib import GRPCError
 from grpclib.const import Status
 
+from tests import own_machine
 from tests.embedded.escapes.attack import needs_isolation
 from tests.embedded.runtime_node import running_node
 from trikubelet.linux.trees import remove_tree
@@ -100,6 +101,33 @@ async def test_what_is_hidden_is_not_seen_by_way_of_a_bind_mount(agent: Path, se
             assert SECRET not in await search(agent, other)
     finally:
         other.rmdir()
+
+
+async def a_kubelets_machine(folder: Path) -> None:
+    """Here /var/lib and /etc are other folders, with a kubelet's and a control plane's secrets."""
+    for place in (Path("/var/lib"), Path("/etc")):
+        own_machine.run("mount", "-t", "tmpfs", "none", str(place))
+        (place / "plain").write_text("not hidden\n")
+    Path("/etc/passwd").write_text("root:x:0:0::/:/bin/sh\n")
+    for name in ("hosts", "hostname", "resolv.conf"):
+        Path("/etc", name).touch()  # what is mounted there needs a place
+    for folder_of_key in ("/var/lib/kubelet/pods/uid/volumes/kubernetes.io~secret/token", "/etc/kubernetes/pki"):
+        Path(folder_of_key).mkdir(parents=True)
+        Path(folder_of_key, "key").write_text(SECRET)
+    async with running_node(folder / "runtime", folder / "logs") as node:
+        try:
+            needs_isolation(node)
+            found = (await node.run(await node.sandbox(), ["grep", "-rs", "", "/var/lib", "/etc"])).out
+        finally:
+            await node.remove_everything()
+            assert await node.runtime.shutdown()
+    assert found.count("not hidden") == 2
+    assert SECRET not in found
+
+
+async def test_the_folders_of_a_kubelet_are_not_seen(tmp_path: Path) -> None:
+    with mounted("-t", "tmpfs", "none", tmp_path):  # who may not mount has no other file systems in containers
+        await own_machine.run_there(a_kubelets_machine, tmp_path)
 
 
 async def test_without_the_host_image_there_is_none(tmp_path: Path) -> None:

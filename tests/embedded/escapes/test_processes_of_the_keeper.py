@@ -22,6 +22,8 @@ import pytest
 import trio
 
 from tests.embedded.escapes.attack import needs_isolation, start_fails
+from tests.embedded.runtime_node import OWN_PID
+from tests.patience import PATIENCE
 from trikubelet.rpc.cri import v1
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.root
 
 SHARED_PID = v1.NamespaceOption(pid=v1.NamespaceMode.POD)
 SECRET = "of-another-pod-7d1f"
+PRINTED = "said-by-another-pod-93bc"
 
 
 def spying() -> v1.LinuxContainerSecurityContext:
@@ -89,6 +92,63 @@ async def test_nothing_of_another_pod_is_in_the_memory_of_the_processes_that_rea
         assert about["secret"] is not True
         assert "python" not in str(about["maps"])
         assert str(about["argv"]).startswith("['trikube-")
+
+
+def spy(*secrets: str) -> str:
+    """Stops every interpreter that comes into its PID namespace, and searches all that such a one can write to."""
+    halves = [(secret[:-4], secret[-4:]) for secret in secrets]
+    return f"""
+import os, signal
+secrets = [(first + last).encode() for first, last in {halves!r}]
+looked, found = 0, set()
+print("ready", flush=True)
+while looked < 20:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if pid == str(os.getpid()):
+            continue
+        try:
+            os.kill(int(pid), signal.SIGSTOP)
+            try:
+                maps = open(f"/proc/{{pid}}/maps").read()
+                looked += "python" in maps
+                with open(f"/proc/{{pid}}/mem", "rb", 0) as memory:
+                    for line in maps.splitlines():
+                        start, end = (int(part, 16) for part in line.split()[0].split("-"))
+                        if line.split()[1][:2] == "rw" and end - start < 1 << 26:
+                            memory.seek(start)
+                            content = memory.read(end - start)
+                            found |= {{secret.decode() for secret in secrets if secret in content}}
+            finally:
+                os.kill(int(pid), signal.SIGCONT)
+        except OSError:
+            continue
+print(sorted(found), flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("what", ["command", "container"])
+async def test_nothing_of_another_pod_is_in_the_memory_of_a_process_on_its_way_in(node: Node, what: str) -> None:
+    """Neither its environment nor its output, which the keeper knows: processes are not forked from that."""
+    needs_isolation(node)
+    other = await node.launch(
+        await node.sandbox("other"), ["sh", "-c", f"echo {PRINTED}; sleep 1000"], env={"SECRET": SECRET}
+    )
+    await node.wait_for_output(other, PRINTED)
+    options = OWN_PID if what == "command" else SHARED_PID
+    sandbox = await node.sandbox("pod", options=options)
+    security = v1.LinuxContainerSecurityContext(
+        capabilities=v1.Capability(add_capabilities=["SYS_PTRACE"]), namespace_options=options
+    )
+    watcher = await node.launch(sandbox, ["python3", "-c", spy(SECRET, PRINTED)], security=security)
+    await node.wait_for_output(watcher, "ready")
+    with trio.fail_after(PATIENCE):
+        while len(node.log(watcher)) < 2:
+            if what == "command":
+                await node.exec(watcher, ["true"])
+            else:
+                await node.run(sandbox, ["true"], security=security)
+    assert [text for _, _, text in node.log(watcher)] == ["ready", "[]"]
 
 
 async def test_no_descriptor_of_the_machines_is_left_to_the_processes_that_reap(node: Node) -> None:

@@ -20,6 +20,8 @@ from trikubelet.embedded.images.platform import Platform, host_platform
         ("armv7l", {"os": "linux", "architecture": "arm", "variant": "v7"}, 0),
         ("armv7l", {"os": "linux", "architecture": "arm", "variant": "v6"}, 1),
         ("armv6l", {"os": "linux", "architecture": "arm", "variant": "v7"}, None),
+        ("armv7l", {"os": "linux", "architecture": "arm", "variant": "u²"}, None),
+        ("armv7l", {"os": "linux", "architecture": "arm", "variant": "u" + "5" * 5000}, None),
         ("riscv64", {"os": "linux", "architecture": "riscv64"}, 0),
     ],
 )

@@ -378,7 +378,7 @@ def truncated_gzip(path: Path) -> Path:
 
 
 def deep_json(path: Path) -> Path:
-    return pack(path, {"index.json": b"[" * 100_000})
+    return pack(path, {"index.json": b"[" * 50_000})
 
 
 def wrong_types(path: Path) -> Path:

@@ -78,8 +78,12 @@ class Machine:
     def proc(self) -> NamespacesProc:
         return NamespacesProc(namespace=self.host)
 
-    def network(self, root: str = "/runtime", subnets: Collection[str] = ()) -> BridgeNetwork:
-        return BridgeNetwork(root, subnets=tuple(subnets), open_socket=self.host.socket, proc=self.proc)
+    def network(
+        self, root: str = "/runtime", subnets: Collection[str] = (), cluster: Collection[str] = ()
+    ) -> BridgeNetwork:
+        return BridgeNetwork(
+            root, subnets=tuple(subnets), cluster=tuple(cluster), open_socket=self.host.socket, proc=self.proc
+        )
 
     @contextmanager
     def pod_namespace(self) -> Iterator[Namespace]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.root
 WEB = PortMapping(host_port=8080, container_port=80)
 DNS = PortMapping(host_port=5353, container_port=53, protocol="udp")
+SCTP = 132
 
 BRIDGED_PACKETS_ARE_FILTERED = tuple(f"sys/net/bridge/bridge-nf-call-{each}tables" for each in ("ip", "ip6"))
 
@@ -82,6 +84,56 @@ async def test_pods_go_out_by_the_machines_address(on: Machine, network: BridgeN
     async with on.pod(network, "a") as a:
         assert await ask(a.namespace, OUTSIDE4, 53, protocol) == f"outside sees {MACHINE4}"
         assert await ask(a.namespace, OUTSIDE6, 53, protocol) == f"outside sees {MACHINE6}"
+
+
+async def test_pods_of_other_nodes_see_a_pods_own_address(on: Machine) -> None:
+    """Outside is another node of the cluster, with routes to this one's pods; further outside there are none."""
+    network = on.network(cluster=("192.0.2.0/24", "2001:db8::/64"))
+    await network.reconcile({})
+    with on.outside.netlink() as route:
+        eth0 = links.only_link(await route.get(links.get_link("eth0")))
+        for gateway in (MACHINE4, MACHINE6):
+            await route.change([routes.add_default_route(eth0.index, ipaddress.ip_address(gateway))])
+        await route.change([routes.add_address(eth0.index, ipaddress.ip_interface("198.51.100.1/32"))])
+    await on.serve(on.outside, 53, "outside")
+    async with on.pod(network, "a") as a:
+        assert await ask(a.namespace, OUTSIDE4, 53) == f"outside sees {a.ip}"
+        assert await ask(a.namespace, OUTSIDE6, 53) == f"outside sees {a.ip6}"
+        assert await ask(a.namespace, "198.51.100.1", 53) == f"outside sees {MACHINE4}"
+    await network.close()
+
+
+def sctp_init(source: int, destination: int) -> bytes:
+    """A packet that opens an association, with its checksum (RFC 4960)."""
+
+    def packet(checksum: int) -> bytes:
+        return struct.pack("!HHI", source, destination, 0) + struct.pack("<I", checksum) + chunk
+
+    chunk = struct.pack("!BBHIIHHI", 1, 0, 20, 1, 65536, 1, 1, 1)
+    crc = 0xFFFFFFFF
+    for byte in packet(0):
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return packet(crc ^ 0xFFFFFFFF)
+
+
+async def test_a_host_port_of_sctp_leads_to_the_pod(on: Machine, network: BridgeNetwork) -> None:
+    """The kernel of the machine need not speak SCTP itself: the packet arrives with the pod's address and port."""
+    port = PortMapping(host_port=3868, container_port=3869, protocol="sctp")
+    async with on.pod(network, "a", port) as a:
+        with (
+            trio.socket.from_stdlib_socket(a.namespace.open_socket(socket.AF_INET, socket.SOCK_RAW, SCTP)) as inside,
+            on.outside.open_socket(socket.AF_INET, socket.SOCK_RAW, SCTP) as outside,
+        ):
+            outside.sendto(sctp_init(4000, 3868), (MACHINE4, 0))
+            with trio.fail_after(PATIENCE):
+                packet = await inside.recv(200)
+        assert (ipaddress.ip_address(packet[12:16]), ipaddress.ip_address(packet[16:20])) == (
+            ipaddress.ip_address(OUTSIDE4),
+            ipaddress.ip_address(a.ip),
+        )
+        assert struct.unpack_from("!HH", packet, 20) == (4000, 3869)
 
 
 @pytest.mark.parametrize(

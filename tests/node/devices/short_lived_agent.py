@@ -15,7 +15,7 @@ from trikubelet.node.devices.server import FOLDER
 
 
 async def main(root: Path) -> None:
-    manager = DeviceManager(root / FOLDER, active=lambda: ("p",), sources_ready=lambda: True)
+    manager = DeviceManager(root / FOLDER, needed=lambda uid: uid == "p", sources_ready=lambda: True)
     changed = manager.changed.subscribe()
     async with trio.open_nursery() as nursery:
         await nursery.start(manager.run)

@@ -50,7 +50,7 @@ class Stage:
     def new_manager(self) -> DeviceManager:
         return DeviceManager(
             self.folder,
-            active=lambda: self.active,
+            needed=lambda uid: uid in self.active,
             sources_ready=lambda: self.sources_ready,
             connect=self.sockets.connect,
             numa_nodes=self.numa_nodes,

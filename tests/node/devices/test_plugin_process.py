@@ -46,7 +46,7 @@ class Agent:
 
 @asynccontextmanager
 async def agent(root: Path, active: set[str]) -> AsyncIterator[Agent]:
-    manager = DeviceManager(root / FOLDER, active=lambda: active, sources_ready=lambda: True)
+    manager = DeviceManager(root / FOLDER, needed=lambda uid: uid in active, sources_ready=lambda: True)
     async with trio.open_nursery() as nursery:
         await nursery.start(manager.run)
         yield Agent(manager, active)

@@ -254,7 +254,7 @@ async def test_a_plugin_that_goes_away_while_it_registers_is_given_up(
 
 
 def manager_in(root: Path) -> DeviceManager:
-    return DeviceManager(root / FOLDER, active=lambda: (), sources_ready=lambda: True)
+    return DeviceManager(root / FOLDER, needed=lambda _: False, sources_ready=lambda: True)
 
 
 async def resources_of(manager: DeviceManager) -> dict[str, int]:

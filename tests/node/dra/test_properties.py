@@ -12,7 +12,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.csi_driver.faults import Fault, Faults
@@ -173,7 +173,6 @@ async def act(life: Life, uid: str, action: str) -> None:
             await trio.sleep(70)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(steps, min_size=1, max_size=8))
 def test_nothing_is_left_prepared_and_nothing_is_taken_away(script: list[Step]) -> None:
     run(script)

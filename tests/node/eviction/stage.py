@@ -44,6 +44,7 @@ class Stage:
     observations: dict[Signal, Observation] = attrs.field(factory=dict)
     layout: Layout = Layout.SINGLE
     local_limits: bool = True
+    split_disks: bool = True
     notifier: ThresholdNotifier | None = None
     measuring_takes: float = 0.0
     measuring_fails: bool = False
@@ -80,7 +81,12 @@ class Stage:
             recorder = EventRecorder(clock)
             recorder.add_listener(self._hear)
             self._manager = EvictionManager(
-                EvictionConfig(thresholds=self.thresholds, max_pod_grace=5, local_limits=self.local_limits),
+                EvictionConfig(
+                    thresholds=self.thresholds,
+                    max_pod_grace=5,
+                    local_limits=self.local_limits,
+                    split_disks=self.split_disks,
+                ),
                 EvictionContext(
                     source=self,
                     killer=self,
@@ -137,6 +143,7 @@ class Stage:
         self,
         pod: Pod,
         *,
+        asked_by: str,
         evict: bool = False,
         grace_period_override: int | None = None,
         pod_status_fn: PodStatusFn | None = None,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.node.eviction.situations import amounts, disk, left, make_pod, memory, threshold
 from tests.node.eviction.stage import Stage
 from trikubelet.api import DISRUPTION_TARGET
@@ -58,6 +58,20 @@ async def test_a_node_that_watches_for_nothing_is_not_measured(autojump_clock: M
     stage = Stage(local_limits=False)
     await stage.run_for(35)
     assert stage.measured == []
+
+
+@pytest.mark.parametrize(
+    ("layout", "split_disks", "evicts"),
+    [(Layout.SPLIT, False, False), (Layout.SPLIT, True, True), (Layout.DEDICATED, False, True)],
+)
+async def test_where_split_disks_are_switched_off_no_pod_of_such_a_node_goes(
+    autojump_clock: MockClock, layout: Layout, split_disks: bool, evicts: bool
+) -> None:
+    pods = [make_pod("p", requests=amounts(memory="1Mi"))]
+    stage = Stage(NEEDS_MEMORY, pods, {"p": memory("5Mi")}, LOW_MEMORY, layout=layout, split_disks=split_disks)
+    await stage.run_for(25)
+    assert bool(stage.kills) is evicts
+    assert stage.measured
 
 
 async def test_a_pod_goes_and_the_node_says_so(autojump_clock: MockClock) -> None:

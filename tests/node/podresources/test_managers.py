@@ -65,7 +65,7 @@ def test_what_could_be_given_is_the_same_whoever_has_it() -> None:
 
 
 def test_without_policies_nobody_has_anything_for_itself() -> None:
-    given = ResourceManagers(ManagerSettings(), None, active=lambda: (), sources_ready=lambda: False)
+    given = ResourceManagers(ManagerSettings(), None, needed=lambda _: False, sources_ready=lambda: False)
     pod = make_pod(container("main", "2", "2Gi"))
     given.admit(pod, NothingToGive())
     providers = Providers(cpus=given, memory=given)

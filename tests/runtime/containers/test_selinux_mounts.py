@@ -14,6 +14,12 @@ import pytest
 from tests.runtime.conftest import FakeMounts, Node, make_container, make_pod
 from tests.volumes.content_stage import API_ACCESS, CONFIG, DOWNWARD, SECRET, filled_stage
 from tests.volumes.csi.stage import NAME, csi_driver, csi_stage, inline, persistent
+from tests.volumes.flex.double import DriverDouble
+from tests.volumes.scsi.san import PORTAL, San
+from tests.volumes.scsi.san import disk as iscsi_disk
+from tests.volumes.scsi.san import staged as scsi_staged
+from tests.volumes.scsi.test_fibre_channel import WWN
+from tests.volumes.scsi.test_fibre_channel import disk as fc_disk
 from tests.volumes.set_ups import claimed, persistent_volume, pod_with, request
 from tests.volumes.test_empty_dir import make_kind as make_empty_dir
 from tests.volumes.test_host_path import make_kind as make_host_path
@@ -23,6 +29,7 @@ from tests.volumes.test_nfs import make_kind as make_nfs
 from trikubelet.api import VolumeMount
 from trikubelet.linux.mount_table import Mount
 from trikubelet.rpc.cri import v1
+from trikubelet.rpc.csi import v1 as csi_v1
 from trikubelet.runtime.containers.mounts import (
     container_mounts,
     hosts_file_mount,
@@ -107,6 +114,45 @@ def csi(*, on: str = "seclabel", label: str = "", read_only: bool = False, own: 
     return set_up
 
 
+LABEL = "system_u:object_r:container_file_t:s0:c1,c2"
+
+
+async def iscsi_volume(root: Path, san: San, spec: dict[str, Any], **more: Any) -> MountedVolume:
+    san.portal(PORTAL, 2, "sda")
+    kind = san.iscsi(root)
+    read_only = bool(more.pop("read_only", False))
+    asked = claimed(kind, iscsi_disk(spec=spec), read_only=read_only)
+    return await scsi_staged(kind, attrs.evolve(asked, **more))
+
+
+async def fc_volume(root: Path, san: San, spec: dict[str, Any], **more: Any) -> MountedVolume:
+    san.disk("sda")
+    san.link(san.folder, "by-path", f"pci-0000:41:00.0-fc-0x{WWN}-lun-0", "sda")
+    kind = san.fibre_channel(root)
+    read_only = bool(more.pop("read_only", False))
+    asked = claimed(kind, fc_disk(spec=spec), read_only=read_only)
+    return await scsi_staged(kind, attrs.evolve(asked, **more))
+
+
+def on_san(volume: Callable[..., Awaitable[MountedVolume]], **more: Any) -> SetUp:
+    async def set_up(root: Path) -> MountedVolume:
+        with pytest.MonkeyPatch.context() as patch:
+            return await volume(root, San.at(root / "san", patch), {}, **more)
+
+    return set_up
+
+
+def flex(*, read_only: bool = False, relabels: bool = True) -> SetUp:
+    async def set_up(root: Path) -> MountedVolume:
+        driver = DriverDouble(root / "exec").install()
+        driver.answers("mount")
+        kind = driver.kind(root, attach=False, selinuxRelabel=relabels)
+        volume = {"name": "vol", "flexVolume": {"driver": driver.name, "readOnly": read_only}}
+        return await kind.set_up(request(kind, pod_with(volume)))
+
+    return set_up
+
+
 @pytest.mark.parametrize(
     ("set_up", "read_only", "relabel"),
     [
@@ -128,6 +174,15 @@ def csi(*, on: str = "seclabel", label: str = "", read_only: bool = False, own: 
         pytest.param(csi(read_only=True), True, False, id="read-only csi"),
         pytest.param(csi(on="vers=4.0"), False, False, id="csi without labels"),
         pytest.param(csi(label="a:b:c:s0"), False, False, id="csi mounted with the label"),
+        pytest.param(on_san(iscsi_volume), False, True, id="iscsi"),
+        pytest.param(on_san(iscsi_volume, read_only=True), True, False, id="read-only iscsi"),
+        pytest.param(on_san(iscsi_volume, label=LABEL), False, False, id="iscsi mounted with the label"),
+        pytest.param(on_san(fc_volume), False, True, id="fc"),
+        pytest.param(on_san(fc_volume, read_only=True), True, False, id="read-only fc"),
+        pytest.param(on_san(fc_volume, label=LABEL), False, False, id="fc mounted with the label"),
+        pytest.param(flex(), False, True, id="flexVolume"),
+        pytest.param(flex(read_only=True), True, False, id="read-only flexVolume"),
+        pytest.param(flex(relabels=False), False, False, id="flexVolume without labels"),
         pytest.param(csi(own=True), False, True, id="inline csi"),
         pytest.param(csi(own=True, read_only=True), True, False, id="read-only inline csi"),
     ],
@@ -156,6 +211,55 @@ async def test_the_mounts_of_a_volume(
         v1.Mount(container_path="/whole", host_path=str(volume.path), readonly=read_only, selinux_relabel=relabelled),
         v1.Mount(container_path="/part", host_path="/bound/1", readonly=True, selinux_relabel=relabelled),
     ]
+
+
+OPTIONS: dict[str, Any] = {"mountOptions": ["noatime", "commit=7"]}
+
+
+async def mounted_from_san(
+    root: Path, volume: Callable[..., Awaitable[MountedVolume]], patch: pytest.MonkeyPatch, label: str
+) -> list[str]:
+    san = San.at(root / "san", patch)
+    await volume(root, san, OPTIONS, label=label)
+    [line] = san.calls("mount")
+    flag, file_system, dash_o, *options = line.split(" ")[:4]
+    assert (flag, file_system, dash_o) == ("-t", "ext4", "-o")
+    return options
+
+
+async def iscsi_options(root: Path, patch: pytest.MonkeyPatch, label: str) -> list[str]:
+    return await mounted_from_san(root, iscsi_volume, patch, label)
+
+
+async def fc_options(root: Path, patch: pytest.MonkeyPatch, label: str) -> list[str]:
+    return await mounted_from_san(root, fc_volume, patch, label)
+
+
+async def csi_options(root: Path, patch: pytest.MonkeyPatch, label: str) -> list[str]:
+    async with csi_stage(root, selinux=True) as stage:
+        stage.cluster.drivers[NAME] = csi_driver(attach_required=False, se_linux_mount=True)
+        stage.mounter.mounts = [Mount(point=Path("/"), kind="ext4", super_options=("seclabel",))]
+        await stage.set_up(persistent(spec={"mount_options": ("noatime", "commit=7")}), label=label)
+        asked = [
+            stage.driver.last(csi_v1.NodeStageVolumeRequest).volume_capability.mount.mount_flags,
+            stage.driver.last(csi_v1.NodePublishVolumeRequest).volume_capability.mount.mount_flags,
+        ]
+        assert asked[0] == asked[1]
+        return [",".join([*asked[0], "defaults"])]
+
+
+@pytest.mark.parametrize("options", [iscsi_options, fc_options, csi_options])
+@pytest.mark.parametrize("label", ["", LABEL])
+async def test_a_label_is_one_more_option_of_the_mount(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: Callable[[Path, pytest.MonkeyPatch, str], Awaitable[list[str]]],
+    label: str,
+) -> None:
+    """In quotes, since the level has a comma; after the volume's own options, whole."""
+    own = "noatime,commit=7"
+    labelled = f'{own},context="{label}"' if label else own
+    assert await options(tmp_path, monkeypatch, label) == [f"{labelled},defaults"]
 
 
 async def test_an_image_is_the_runtimes(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -19,6 +20,7 @@ from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.images.gc import ImageCollectionError, ImageCollector, ImageHolds, read_disk_space
 from trikubelet.runtime.images.gc_choice import DiskSpace, ImageGCPolicy
+from trikubelet.volumes.disk import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -333,10 +335,34 @@ async def test_a_name_that_cannot_be_looked_up_ends_the_collection(autojump_cloc
 
 
 async def test_the_space_of_a_real_disk(tmp_path: Path) -> None:
-    space = await read_disk_space(str(tmp_path))
+    space = await read_disk_space(Disk(), str(tmp_path))
     assert 0 < space.available <= space.capacity
     with pytest.raises(FileNotFoundError):
-        await read_disk_space(str(tmp_path / "missing"))
+        await read_disk_space(Disk(), str(tmp_path / "missing"))
+
+
+async def test_a_disk_that_hangs_is_asked_once_and_fails_the_collection(
+    autojump_clock: MockClock, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, began, asked = threading.Event(), threading.Event(), []
+
+    def hang(path: str) -> NoReturn:
+        asked.append(path)
+        began.set()
+        answered.wait(60)
+        raise OSError
+
+    monkeypatch.setattr(os, "statvfs", hang)
+    collector = stage.collector()
+    collector._disk_space = partial(read_disk_space, Disk())
+    try:
+        for _ in range(3):
+            with pytest.raises(ImageCollectionError, match=r"failed to get image stats: .* does not answer"):
+                await collector.collect()
+        await trio.to_thread.run_sync(began.wait, 60)
+    finally:
+        answered.set()
+    assert len(asked) == 1
 
 
 async def test_a_disk_that_hangs_keeps_nobody_from_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +376,7 @@ async def test_a_disk_that_hangs_keeps_nobody_from_ending(tmp_path: Path, monkey
     monkeypatch.setattr(os, "statvfs", hang)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(read_disk_space, str(tmp_path))
+            nursery.start_soon(read_disk_space, Disk(), str(tmp_path))
             await trio.testing.wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
         assert not ended.is_set()

@@ -63,6 +63,7 @@ class Registry:
     refusal: dict[str, CRIError] = attrs.field(factory=dict)
     present: bool = False
     status_error: CRIError | None = None
+    list_error: CRIError | None = None
     asked: list[str] = attrs.field(factory=list)
     """The users who pulled, "" for nobody."""
     sent: list[v1.AuthConfig | None] = attrs.field(factory=list)
@@ -85,6 +86,8 @@ class Registry:
         return "sha256:1"
 
     async def list_images(self) -> list[v1.Image]:
+        if self.list_error is not None:
+            raise self.list_error
         return [v1.Image(id="sha256:1", repo_tags=[IMAGE])] if self.present else []
 
 
@@ -247,7 +250,7 @@ async def test_an_image_whose_pull_was_cut_off_is_open_to_nobody(autojump_clock:
     desk.registry.present = True
     assert (await desk.refused("thief"))[0] == "ErrImagePull"
     records = desk.restarted()
-    await records.adopt(cast("ImageClient", desk.registry))
+    await records.settle(cast("ImageClient", desk.registry))
     assert (await desk.refused("thief"))[0] == "ErrImagePull"
     desk.registry.users = {"a"}
     await desk.ensure("a")
@@ -285,8 +288,71 @@ async def test_a_pod_that_is_deleted_while_its_pull_hangs_takes_a_preloaded_imag
     assert desk.store.intents() == [IMAGE]
     for _ in range(2):
         assert (await desk.ensure("stranger")).reference == "sha256:1"
-        await desk.restarted().adopt(cast("ImageClient", desk.registry))
+        await desk.restarted().settle(cast("ImageClient", desk.registry))
     assert desk.registry.asked == []
+
+
+async def test_an_image_that_cannot_be_looked_at_before_its_pull_is_looked_up_in_the_list(
+    desk: Desk, autojump_clock: MockClock
+) -> None:
+    desk.registry.present = True
+    desk.registry.status_error = CRIError("ImageStatus", Status.UNKNOWN, "broken")
+    with trio.move_on_after(0.5) as scope:
+        await desk.ensure("deleted", "Always")
+    assert scope.cancelled_caught
+    desk.registry.status_error = None
+    assert (await desk.ensure("stranger")).reference == "sha256:1"
+    assert desk.registry.asked == []
+
+
+async def test_where_the_runtime_does_not_tell_what_is_there_nothing_is_pulled(
+    desk: Desk, autojump_clock: MockClock
+) -> None:
+    """A pull that is cut off would take an image that was there from all pods."""
+    desk.registry.present = True
+    desk.registry.status_error = desk.registry.list_error = CRIError("ListImages", Status.UNAVAILABLE, "gone")
+    reason, message = await desk.refused("a", "Always")
+    assert (reason, message) == (
+        "ImageInspectError",
+        f'Failed to inspect image "{IMAGE}": rpc error: code = Unavailable desc = gone',
+    )
+    assert desk.store.intents() == []
+    desk.registry.status_error = desk.registry.list_error = None
+    assert (await desk.ensure("stranger")).reference == "sha256:1"
+    assert desk.registry.asked == []
+
+
+async def test_an_image_that_is_imported_long_after_its_pull_was_cut_off_is_open(
+    desk: Desk, autojump_clock: MockClock
+) -> None:
+    """It was absent, the pull of a pod that was deleted hung, and a later pull was refused for certain."""
+    with trio.move_on_after(0.5):
+        await desk.ensure("deleted")
+    assert (await desk.refused("refused"))[0] == "ErrImagePull"
+    records = desk.restarted()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(records.run, cast("ImageClient", desk.registry))
+        await trio.sleep(2 * 3600)
+        nursery.cancel_scope.cancel()
+    assert desk.store.intents() == []
+    desk.registry.present = True
+    for _ in range(2):
+        assert (await desk.ensure("stranger")).reference == "sha256:1"
+        await desk.restarted().settle(cast("ImageClient", desk.registry))
+
+
+async def test_a_pull_that_goes_on_for_hours_may_still_come_when_the_agent_has_died(
+    desk: Desk, autojump_clock: MockClock
+) -> None:
+    records = desk.restarted()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(records.run, cast("ImageClient", desk.registry))
+        with records.pulling(IMAGE):
+            await trio.sleep(3 * 3600)
+            # Another agent, since this one died.
+            await desk.restarted().settle(cast("ImageClient", desk.registry))
+            assert desk.store.intents() == [IMAGE]
+        nursery.cancel_scope.cancel()
 
 
 async def test_an_intent_that_cannot_be_written_stops_the_pull(

@@ -331,6 +331,11 @@ async def test_the_ids_set_aside_for_the_user_are_taken(getsubids: Path) -> None
             '[ "$1" = -g ] && exit 1; echo "0: root 65536 65536"',
             f'kubelet mappings: error retrieving additional gids for user "{MY_NAME}": exit status 1: ',
         ),
+        (
+            "while :; do echo 0: root 65536 65536; done",
+            f'kubelet mappings: error retrieving additional uids for user "{MY_NAME}": '
+            "it was killed, since it printed more than 65536 bytes",
+        ),
     ],
 )
 async def test_a_user_whose_ids_cannot_be_told_is_an_error(getsubids: Path, script: str, problem: str) -> None:

@@ -534,6 +534,7 @@ async def test_usage_comes_from_the_driver(tmp_path: Path, autojump_clock: MockC
             request = stage.driver.last(v1.NodeGetVolumeStatsRequest)
             assert request.volume_id == rules.source_of(spec, "uid-web").handle
             assert request.volume_path == str(mounted.path)
+        assert stage.kind._context.drivers.measuring[NAME,].count == 2
 
 
 async def test_a_driver_that_does_not_measure_is_not_asked(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -138,12 +138,13 @@ class StaticPolicy:
         return attrs.evolve(state, shared=state.shared & ~cpus).with_container(pod.metadata.uid, container.name, cpus)
 
     def allocate_pod(self, state: CpuState, pod: Pod, nodes: int | None = None) -> CpuState:
-        """The state in which a pod with resources of its own has its CPUs, and each container its part of them.
+        """The state in which a pod with resources of its own has its CPUs, and each container its part of them; the
+        same state if it gets none, or has them already.
 
         Those that can have none for themselves share what is left of the pod's. Raises AllocationError.
         """
         count = pod_cpus(pod, pod_level=self.pod_level)
-        if not count:
+        if not count or pod.metadata.uid in state.containers:
             return state
         if (problem := self._empty_shared_pool(pod)) is not None:
             raise AllocationError(problem, EMPTY_SHARED_POOL)
@@ -170,11 +171,15 @@ class StaticPolicy:
 
     def is_settled(self, state: CpuState, pod: Pod, container: Container) -> bool:
         """Whether the container has as many CPUs as it asks for, or gets none."""
-        if has_pod_level_resources(pod) and pod_cpus(pod, pod_level=self.pod_level):
-            return state.get(pod.metadata.uid, container.name) is not None
-        return (state.get(pod.metadata.uid, container.name) or 0).bit_count() == container_cpus(
-            pod, container, pod_level=self.pod_level
-        )
+        uid = pod.metadata.uid
+        if uid in state.pods:
+            return True
+        count = container_cpus(pod, container, pod_level=self.pod_level)
+        if (state.get(uid, container.name) or 0).bit_count() != count:
+            return False
+        # While a pod with resources of its own has nothing, it may still get some as a whole.
+        whole = has_pod_level_resources(pod) and pod_cpus(pod, pod_level=self.pod_level)
+        return not whole or uid in state.containers
 
     def hints(self, state: CpuState, pod: Pod, container: Container) -> list[TopologyHint] | None:
         """Where the container's CPUs could be. None: it gets none; empty: nowhere.
@@ -194,6 +199,8 @@ class StaticPolicy:
         count = pod_cpus(pod, pod_level=self.pod_level)
         if not count:
             return None
+        if (whole := state.pods.get(pod.metadata.uid)) is not None:
+            return self._hints(whole, 0, count) if whole.bit_count() == count else []
         if has_pod_level_resources(pod) and self._empty_shared_pool(pod) is not None:
             return []
         for container in all_containers(pod):

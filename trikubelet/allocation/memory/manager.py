@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from trikubelet.allocation.demands import ends_before_others
 from trikubelet.allocation.memory.state import MemoryState
 from trikubelet.allocation.memory.static_policy import MEMORY, StaticPolicy
 from trikubelet.allocation.topology.hints import giving
@@ -41,6 +42,16 @@ class MemoryManager:
     def allocate_pod(self, pod: Pod, hint: TopologyHint) -> MemoryManager:
         with giving(MEMORY):
             return attrs.evolve(self, state=self.policy.allocate_pod(self.state, pod, hint))
+
+    def when_it_starts(self, pod: Pod, container: Container) -> MemoryManager:
+        """Without what init containers have that have ended when this container starts."""
+        state = self.state
+        for one in pod.spec.init_containers:
+            if one.name == container.name:
+                break
+            if ends_before_others(pod, one):
+                state = self.policy.end_container(state, pod.metadata.uid, one.name)
+        return attrs.evolve(self, state=state)
 
     def keep_only(self, pods: Mapping[str, Collection[str]]) -> MemoryManager:
         """Without what containers have that are none of these: names by the pod's UID."""

@@ -109,7 +109,7 @@ class StaticPolicy:
         """
         uid = pod.metadata.uid
         amounts = container_memory(pod, container, pod_level=self.pod_level)
-        if not amounts or state.get(uid, container.name) is not None:
+        if not amounts or state.get(uid, container.name) is not None or _has_ended(state, pod, container):
             return state
 
         def reusable(nodes: int, type_: str) -> int:
@@ -125,12 +125,13 @@ class StaticPolicy:
         return attrs.evolve(after, machine=machine).with_container(uid, container.name, blocks)
 
     def allocate_pod(self, state: MemoryState, pod: Pod, hint: TopologyHint) -> MemoryState:
-        """The state in which a pod with resources of its own has its memory, and each container its part of it.
+        """The state in which a pod with resources of its own has its memory, and each container its part of it; the
+        same state if it gets none, or has it already.
 
         Those that can have none for themselves share what is left of the pod's. Raises AllocationError.
         """
         amounts = pod_memory(pod, pod_level=self.pod_level)
-        if not amounts:
+        if not amounts or pod.metadata.uid in state.containers:
             return state
         if (problem := self._empty_shared_pool(pod, amounts)) is not None:
             raise AllocationError(problem, EMPTY_SHARED_POOL)
@@ -142,6 +143,14 @@ class StaticPolicy:
         for name, part in self._parts(pod, amounts).items():
             after = after.with_container(uid, name, _blocks(nodes, part))
         return after
+
+    def end_container(self, state: MemoryState, uid: str, container: str) -> MemoryState:
+        """The state in which a container that has ended, and will not start again, has no memory, and gets none."""
+        blocks = state.get(uid, container)
+        if not blocks:
+            return state
+        after = state.with_container(uid, container, ())
+        return after if uid in state.pods else attrs.evolve(after, machine=give_back(state.machine, blocks))
 
     def remove_container(self, state: MemoryState, uid: str, container: str) -> MemoryState:
         """The state without the container and its memory."""
@@ -157,12 +166,15 @@ class StaticPolicy:
         return attrs.evolve(after, machine=give_back(state.machine, blocks))
 
     def is_settled(self, state: MemoryState, pod: Pod, container: Container) -> bool:
-        """Whether the container has memory, or gets none."""
-        if state.get(pod.metadata.uid, container.name) is not None:
+        """Whether the container has memory, had some and has ended, or gets none."""
+        uid = pod.metadata.uid
+        if uid in state.pods or state.get(uid, container.name) is not None or _has_ended(state, pod, container):
             return True
-        if has_pod_level_resources(pod) and pod_memory(pod, pod_level=self.pod_level):
+        if container_memory(pod, container, pod_level=self.pod_level):
             return False
-        return not container_memory(pod, container, pod_level=self.pod_level)
+        # While a pod with resources of its own has nothing, it may still get some as a whole.
+        whole = has_pod_level_resources(pod) and pod_memory(pod, pod_level=self.pod_level)
+        return not whole or uid in state.containers
 
     def hints(self, state: MemoryState, pod: Pod, container: Container) -> _Hints:
         """Where the container's memory could be, by resource; empty: it gets none, or there is none.
@@ -171,7 +183,7 @@ class StaticPolicy:
         """
         amounts = container_memory(pod, container, pod_level=self.pod_level)
         blocks = state.get(pod.metadata.uid, container.name)
-        if not amounts or blocks is not None:
+        if not amounts or blocks is not None or _has_ended(state, pod, container):
             return _hints_of(blocks or (), amounts)
         return possible(
             state.machine,
@@ -184,13 +196,26 @@ class StaticPolicy:
         amounts = pod_memory(pod, pod_level=self.pod_level)
         if not amounts:
             return {}
+        if (whole := state.pods.get(pod.metadata.uid)) is not None:
+            return _hints_of(whole, amounts)
         if has_pod_level_resources(pod) and self._empty_shared_pool(pod, amounts) is not None:
             return {type_: [] for type_ in amounts}
-        for container in all_containers(pod):
-            blocks = state.get(pod.metadata.uid, container.name)
-            if blocks is not None:
-                return _hints_of(blocks, amounts)
+        own = state.containers.get(pod.metadata.uid, {})
+        if any(own.values()):
+            return self._where_it_is(pod, own, amounts)
         return possible(state.machine, amounts, _nothing)
+
+    def _where_it_is(self, pod: Pod, own: Mapping[str, Blocks], amounts: Amounts) -> _Hints:
+        """The nodes of all that the pod has; empty if a container that stays has not just what it asks for."""
+        for container in all_containers(pod):
+            has = {block.type: block.size for block in own.get(container.name, ())}
+            wanted = container_memory(pod, container, pod_level=self.pod_level)
+            if has != wanted and not ends_before_others(pod, container):
+                return {}
+        nodes = dict.fromkeys(amounts, 0)
+        for block in (block for blocks in own.values() for block in blocks if block.type in nodes):
+            nodes[block.type] |= block.nodes
+        return {type_: [TopologyHint(its, preferred=True)] for type_, its in nodes.items() if its}
 
     def allocatable(self) -> list[Block]:
         """What containers can have of each NUMA node."""
@@ -324,6 +349,15 @@ def _nothing(nodes: int, type_: str) -> int:
 
 def _blocks(nodes: int, amounts: Amounts) -> Blocks:
     return tuple(Block(nodes, type_, size) for type_, size in sorted(amounts.items()) if size > 0)
+
+
+def _has_ended(state: MemoryState, pod: Pod, container: Container) -> bool:
+    """Whether it is an init container that the kubelet, which then removes it, saw end: one after it has some."""
+    own = state.containers.get(pod.metadata.uid, {})
+    if not own or container.name in own or not ends_before_others(pod, container):
+        return False
+    names = [one.name for one in all_containers(pod)]
+    return any(name in own for name in names[names.index(container.name) + 1 :])
 
 
 def _reusable(

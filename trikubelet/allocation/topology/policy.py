@@ -10,7 +10,6 @@ subtracting those that give more leaves those that give just this one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -84,9 +83,17 @@ class TopologyPolicy:
         wanted = wanted_count(lists)
         found = [TopologyHint(nodes & everything, preferred=True) for nodes in _preferred(lists, everything)]
         if not any(hint.nodes for hint in found):
-            found = [TopologyHint(nodes) for nodes in self._reachable(lists)]
-        candidates = [hint for hint in found if hint.nodes]
-        return min(candidates, key=lambda hint: self.rank(hint, wanted), default=TopologyHint(everything))
+            reachable = self._reachable(lists)
+            # How many nodes are best does not depend on which ones they are.
+            of_each_size = [TopologyHint(nodes) for nodes in {nodes.bit_count(): nodes for nodes in reachable}.values()]
+            size = (self._first(of_each_size, wanted).nodes or 0).bit_count()
+            found = [TopologyHint(nodes) for nodes in reachable if nodes.bit_count() == size]
+        return self._first(found, wanted)
+
+    def _first(self, hints: Iterable[TopologyHint], wanted: int) -> TopologyHint:
+        """The best that has any nodes; all nodes if there is none."""
+        candidates = (hint for hint in hints if hint.nodes)
+        return min(candidates, key=lambda hint: self.rank(hint, wanted), default=TopologyHint(set_of(self.nodes)))
 
     def rank(self, hint: TopologyHint, wanted: int) -> _Key:
         """The better, the smaller. `wanted`: how many nodes there should be if it is not preferred.
@@ -113,32 +120,31 @@ class TopologyPolicy:
     def _reachable(self, lists: _Lists) -> list[int]:
         """All sets that hints, one of each list, have in common."""
         place = {node: 1 << index for index, node in enumerate(self.nodes)}
-        size = 1 << len(self.nodes)
+        everything, size = set_of(self.nodes), 1 << len(self.nodes)
+        dense = everything == size - 1  # the nodes are 0, 1, 2, …, as on nearly all machines
         product = [1] * size
         for hints in lists:
             counts = [0] * size
             for hint in hints:
-                nodes = set_of(self.nodes) if hint.nodes is None else hint.nodes
-                counts[sum(place.get(node, 0) for node in members(nodes))] += 1
-            _add_supersets(counts, 1)
-            product = list(map(int.__mul__, product, counts))
-        if not lists:
-            product = [0] * (size - 1) + [1]
-        else:
-            _add_supersets(product, -1)
-        return [
-            sum(1 << node for node, bit in place.items() if nodes & bit)
-            for nodes, combinations in enumerate(product)
-            if combinations
-        ]
+                nodes = everything if hint.nodes is None else hint.nodes
+                counts[nodes & everything if dense else sum(place.get(node, 0) for node in members(nodes))] += 1
+            product = list(map(int.__mul__, product, _add_supersets(counts, 1)))
+        product = _add_supersets(product, -1) if lists else [0] * (size - 1) + [1]
+        found = [nodes for nodes, combinations in enumerate(product) if combinations]
+        return found if dense else [sum(1 << node for node, bit in place.items() if nodes & bit) for nodes in found]
 
 
-def _add_supersets(counts: list[int], sign: int) -> None:
-    """Make of a number for each set the sum of those of the sets that contain it; with -1 the other way round."""
-    for bit in (1 << index for index in range(int(math.log2(len(counts))))):
-        for nodes in range(len(counts)):
-            if not nodes & bit:
-                counts[nodes] += sign * counts[nodes | bit]
+def _add_supersets(counts: list[int], sign: int) -> list[int]:
+    """Of a number for each set the sum of those of the sets that contain it; with -1 the other way round.
+
+    One node is gone through after the other: it is the lowest bit of the index, and becomes the highest, so the list is
+    in its order again at the end, and each step is two slices.
+    """
+    combine = int.__add__ if sign > 0 else int.__sub__
+    for _ in range(len(counts).bit_length() - 1):
+        without, with_node = counts[::2], counts[1::2]
+        counts = [*map(combine, without, with_node), *with_node]
+    return counts
 
 
 def wanted_count(lists: _Lists) -> int:

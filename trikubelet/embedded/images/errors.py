@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_LONGEST: Final = 500
+"""Characters of a part of a text."""
 
 
 class ImageError(Exception):
@@ -27,6 +31,8 @@ class ArchiveError(ImageError):
     """An archive that cannot or must not be imported. `entry` names the offending part of it."""
 
     def __init__(self, reason: str, *, entry: str | None = None) -> None:
+        # Both may quote what somebody made to be long.
+        reason, entry = _shortened(reason), entry and _shortened(entry)
         super().__init__(reason if entry is None else f"entry {entry!r}: {reason}")
         self.entry = entry
         self.reason = reason
@@ -55,3 +61,7 @@ class ImageGoneError(ImageError):
     def __init__(self, image_id: str) -> None:
         super().__init__(f"image {image_id} was removed meanwhile")
         self.image_id = image_id
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from trikubelet.embedded.images.model import ImageConfig, LayerFormat, StoredImage
@@ -14,17 +13,19 @@ HOST_IMAGE_TAG = f"{HOST_IMAGE_NAME}:latest"
 # The id has to be the same on every start, so that a pod's recorded image stays known; there is no content to hash.
 HOST_IMAGE_ID = "sha256:" + hashlib.sha256(b"the root filesystem of the host").hexdigest()
 
+KUBELET_FOLDERS = (Path("/var/lib/kubelet"), Path("/etc/kubernetes"))
+"""Where a kubelet and a control plane have keys and pods' Secrets: no container of this image sees these."""
+
 _SEARCH_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def host_image() -> StoredImage:
-    """The image of `/`. Its size is what the root filesystem holds: clients take an image without size for broken."""
-    usage = os.statvfs("/")
+    """The image of `/`. It takes no room of its own; clients take an image without size for broken."""
     return StoredImage(
         id=HOST_IMAGE_ID,
         repo_tags=(HOST_IMAGE_TAG,),
         repo_digests=(),
-        size=(usage.f_blocks - usage.f_bfree) * usage.f_frsize,
+        size=1,
         config=ImageConfig(cmd=("/bin/sh",), env=(_SEARCH_PATH,), working_dir="/"),
         layers=(Path("/"),),
         is_host=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from trikubelet.values import frozen
@@ -22,6 +23,7 @@ _ARCHITECTURES = {
     "i386": ("386", ""),
     "i686": ("386", ""),
 }
+_ARM_VARIANT = re.compile(r"v[0-9]")
 
 
 @frozen
@@ -55,7 +57,7 @@ class Platform:
         if self.variant in ("", host.variant):
             return 0
         if host.architecture == "arm" and self.variant < host.variant:
-            return int(host.variant[1:]) - int(self.variant[1:]) if self.variant[1:].isdigit() else None
+            return int(host.variant[1:]) - int(self.variant[1:]) if _ARM_VARIANT.fullmatch(self.variant) else None
         return None if host.architecture in ("arm", "arm64") else 1
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import platform as machine
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -149,6 +149,10 @@ class ImageStore:
         log.info("images imported", archive=str(path), images=", ".join(names) or "without a name")
         await self.collect_garbage()  # an import at work keeps removals from deleting layers
         return names or tuple(dict.fromkeys(image.image.id for image in staged))
+
+    def ids_of(self, names: Iterable[str]) -> dict[str, str]:
+        """Of those that are there, by name."""
+        return {name: image.id for name in names if (image := self.resolve(name)) is not None}
 
     @asynccontextmanager
     async def staging(self) -> AsyncIterator[Staging]:

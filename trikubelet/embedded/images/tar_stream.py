@@ -1,24 +1,34 @@
 """Reading tar streams of unknown origin: decompression, digests and limits around the standard library's tarfile.
 
 tarfile itself believes headers: it reads an extended header of any size into memory and steps backwards on a negative
-size. `GuardedTarInfo` looks at every header before tarfile acts on it. Everything that tarfile and the decompressors
-raise for broken input leaves here as ArchiveError.
+size. It takes quadratic time for some, and skips what is said to be there though the stream has ended. `GuardedTarInfo`
+looks at every header before tarfile acts on it. Everything that tarfile and the decompressors raise for broken input
+leaves here as ArchiveError.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Protocol, cast
+from typing import IO, Any, Protocol, cast
 
 from trikubelet.embedded.images.errors import ArchiveError
 
 CHUNK = 2**20
 MAX_HEADER_BYTES = 2**20
+"""Of all headers of one entry."""
+_MAX_GLOBAL_FIELDS = 100
+_MAX_EMPTY_READS = 8
+"""In a row: tarfile asks once or twice more when a stream has ended."""
+_RECORD = re.compile(rb"([0-9]{1,20}) ")
+_SHORTEST_RECORD = 5
+_LONG_NUMBER = re.compile(rb"[0-9]{256}")
+"""No name of a file is as long."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _LARGEST_ZSTD_WINDOW = 23
@@ -52,8 +62,38 @@ class CopyingReader:
         return data
 
 
+class _Headers:
+    """What tarfile reads an entry's headers from. Raises ArchiveError when they are too long."""
+
+    def __init__(self, stream: Any, entry: str) -> None:
+        self._stream = stream
+        self._entry = entry
+        self._left = MAX_HEADER_BYTES
+        self._put_back = b""
+
+    def read(self, size: int) -> bytes:
+        if self._put_back:
+            data, self._put_back = self._put_back, b""
+            return data
+        self._left -= size
+        if self._left < 0:
+            raise ArchiveError(f"its headers have more than {MAX_HEADER_BYTES} bytes", entry=self._entry)
+        return cast("bytes", self._stream.read(size))
+
+    def put_back(self, data: bytes) -> None:
+        """To be read once more, all at once."""
+        self._put_back = data
+
+    def tell(self) -> int:
+        return cast("int", self._stream.tell())
+
+
 class GuardedTarInfo(tarfile.TarInfo):
-    """A tar header, refused when reading on would exhaust memory or never end."""
+    """A tar header, refused when reading on would exhaust memory or never end.
+
+    `_proc_member` is there to be overridden, as the library says. What it calls for extended headers has had this name
+    and this way to read since Python 2.6.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> GuardedTarInfo:
@@ -63,6 +103,63 @@ class GuardedTarInfo(tarfile.TarInfo):
         if info.type in _EXTENDED_HEADERS and info.size > MAX_HEADER_BYTES:
             raise ArchiveError(f"its header has {info.size} bytes, more than {MAX_HEADER_BYTES}", entry=info.name)
         return info
+
+    def _proc_member(self, tar: Any) -> Any:
+        """Read what follows the first header: more headers, and the map of a sparse file."""
+        stream = tar.fileobj
+        if isinstance(stream, _Headers):  # within an extended header
+            return super()._proc_member(tar)  # type: ignore[misc]
+        tar.fileobj = _Headers(stream, self.name)
+        try:
+            return super()._proc_member(tar)  # type: ignore[misc]
+        except (IndexError, ValueError) as error:  # which tarfile raises for a sparse file's map
+            raise ArchiveError(f"its headers are damaged: {error}", entry=self.name) from error
+        finally:
+            tar.fileobj = stream
+
+    def _proc_pax(self, tar: Any) -> Any:
+        header = tar.fileobj.read(self._block(self.size))  # type: ignore[attr-defined]
+        _check_records(header, self.name)
+        tar.fileobj.put_back(header)
+        member = super()._proc_pax(tar)  # type: ignore[misc]
+        fields = tar.pax_headers  # of all entries
+        if len(fields) > _MAX_GLOBAL_FIELDS or sum(map(len, fields.values())) > MAX_HEADER_BYTES:
+            raise ArchiveError("its global headers are too many", entry=self.name)
+        return member
+
+
+def _check_records(header: bytes, entry: str) -> None:
+    """Refuse what no program writes, and what Python before 3.12.6 takes quadratic time and memory for.
+
+    That reads on to the next equals sign, wherever it is, and looks for numbers with a search that begins anew at each
+    of their digits. Raises ArchiveError.
+    """
+    at = 0
+    while at < len(header) and header[at]:
+        record = _RECORD.match(header, at)
+        end = at + int(record[1]) if record is not None else 0
+        if record is None or not at + _SHORTEST_RECORD <= end <= len(header):
+            raise ArchiveError("its extended header is damaged", entry=entry)
+        if header.find(b"=", record.end() + 1, end - 1) < 0 or header[end - 1 : end] != b"\n":
+            raise ArchiveError("its extended header has no field where one should be", entry=entry)
+        at = end
+    if _LONG_NUMBER.search(header):
+        raise ArchiveError("its extended header has a number of more than 255 digits", entry=entry)
+
+
+class _Ending:
+    """A stream that is not asked for ever when it has ended. Raises EOFError."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._empty = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        self._empty = 0 if data else self._empty + 1
+        if self._empty > _MAX_EMPTY_READS:
+            raise EOFError("it ends in the middle of an entry")
+        return data
 
 
 class DigestReader:
@@ -175,8 +272,7 @@ def broken_input_is_an_archive_error(subject: str) -> Iterator[None]:
     """Turn what tarfile and the decompressors raise for broken input into an ArchiveError that names the subject."""
     try:
         yield
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, IndexError) as error:
-        # IndexError is tarfile's own for a sparse file's map that is cut short.
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ArchiveError(f"{subject} is damaged or not a tar archive: {error}") from error
     except RecursionError as error:
         raise ArchiveError(f"{subject} nests its headers too deep") from error
@@ -189,7 +285,7 @@ def entries(stream: Readable, *, subject: str) -> Iterator[tuple[tarfile.TarFile
     """
     with broken_input_is_an_archive_error(subject):
         with tarfile.open(
-            fileobj=cast("IO[bytes]", stream),
+            fileobj=cast("IO[bytes]", _Ending(stream)),
             mode="r|",
             bufsize=CHUNK // 4,
             tarinfo=GuardedTarInfo,

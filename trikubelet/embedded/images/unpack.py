@@ -40,7 +40,6 @@ from trikubelet.linux.trees import remove_tree
 
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Callable
 
 _HARMLESS_DEVICES = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)}  # null zero full random urandom tty ptmx
 
@@ -93,12 +92,15 @@ class LayerUnpacker:
         """Paths that the current layer brings."""
         self._opaque: set[str] = set()
         """Directories of the layer that show nothing of the layers below."""
+        self._hidden: set[str] = set()
+        """Directories that the current layer told to show nothing of those before it."""
         self._directory_attributes: dict[str, Attributes] = {}
         """Set when everything is written: a directory's own mode may forbid writing, and writing changes its time."""
 
     def apply(self, layer: Readable, *, subject: str) -> None:
         """Write one layer's uncompressed tar stream. Raises ArchiveError."""
         self._brought = set()
+        self._hidden = set()
         with broken_input_is_an_archive_error(subject):
             for tar, member in entries(layer, subject=subject):
                 self._checkpoint()
@@ -331,6 +333,9 @@ class LayerUnpacker:
 
     def _hide_all_below(self, directory: str) -> None:
         """Show nothing in the directory but what this layer brings."""
+        if directory in self._hidden:  # all that is in it came after that
+            return
+        self._hidden.add(directory)
         self._prune(directory)
         if self._overlay and directory:
             self._make_opaque(directory)
@@ -352,12 +357,15 @@ class LayerUnpacker:
         return self._lower.find(path)
 
     def _prune(self, directory: str) -> None:
-        for name in os.listdir(self._absolute(directory)):
-            path = _join(directory, name)
-            if path not in self._brought:
-                self._clear(path)
-            elif path in self._directories:
-                self._prune(path)
+        going = [directory]
+        while going:
+            directory = going.pop()
+            for name in os.listdir(self._absolute(directory)):
+                path = _join(directory, name)
+                if path not in self._brought:
+                    self._clear(path)
+                elif path in self._directories:
+                    going.append(path)
 
     def _clear(self, path: str) -> None:
         """Remove what is at `path` in this root, so that something else can take its place."""
@@ -368,17 +376,20 @@ class LayerUnpacker:
         if not stat.S_ISDIR(info.st_mode):
             os.unlink(absolute)
             return
+        self._forget(path)
         remove_tree(Path(absolute))
-        self._forget(path, self._directories.discard, self._directories)
-        self._forget(path, self._opaque.discard, self._opaque)
-        self._forget(path, self._brought.discard, self._brought)
-        self._forget(path, lambda gone: self._directory_attributes.pop(gone, None), self._directory_attributes)
 
-    @staticmethod
-    def _forget(path: str, discard: Callable[[str], object], paths: set[str] | dict[str, Attributes]) -> None:
-        below = path + "/"
-        for gone in [known for known in paths if known == path or known.startswith(below)]:
-            discard(gone)
+    def _forget(self, directory: str) -> None:
+        """A directory goes, with all that is in it. What is elsewhere is not looked at, of which there may be much."""
+        going = [directory]
+        while going:
+            path = going.pop()
+            if path in self._directories:
+                self._checkpoint()
+                going += [_join(path, name) for name in os.listdir(self._absolute(path))]
+            for known in (self._directories, self._opaque, self._brought, self._hidden):
+                known.discard(path)
+            self._directory_attributes.pop(path, None)
 
     def _absolute(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root

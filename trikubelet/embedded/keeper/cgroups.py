@@ -18,6 +18,7 @@ import os
 import signal
 import time
 
+from trikubelet.embedded.keeper.device_program import DevicePrograms
 from trikubelet.linux.trees import bottom_up
 
 TYPE_CHECKING = False
@@ -59,12 +60,14 @@ class ContainerCgroup:
     `shared` are groups of somebody else that processes join too: nothing in them is killed or deleted through this one.
     """
 
-    __slots__ = ("controllers", "shared", "unified")
+    __slots__ = ("controllers", "shared", "unified", "views")
 
     def __init__(self, unified: str | None, controllers: dict[str, str], shared: tuple[str, ...] = ()) -> None:
         self.unified = unified
         self.controllers = controllers
         self.shared = shared
+        self.views: dict[str, str] = {}
+        """What a new container may see of them, by name below its /sys/fs/cgroup; "" is v2, as a whole."""
 
     def to_json(self) -> dict[str, Any]:
         return {"unified": self.unified, "controllers": self.controllers}
@@ -202,7 +205,7 @@ class ContainerCgroup:
         return bool(wanted < 0 or wanted > current)
 
     def confine_devices(self, extra: list[str]) -> None:
-        """Allow the harmless devices and `extra` ("c 1:3 rwm") only; v1 only, v2 would need a BPF program."""
+        """Allow the harmless devices and `extra` ("c 1:3 rwm") only. On v1; v2's group was made with its rules."""
         folder = self.controllers.get("devices")
         if folder and os.path.basename(os.path.dirname(folder)) != _CONFINED:
             write_file(f"{folder}/devices.deny", "a")
@@ -285,7 +288,14 @@ class Cgroups:
         self.unified: str | None = None
         self.controllers: dict[str, str] = {}
         self._service: list[str] = []
+        self._device_programs: DevicePrograms | None = None
+        """Rules for devices on v2."""
         self._find()
+
+    @property
+    def devices_confined(self) -> bool:
+        """Whether containers can use no other devices than theirs."""
+        return "devices" in self.controllers or self._device_programs is not None
 
     @property
     def limits(self) -> list[str]:
@@ -314,6 +324,11 @@ class Cgroups:
                         self._mounts[controller] = mountpoint
         if "devices" in self.controllers:
             self._check_devices(self.controllers["devices"])
+        if self.unified and "devices" not in self.controllers:
+            try:
+                self._device_programs = DevicePrograms(_DEVICES_ALWAYS, f"{self.unified}/{_CONFINED}")
+            except OSError as error:
+                self.problems.append(f"cgroup devices: {error}")
         if "cpuset" in self.controllers:
             self._fill_cpuset(self.controllers["cpuset"], self._mounts["cpuset"])
             write_file(f"{self.controllers['cpuset']}/cgroup.clone_children", "1")  # for containers
@@ -378,10 +393,11 @@ class Cgroups:
                 self.problems.append(f"stay in the service's cgroup: {error}")
 
     def create(
-        self, container: str, parent: str, resources: dict[str, Any], *, privileged: bool, extra_devices: bool
+        self, container: str, parent: str, resources: dict[str, Any], *, privileged: bool, devices: list[str]
     ) -> ContainerCgroup:
         """Groups for a container beneath `parent` (CRI's cgroup_parent, a path from the root of the hierarchies), or
-        beneath this runtime's own where that is empty. Raises OSError."""
+        beneath this runtime's own where that is empty. `devices`: rules for those that it has besides what all have.
+        Raises OSError."""
         wanted = dict(self.controllers)  # cpuset too: what is not in it now could not be confined to CPUs later
         if self.unified:
             wanted.pop("freezer", None)
@@ -392,11 +408,13 @@ class Cgroups:
             above = self._below(self._unified_mount, parent) or self.unified
             group.unified = f"{above}/{container}"
             _make_folder(group.unified)
+            if self._device_programs is not None and not privileged:
+                self._device_programs.confine(group.unified, devices)
             if above != self.unified and self._unified_mount is not None:
                 self._enable_controllers(self._unified_mount, above)
         for controller, folder in wanted.items():
             above = (self._below(self._mounts[controller], parent) if controller != "devices" else "") or folder
-            if controller == "devices" and not extra_devices:
+            if controller == "devices" and not devices:
                 above = f"{folder}/{_CONFINED}"
                 if not os.path.isdir(above):
                     # Somebody deleted it; made anew without its rules it would confine nothing.
@@ -406,6 +424,9 @@ class Cgroups:
             group.controllers[controller] = path
             if controller == "cpuset" and not (alone and above == folder):  # there it inherits what it needs
                 self._fill_cpuset(path, self._mounts[controller])
+            group.views[os.path.basename(self._mounts[controller])] = path
+        if not self.controllers and self._unified_mount is not None:
+            group.views[""] = self._unified_mount
         group.update(resources)
         return group
 

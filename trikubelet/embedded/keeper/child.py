@@ -1,10 +1,10 @@
 """What a forked process does until it has become a container, or a command inside one.
 
-It talks to the keeper through a SEQPACKET pair whose end closes on exec: first the user it became, perhaps a terminal's
-descriptor, then either silence (the exec worked) or the exact error. It never returns into the keeper's loop.
+It talks to the keeper through a SEQPACKET pair whose end closes on exec: it hears what it is to become (`context.py`),
+tells the user it became, perhaps a terminal's descriptor, then either silence (the exec worked) or the exact error.
 
-Until then it is a copy of the keeper, with its memory. It is born not dumpable, as the keeper is, and has of its
-descriptors those alone that it needs (`Forker.fork`).
+Until then it is a copy of the template (`template.py`), which knows of no other container. It is born not dumpable, and
+has the descriptors alone that it needs. What hangs on the way (a file system that does not answer) hangs here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import array
 import binascii
 import fcntl
-import gc
 import json
 import os
 import resource
@@ -22,14 +21,13 @@ import stat
 import termios
 
 from trikubelet.embedded.keeper import capabilities, identity, landlock, linux, reaper, rootfs
+from trikubelet.embedded.keeper import context as contexts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, NoReturn
 
-    from trikubelet.embedded.keeper.cgroups import ContainerCgroup
-    from trikubelet.embedded.keeper.environment import Environment
+    from trikubelet.embedded.keeper.context import ChildContext, Machine
 
 START = b"start"
 """What the keeper tells a process that waits for it."""
@@ -49,97 +47,45 @@ class SetupError(Exception):
 _EXPECTED = (SetupError, OSError, identity.IdentityError, capabilities.UnknownCapabilityError)
 
 
-class ChildContext:
-    """What the keeper hands to the child besides the specification; descriptors are the keeper's own until the fork.
+def become(channel: socket.socket, machine: Machine, *, born_in_cgroup: bool) -> NoReturn:
+    """Become the container or command that the keeper tells at the other end of `channel`."""
+    try:
+        told = contexts.receive(channel)
+        if told is not None:
+            spec, context = told
+            context.machine, context.report = machine, channel.detach()
+            if context.pid_namespace is not None:
+                _go_in(spec, context, context.pid_namespace, born_in_cgroup=born_in_cgroup)
+            run(spec, context, born_in_cgroup=born_in_cgroup)
+    finally:
+        os._exit(127)
 
-    A plain class with many fields, since the keeper has the standard library alone and starts fast.
+
+def _go_in(spec: dict[str, Any], context: ChildContext, namespace: int, *, born_in_cgroup: bool) -> None:
+    """Fork into another process's PID namespace. Returns in the forked process only; this one tells its pid and ends.
+
+    This process, in between, makes it not its own child but a sibling: the keeper's. Descriptors are closed and
+    privileges given up here, and the filter is loaded, where nobody in that namespace can see it: a process with
+    SYS_PTRACE could take the forked one over.
     """
-
-    __slots__ = (
-        "cgroup",
-        "environment",
-        "executable",
-        "folder",
-        "in_user_namespace",
-        "is_filtered",
-        "isolated",
-        "limits",
-        "may_gain",
-        "namespace_flags",
-        "namespaces",
-        "one_user_only",
-        "proc",
-        "proc_of",
-        "processes",
-        "reaper_keeps_orphans",
-        "reaper_program",
-        "report",
-        "shared_memory",
-        "stage",
-        "status_channel",
-        "streams",
-        "target",
-        "user",
-        "waits",
-    )
-
-    def __init__(
-        self,
-        environment: Environment,
-        streams: tuple[int, int, int],
-        *,
-        cgroup: ContainerCgroup | None,
-        reaper_keeps_orphans: bool,
-        namespaces: Sequence[tuple[int, int]] = (),
-        shared_memory: int | None = None,
-        proc: int | None = None,
-        proc_of: int | None = None,
-        target: int | None = None,
-        namespace_flags: int = 0,
-        waits: bool = False,
-    ) -> None:
-        self.isolated = environment.isolated
-        self.in_user_namespace = environment.in_user_namespace
-        self.one_user_only = environment.abilities.one_user_only
-        self.limits = environment.limits
-        """Resource limits to restore: the keeper's own are higher."""
-        self.streams = streams
-        """stdin, stdout and stderr."""
-        self.cgroup = cgroup
-        self.reaper_keeps_orphans = reaper_keeps_orphans
-        """Whether the reaper stays for what the command leaves behind, or hands that to the container's init."""
-        self.namespaces = namespaces
-        """(descriptor, CLONE flag) of the pod's namespaces to enter."""
-        self.namespace_flags = namespace_flags
-        """CLONE flags of the pod's own namespaces, as against the machine's."""
-        self.shared_memory = shared_memory
-        """A mount namespace whose root is the pod's `/dev/shm`; None: the container has the machine's, or joins one."""
-        self.proc = proc
-        """The same with procfs, for a container in a shared PID namespace."""
-        self.proc_of = proc_of
-        """pidfd of the container whose PID namespace this one enters, and whose procfs it takes."""
-        self.target = target
-        """pidfd of the container whose namespaces a command enters; None: this is the container."""
-        self.waits = waits
-        """Whether it is to be told before it executes its program."""
-        self.report = -1
-        self.status_channel: int | None = None
-        """Where a reaper tells the command's exit status; None: no reaper."""
-        self.reaper_program: int | None = None
-        self.stage = "setup"
-        """What the child is at, for the text of an error."""
-        self.processes: int | None = None
-        """The machine's /proc, if an AppArmor profile is to be taken on: the container's may be anything."""
-        self.user: identity.Identity | None = None
-        self.folder = -1
-        """Who it will be and where, once that is known."""
-        self.executable: str | None = None
-        """What it will execute, when only that is left to be done."""
-        self.environment: dict[str, str] = {}
-        self.may_gain = True
-        """Whether the program may gain privileges by executing another."""
-        self.is_filtered = False
-        """Whether the filter has been loaded."""
+    birth = context.birth
+    assert birth is not None
+    try:
+        linux.setns(namespace, linux.CLONE_NEWPID)
+        enter(spec, context, born_in_cgroup=born_in_cgroup)
+        needed = (context.report, birth, context.status_channel, context.machine.program, context.processes)
+        linux.close_others(descriptor for descriptor in needed if descriptor is not None)
+        pid = linux.plain_fork(linux.CLONE_PARENT)
+        if pid == 0:
+            os.close(birth)
+            return
+        answer = str(pid)
+    except OSError as error:
+        answer = f"0 {error.strerror or error}"
+    except Exception as error:  # noqa: BLE001 - the keeper is to hear of it, and nobody else can
+        answer = f"0 {error}"
+    os.write(birth, answer.encode(errors="backslashreplace"))
+    os._exit(0)
 
 
 def enter(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> None:
@@ -163,7 +109,6 @@ def enter(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) 
 
 def run(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) -> NoReturn:
     """Become the container or command that `spec` describes; what `enter` has done already is not done again."""
-    gc.disable()  # what it looks through, it writes to, and so would have to be copied
     try:
         has_entered = context.executable is not None
         if not has_entered:
@@ -172,13 +117,14 @@ def run(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: bool) ->
         if context.status_channel is None:
             os.setsid()
         else:
-            reaper.split(context.reaper_program, context.status_channel, keeps_orphans=context.reaper_keeps_orphans)
+            program, stays = context.machine.program, context.reaper_keeps_orphans
+            reaper.split(program, context.status_channel, keeps_orphans=stays)
         if not has_entered:
             _prepare(spec, context, among_others=False)
         _become_program(spec, context)
     except _EXPECTED as error:
         _report(context.report, {"error": _text(error, context.stage)})
-    except BaseException as error:  # noqa: BLE001 - nothing may travel up into the keeper's loop
+    except BaseException as error:  # noqa: BLE001 - nothing may travel up into the template's loop
         _report(context.report, {"error": f"{context.stage}: {type(error).__name__}: {error}"})
     finally:
         os._exit(127)
@@ -211,7 +157,7 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
         context.cgroup.join(born_inside=born_in_cgroup)
     if context.target is None:
         _make(spec, context)
-    elif context.isolated:
+    elif context.machine.isolated:
         context.stage = "namespaces"
         flags = linux.CLONE_NEWNS | context.namespace_flags
         linux.setns(context.target, flags | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
@@ -219,14 +165,14 @@ def _find_place(spec: dict[str, Any], context: ChildContext, *, born_in_cgroup: 
         os.chdir("/")
     context.stage = "user"
     context.user = identity.resolve(spec["user"])
-    context.folder = _working_folder(spec["cwd"], context.isolated)
+    context.folder = _working_folder(spec["cwd"], context.machine.isolated)
 
 
 def _make(spec: dict[str, Any], context: ChildContext) -> None:
     """The container's own devices, mounts and root."""
     if context.cgroup is not None and not spec["privileged"]:
         context.cgroup.confine_devices([device["rule"] for device in spec["devices"]])
-    if context.isolated:
+    if context.machine.isolated:
         context.stage = "namespaces"
         linux.unshare(linux.CLONE_NEWNS | (linux.CLONE_NEWCGROUP if spec["cgroup_namespace"] else 0))
         for descriptor, flag in context.namespaces:
@@ -235,12 +181,13 @@ def _make(spec: dict[str, Any], context: ChildContext) -> None:
         context.stage = "root filesystem"
         rootfs.RootBuilder(
             spec,
-            in_user_namespace=context.in_user_namespace,
+            in_user_namespace=context.machine.in_user_namespace,
             own_network=bool(context.namespace_flags & linux.CLONE_NEWNET),
             own_ipc=bool(context.namespace_flags & linux.CLONE_NEWIPC),
             shared_memory=context.shared_memory,
             proc=context.proc,
             proc_of=context.proc_of,
+            cgroups={} if context.cgroup is None else context.cgroup.views,
         ).build()
 
 
@@ -270,7 +217,7 @@ def _prepare(spec: dict[str, Any], context: ChildContext, *, among_others: bool)
         spec["bounding"],
         spec["ambient"],
         until_exec=until_exec if context.may_gain else 0,
-        one_user_only=context.one_user_only,
+        one_user_only=context.machine.one_user_only,
     )
     try:
         os.fchdir(context.folder)
@@ -291,7 +238,7 @@ def _become_program(spec: dict[str, Any], context: ChildContext) -> None:
     assert context.executable is not None
     if spec["tty"]:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    _restore_limits(context.limits)
+    _restore_limits(context.machine.limits)
     _report(context.report, {"uid": user.uid, "gid": user.gid, "groups": user.groups})
     if not context.may_gain:
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)

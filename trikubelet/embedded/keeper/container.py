@@ -19,8 +19,9 @@ import signal
 import sys
 import time
 
-from trikubelet.embedded.keeper import child, rootfs
+from trikubelet.embedded.keeper import rootfs
 from trikubelet.embedded.keeper.cgroups import ContainerCgroup
+from trikubelet.embedded.keeper.context import ChildContext
 from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.logfile import LogFile
 from trikubelet.embedded.keeper.output import Output
@@ -45,11 +46,11 @@ _OTHER_PROCESSES_TIMEOUT = 5.0
 
 
 class StartError(Exception):
-    """A container that could not be forked at all."""
+    """A container for which not even a fork could be asked."""
 
 
 class Container:
-    """A container of this keeper, CREATED with its process forked, that waits or not; then STARTING.
+    """A container of this keeper, CREATED with its process being forked, that waits or not; then STARTING.
 
     `on_started(error)` is called once after the start, `on_exited()` once if it had started, `on_discarded()` once when
     nothing is left of one that was not started.
@@ -93,6 +94,8 @@ class Container:
         self._output = Output(environment.loop, self.log, environment.stamp)
         self.process = Process(
             environment.loop,
+            environment.forker,
+            on_born=self._born,
             on_report=self._reported,
             on_ready=self._ready,
             on_end=self._ended,
@@ -114,7 +117,7 @@ class Container:
     def create(
         self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None, proc: int | None
     ) -> None:
-        """Fork it. One that can wait then does all but to execute its program; others do not wait for their start.
+        """Have it forked. One that can wait then does all but to execute its program; others wait for nothing.
 
         Raises StartError with nothing left behind. Later errors go to `on_started`.
         """
@@ -126,7 +129,6 @@ class Container:
         except OSError as error:
             self._clean_up()
             raise StartError(str(error)) from None
-        self._write("created.json", self._run_record())
 
     def record_failure(self, error: str) -> None:
         """Of `open_log` or `create`, at its start."""
@@ -141,10 +143,11 @@ class Container:
         """Let it execute its program."""
         self._on_started = on_started
         self.state = STARTING
-        try:
-            os.rename(f"{self.directory}/created.json", f"{self.directory}/run.json")
-        except OSError as error:
-            log(f"container {self.id}: write run.json: {error}")
+        if self.process.child != 0:
+            try:
+                os.rename(f"{self.directory}/created.json", f"{self.directory}/run.json")
+            except OSError as error:
+                log(f"container {self.id}: write run.json: {error}")
         if self.can_wait:
             self.process.let_go_on()
 
@@ -162,15 +165,14 @@ class Container:
                 self.spec["cgroup_parent"],
                 self.spec["resources"],
                 privileged=self.spec["privileged"],
-                extra_devices=bool(self.spec["devices"]),
+                devices=[device["rule"] for device in self.spec["devices"]],
             )
 
     def _fork(
         self, namespaces: list[tuple[int, int]], pid_namespace: int | None, shared_memory: int | None, proc: int | None
     ) -> None:
         stdin, stdout, stderr = self._open_streams()
-        context = child.ChildContext(
-            self._environment,
+        context = ChildContext(
             (stdin, stdout, stderr),
             cgroup=self.cgroup,
             namespaces=namespaces,
@@ -179,19 +181,12 @@ class Container:
             reaper_keeps_orphans=True,
             namespace_flags=self.namespace_flags,
             proc_of=pid_namespace if self.spec["pid_namespace"] == "target" else None,
+            pid_namespace=pid_namespace,
             waits=self.can_wait,
         )
-        descriptors = [*(descriptor for descriptor, _ in namespaces), shared_memory, proc, context.proc_of]
+        fresh = self._environment.isolated and self.spec["pid_namespace"] == "container"
         try:
-            self.process.spawn(
-                self._environment.forker,
-                pid_namespace,
-                self.spec,
-                context,
-                fresh=self._environment.isolated and self.spec["pid_namespace"] == "container",
-                with_reaper=self.with_reaper,
-                kept=[stdin, stdout, stderr, *(descriptor for descriptor in descriptors if descriptor is not None)],
-            )
+            self.process.spawn(self.spec, context, fresh=fresh, with_reaper=self.with_reaper)
         finally:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
@@ -244,6 +239,10 @@ class Container:
             self._input, self._input_kind = -1, None
 
     # -- the way to RUNNING ------------------------------------------------------------------------------------------
+
+    def _born(self) -> None:
+        if self.state is not DISCARDED:
+            self._write("created.json" if self.state is CREATED else "run.json", self._run_record())
 
     def _reported(self, message: dict[str, Any], descriptors: list[int]) -> None:
         if "error" in message:

@@ -1,4 +1,4 @@
-"""What all containers of a keeper share: the loop, the machine's abilities, and the limits to give back."""
+"""What all containers of a keeper share: the loop, the machine's abilities, and who forks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trikubelet.embedded.keeper.cgroups import Cgroups
     from trikubelet.embedded.keeper.event_loop import EventLoop
+    from trikubelet.embedded.keeper.forker import Forker
     from trikubelet.embedded.keeper.logfile import Stamp
     from trikubelet.embedded.keeper.namespace_maker import NamespaceMaker
     from trikubelet.embedded.keeper.probe import Abilities
-    from trikubelet.embedded.keeper.process import Forker
 
 
 class Environment:
@@ -25,7 +25,6 @@ class Environment:
         abilities: Abilities,
         forker: Forker,
         namespace_maker: NamespaceMaker,
-        limits: dict[int, tuple[int, int]],
     ) -> None:
         self.root = root
         self.loop = loop
@@ -34,13 +33,8 @@ class Environment:
         self.abilities = abilities
         self.forker = forker
         self.namespace_maker = namespace_maker
-        self.limits = limits
 
     @property
     def isolated(self) -> bool:
         """Whether containers get namespaces and a root of their own."""
         return self.abilities.mode != "plain"
-
-    @property
-    def in_user_namespace(self) -> bool:
-        return self.abilities.mode == "user-namespace"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
-from trikubelet.embedded.keeper import child
 from trikubelet.embedded.keeper.container import EXITED
+from trikubelet.embedded.keeper.context import ChildContext
 from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.process import Process, exit_code
 
@@ -51,6 +51,7 @@ class Execution:
         self._killed = False
         self.process = Process(
             environment.loop,
+            environment.forker,
             on_report=self._reported,
             on_ready=self._ready,
             on_end=self._ended,
@@ -67,7 +68,7 @@ class Execution:
         return self._status is not None
 
     def start(self, name: str, argv: list[str], streams: dict[str, int], *, tty: bool) -> None:
-        """Fork it, with the container's own user, environment and folder. Raises OSError."""
+        """Have it forked, with the container's own user, environment and folder. Raises OSError."""
         spec = {**self._container.spec, "argv": argv, "tty": tty}
         if tty:
             spec["env"] = [*spec["env"], "TERM=xterm"]
@@ -76,25 +77,17 @@ class Execution:
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         streams = {**dict.fromkeys(("stdin", "stdout", "stderr"), null), **streams}
         target = self._container.process.pidfd
-        context = child.ChildContext(
-            self._environment,
+        context = ChildContext(
             (streams["stdin"], streams["stdout"], streams["stderr"]),
             cgroup=self._group or self._container.cgroup,
             target=target,
+            pid_namespace=target if self._environment.isolated else None,
             namespace_flags=self._container.namespace_flags,
             # In a PID namespace of its own, the container's init inherits and takes along what stays behind.
             reaper_keeps_orphans=self._container.with_reaper,
         )
         try:
-            self.process.spawn(
-                self._environment.forker,
-                target if self._environment.isolated else None,
-                spec,
-                context,
-                fresh=False,
-                with_reaper=True,
-                kept=[*streams.values(), target],
-            )
+            self.process.spawn(spec, context, fresh=False, with_reaper=True)
         except OSError:
             self._remove_group(_RETRY)
             raise

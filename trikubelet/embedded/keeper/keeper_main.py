@@ -25,13 +25,15 @@ import time
 from trikubelet.embedded.keeper import linux, protocol
 from trikubelet.embedded.keeper.cgroups import Cgroups
 from trikubelet.embedded.keeper.container import reap, write_json
+from trikubelet.embedded.keeper.context import Machine
 from trikubelet.embedded.keeper.environment import Environment
 from trikubelet.embedded.keeper.event_loop import EventLoop
+from trikubelet.embedded.keeper.forker import Forker
 from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.logfile import Stamp
 from trikubelet.embedded.keeper.namespace_maker import NamespaceMaker
 from trikubelet.embedded.keeper.probe import enter_user_namespace, find_abilities
-from trikubelet.embedded.keeper.process import Forker
+from trikubelet.embedded.keeper.reaper_program import open_program
 from trikubelet.embedded.keeper.sandbox import remove_old_shared_memory
 from trikubelet.embedded.keeper.server import Server
 
@@ -102,7 +104,7 @@ def _read_only_interpreter_of_a_user_namespace() -> int:
         finally:
             os._exit(0)
     theirs.close()
-    _, descriptors, _, _ = socket.recv_fds(ours, 16, 1, socket.MSG_CMSG_CLOEXEC)
+    _, descriptors = protocol.receive(ours, 16)
     ours.close()
     os.waitpid(pid, 0)
     if not descriptors:
@@ -148,18 +150,28 @@ def _prepared(root: str, name: str) -> Callable[[], None]:
     cgroups = Cgroups(name)
     cgroups.leave_service()
     loop = EventLoop()
+    machine = Machine(
+        root,
+        isolated=abilities.mode != "plain",
+        in_user_namespace=abilities.mode == "user-namespace",
+        one_user_only=abilities.one_user_only,
+        limits=_raise_limits(),
+        program=open_program(),
+    )
+    # Nor are its children: nothing of this process is to be seen in procfs by a container that a child is to become.
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    gc.collect()
+    gc.freeze()
+    forker = Forker(loop, machine)  # the last fork of this process itself, which knows nothing of a pod as yet
     environment = Environment(
         root=root,
         loop=loop,
         stamp=Stamp(),
         cgroups=cgroups,
         abilities=abilities,
-        forker=Forker(),
-        namespace_maker=NamespaceMaker(loop, root),
-        limits=_raise_limits(),
+        forker=forker,
+        namespace_maker=NamespaceMaker(loop, forker),
     )
-    # Nor are its children: nothing of this process is to be seen in procfs by a container that a child is to become.
-    linux.prctl(linux.PR_SET_DUMPABLE, 0)
     listener = _listen(root)
     server = Server(environment, listener)
     identity = {
@@ -169,8 +181,6 @@ def _prepared(root: str, name: str) -> Callable[[], None]:
         "version": protocol.VERSION,
     }
     write_json(f"{root}/{protocol.IDENTITY_NAME}", identity)
-    gc.collect()
-    gc.freeze()
 
     def serve() -> None:
         loop.run()
@@ -206,10 +216,14 @@ def _reap_ended(root: str) -> None:
 
 
 def _raise_limits() -> dict[int, tuple[int, int]]:
-    """As many descriptors as allowed for the keeper; what containers get back."""
-    original = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (original[1], original[1]))
-    return {resource.RLIMIT_NOFILE: original}
+    """As many descriptors as allowed for the keeper; what containers get back.
+
+    And as much locked memory, of which kernels before 5.11 take a page for each program of `device_program`.
+    """
+    originals = {number: resource.getrlimit(number) for number in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK)}
+    for number, (_, most) in originals.items():
+        resource.setrlimit(number, (most, most))
+    return originals
 
 
 def _listen(root: str) -> socket.socket:

@@ -59,6 +59,7 @@ RESOLVE_NO_SYMLINKS = 0x04
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_KEEPCAPS = 8
+_PR_SET_NAME = 15
 PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
@@ -81,6 +82,16 @@ _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, 
     os.uname().machine, -1
 )
 _SYS_SECCOMP = {"x86_64": 317, "i686": 354, "aarch64": 277, "armv7l": 383, "armv8l": 383}.get(os.uname().machine, -1)
+_SYS_BPF = {
+    "x86_64": 321,
+    "i686": 357,
+    "aarch64": 280,
+    "riscv64": 280,
+    "armv7l": 386,
+    "armv8l": 386,
+    "ppc64le": 361,
+    "s390x": 351,
+}.get(os.uname().machine, -1)
 _SECCOMP_SET_MODE_FILTER = 1
 _BPF_INSTRUCTION_SIZE = 8
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -180,13 +191,18 @@ def plain_fork(flags: int = 0) -> int:
 
 def close_all_but(kept: Iterable[int]) -> None:
     """Close every descriptor that is not kept; what is at 0 (the keeper's: /dev/null) is at 1 and 2 too then."""
+    close_others(kept)
+    os.dup2(0, 1)
+    os.dup2(0, 2)
+
+
+def close_others(kept: Iterable[int]) -> None:
+    """Close every descriptor from 3 on that is not kept."""
     following = 3
     for descriptor in sorted({*kept, os.sysconf("SC_OPEN_MAX")}):
         if descriptor >= following:
             os.closerange(following, descriptor)
             following = descriptor + 1
-    os.dup2(0, 1)
-    os.dup2(0, 2)
 
 
 def default_signal(number: int) -> None:
@@ -254,10 +270,20 @@ def move_mount(tree: int, target: int, name: str) -> None:
 
 
 def set_mount_attributes(
-    path: str, *, descriptor: int = AT_FDCWD, read_only: bool = False, propagation: int = 0, recursive: bool = False
+    path: str,
+    *,
+    descriptor: int = AT_FDCWD,
+    read_only: bool = False,
+    quiet: bool = False,
+    propagation: int = 0,
+    recursive: bool = False,
 ) -> None:
-    """Change the mount at `path`, or the one behind `descriptor` when the path is empty."""
-    attributes = _MountAttr(MOUNT_ATTR_RDONLY if read_only else 0, 0, propagation, 0)
+    """Change the mount at `path`, or the one behind `descriptor` when the path is empty.
+
+    `quiet`: nosuid, nodev, noexec.
+    """
+    wanted = (MOUNT_ATTR_RDONLY if read_only else 0) | (_MOUNT_ATTR_QUIET if quiet else 0)
+    attributes = _MountAttr(wanted, 0, propagation, 0)
     flags = (AT_RECURSIVE if recursive else 0) | (0 if path else AT_EMPTY_PATH)
     result = _libc.syscall(
         ctypes.c_long(_SYS_MOUNT_SETATTR),
@@ -303,6 +329,12 @@ def prctl(option: int, argument: int = 0, second: int = 0) -> None:
     _checked(_libc.prctl(option, argument, second, 0, 0), f"prctl {option}")
 
 
+def set_name(name: str) -> None:
+    """What this process is called in lists of processes, until it executes a program; 15 bytes at most."""
+    text = ctypes.create_string_buffer(name.encode())
+    prctl(_PR_SET_NAME, ctypes.addressof(text))
+
+
 def set_capabilities(effective: int, permitted: int, inheritable: int) -> None:
     """Replace this process's capability sets, each a bit mask."""
     header = _CapHeader(_CAPABILITY_VERSION_3, 0)
@@ -338,6 +370,12 @@ def filter_system_calls(program: bytes, flags: int) -> None:
         ctypes.byref(filter_program),
     )
     _checked(int(result), "load the seccomp filter")
+
+
+def bpf(command: int, request: bytes, what: str) -> int:
+    """`request`: the fields of `bpf_attr` that the command has. What they point to has to stay until this returns."""
+    size = ctypes.c_uint(len(request))
+    return _checked(int(_libc.syscall(ctypes.c_long(_SYS_BPF), ctypes.c_int(command), request, size)), what)
 
 
 def set_hostname(name: str) -> None:

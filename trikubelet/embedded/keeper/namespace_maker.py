@@ -1,9 +1,9 @@
 """The process that goes into other namespaces for the keeper, which never leaves its own.
 
 It makes the namespaces of pods, and sockets in their networks, and hands over the descriptors. A fork for each of these
-costs 2 ms: of this process, and of the keeper, whose pages have to be copied as soon as it writes to them. So one
-process does them all, one after the other, and goes back to the keeper's namespaces after each. Where it may not go
-back, which is in a user namespace, it ends instead, and so it does with the keeper; the next request forks another.
+costs 2 ms. So one process does them all, one after the other, and goes back to the keeper's namespaces after each.
+Where it may not go back, which is in a user namespace, it ends instead, and so it does with the keeper; then the next
+request has another one forked.
 
 It is forked for the first request, so an agent that has no pods has one process less.
 """
@@ -11,20 +11,22 @@ It is forked for the first request, so an agent that has no pods has one process
 from __future__ import annotations
 
 import fcntl
-import gc
 import json
 import os
+import signal
 import socket
 import struct
 
-from trikubelet.embedded.keeper import linux, rootfs
+from trikubelet.embedded.keeper import linux, protocol, rootfs
 from trikubelet.embedded.keeper.cgroups import write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+    from trikubelet.embedded.keeper.context import Machine
     from trikubelet.embedded.keeper.event_loop import EventLoop
+    from trikubelet.embedded.keeper.forker import Forker
 
 NETLINK_ROUTE = (socket.AF_NETLINK, socket.SOCK_RAW, 0)
 _FLAGS = {
@@ -33,9 +35,10 @@ _FLAGS = {
     "mnt": linux.CLONE_NEWNS,
     "net": linux.CLONE_NEWNET,
 }
-_MOST_DESCRIPTORS = len(_FLAGS) + 1
 _LARGEST_MESSAGE = 64 * 1024
 _MADE = b"made"
+_ANSWERS_WITHIN = 5.0
+"""Seconds. It asks the kernel alone, but the kernel may be long about a network namespace."""
 _SHARED_MEMORY_OPTIONS = "mode=1777,size=65536k"
 # Not in the socket module; `struct ifreq` with its flags.
 _SIOCSIFFLAGS = 0x8914
@@ -46,10 +49,9 @@ _IFREQ = struct.Struct("16sh22x")
 class NamespaceMaker:
     """The keeper's end. Each method waits for the answer, which takes less than a fork."""
 
-    def __init__(self, loop: EventLoop, folder: str) -> None:
-        """`folder`: one that a file system may be mounted on, where nobody else sees it."""
+    def __init__(self, loop: EventLoop, forker: Forker) -> None:
         self._loop = loop
-        self._folder = folder
+        self._forker = forker
         self._channel: socket.socket | None = None
         self._pid = 0
         self._pidfd = -1
@@ -80,35 +82,42 @@ class NamespaceMaker:
     def _exchange(self, payload: bytes, descriptors: tuple[int, ...]) -> tuple[bytes, list[int]]:
         """No answer from one that has ended."""
         if self._channel is None:
-            self._channel = self._fork()
+            self._channel = self._start()
         try:
             socket.send_fds(self._channel, [payload], descriptors)
-            answer, made, _, _ = socket.recv_fds(
-                self._channel, _LARGEST_MESSAGE, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-            )
+            answer, made = protocol.receive(self._channel, _LARGEST_MESSAGE)
         except ConnectionError:
             answer, made = b"", []
+        except TimeoutError:
+            self._end()
+            raise OSError(0, "the process that makes namespaces did not answer") from None
         if not answer:
-            os.waitpid(self._pid, 0)
-            self._forget()
+            self._end()
         return answer, made
 
-    def _fork(self) -> socket.socket:
+    def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = linux.plain_fork()
-        if pid == 0:
-            _serve(theirs, self._folder)
-        theirs.close()
-        self._pid, self._pidfd = pid, os.pidfd_open(pid)
+        try:
+            self._pid, self._pidfd = self._forker.fork("namespace maker", theirs)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.settimeout(_ANSWERS_WITHIN)
         self._loop.watch(self._pidfd, self._ended)
         return ours
 
     def close(self) -> None:
         """End the process: it is in the keeper's cgroup, which is to be deleted."""
         if self._channel is not None:
-            self._channel.shutdown(socket.SHUT_RDWR)
+            os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._forget()
+
+    def _end(self) -> None:
+        self._forget()
+        self._forker.end(self._pid)
 
     def _ended(self, _events: int) -> None:
         if os.waitpid(self._pid, os.WNOHANG)[0]:
@@ -122,18 +131,17 @@ class NamespaceMaker:
         os.close(self._pidfd)
 
 
-def _serve(channel: socket.socket, folder: str) -> NoReturn:
+def serve(channel: socket.socket, machine: Machine) -> NoReturn:
     """In the forked process: until the keeper is gone, or there is no way back into its namespaces."""
     try:
-        linux.close_all_but([channel.fileno()])
-        gc.disable()
+        linux.set_name("trikube-maker")
         own = [(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), flag) for name, flag in _FLAGS.items()]
         while True:
-            payload, descriptors, _, _ = socket.recv_fds(channel, _LARGEST_MESSAGE, 1, socket.MSG_CMSG_CLOEXEC)
+            payload, descriptors = protocol.receive(channel, _LARGEST_MESSAGE)
             if not payload:
                 break
             try:
-                made = _made(json.loads(payload), descriptors, folder)
+                made = _made(json.loads(payload), descriptors, machine.root)
             except OSError as error:
                 channel.send(str(error).encode())
             else:

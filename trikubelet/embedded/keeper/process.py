@@ -1,270 +1,226 @@
-"""A forked process as the keeper sees it: its report on the way to exec, how it ended, and how to end it for sure."""
+"""A forked process as the keeper sees it: its report on the way to exec, how it ended, and how to end it for sure.
+
+The keeper waits for none of this: it hears of the process's pid, its report and its end in its loop. What takes longer
+than WAY_IN_LIMIT to get to its program, in a file system that does not answer maybe, is ended.
+"""
 
 from __future__ import annotations
 
 import array
-import errno
 import os
 import signal
 import socket
 import struct
 
-from trikubelet.embedded.keeper import child, linux
+from trikubelet.embedded.keeper import context as contexts
+from trikubelet.embedded.keeper.child import START
 from trikubelet.embedded.keeper.reaper import STATUS
-from trikubelet.embedded.keeper.reaper_program import open_program
-from trikubelet.embedded.keeper.reports import read_report, read_status
+from trikubelet.embedded.keeper.reports import read_birth, read_report, read_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from typing import Any
 
-    from trikubelet.embedded.keeper.cgroups import ContainerCgroup
-    from trikubelet.embedded.keeper.event_loop import EventLoop
+    from trikubelet.embedded.keeper.context import ChildContext
+    from trikubelet.embedded.keeper.event_loop import EventLoop, Timer
+    from trikubelet.embedded.keeper.forker import Forker
 
+WAY_IN_LIMIT = 45.0
+"""Seconds for the way from the fork, or from the word that it may go on, to the program. Agents wait a minute."""
 _KILL_ROUNDS_PER_TURN = 20
 _PAUSE_BETWEEN_KILLS = 0.002
 _CREDENTIALS = struct.Struct("iII")
-
-
-class Forker:
-    """Forks into PID namespaces and cgroups. This process itself never leaves its own namespaces.
-
-    To be made before this process gives up to be dumpable: its own files in procfs are closed to it then, unless it is
-    the machine's root. So would a child's be, which is why this process takes the child's OOM score for the fork.
-    """
-
-    def __init__(self) -> None:
-        self.born_in_cgroup = False
-        """For the child: whether it is in the v2 group already, or has to join."""
-        self.program = open_program()
-        """What a process executes that only reaps."""
-        self._oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-
-    def fork(
-        self,
-        namespace: int | None,
-        *,
-        kept: Collection[int],
-        fresh: bool = False,
-        cgroup: ContainerCgroup | None = None,
-        oom_score: int | None = None,
-        enter: Callable[[], None] | None = None,
-    ) -> int:
-        """`os.fork` into a fresh PID namespace, that of the process behind pidfd `namespace`, or this one's.
-
-        The child is born in the v2 group of `cgroup`, if it has one, with the OOM score, if one is given, and has of
-        this process's descriptors only those that are `kept`. With a `namespace`, `enter` is called before the child
-        is in there, and what it changes the child has. Raises OSError, what `enter` raises among them.
-        """
-        own = None if oom_score is None else os.pread(self._oom_score, 16, 0)
-        if own is not None:
-            self._write_oom_score(str(oom_score).encode())
-        pid = -1
-        try:
-            pid = self._fork_into_cgroup(namespace, kept, fresh=fresh, cgroup=cgroup, enter=enter)
-        finally:
-            if own is not None and pid != 0:
-                self._write_oom_score(own)
-        return pid
-
-    def _write_oom_score(self, score: bytes) -> None:
-        try:
-            os.pwrite(self._oom_score, score, 0)
-        except OSError:
-            # Lowering it takes CAP_SYS_RESOURCE. A container that is killed a little earlier is better than none.
-            return
-
-    def _fork_into_cgroup(
-        self,
-        namespace: int | None,
-        kept: Collection[int],
-        *,
-        fresh: bool,
-        cgroup: ContainerCgroup | None,
-        enter: Callable[[], None] | None,
-    ) -> int:
-        unified = None if cgroup is None else cgroup.unified
-        self.born_in_cgroup = unified is not None
-        if unified is None:
-            return self._fork(namespace, kept, fresh=fresh, folder=None, enter=enter)
-        folder = os.open(unified, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return self._fork(namespace, {*kept, folder}, fresh=fresh, folder=folder, enter=enter)
-        finally:
-            os.close(folder)
-
-    def _fork(
-        self,
-        namespace: int | None,
-        kept: Collection[int],
-        *,
-        fresh: bool,
-        folder: int | None,
-        enter: Callable[[], None] | None,
-    ) -> int:
-        if namespace is not None:
-            return _fork_elsewhere(namespace, kept, folder, enter)
-        pid = self._fork_here(fresh=fresh, folder=folder)
-        if pid == 0:
-            linux.close_all_but(kept)
-        return pid
-
-    def _fork_here(self, *, fresh: bool, folder: int | None) -> int:
-        if folder is None and not fresh:
-            return linux.plain_fork()
-        try:
-            return linux.fork(linux.CLONE_NEWPID if fresh else 0, folder)
-        except OSError as error:
-            # System call filters of some container runtimes pretend that clone3 does not exist.
-            if fresh or error.errno != errno.ENOSYS:
-                raise
-            self.born_in_cgroup = False
-            return linux.plain_fork()
-
-
-def _fork_elsewhere(namespace: int, kept: Collection[int], folder: int | None, enter: Callable[[], None] | None) -> int:
-    """Fork into another process's PID namespace.
-
-    A process that enters one may not be allowed back (in a user namespace, to the host's). So a process in
-    between enters it, and makes the child not its own but a sibling: a child of this process. Descriptors are closed
-    and privileges given up there, and the filter is loaded, where nobody in that namespace can see it: a process with
-    SYS_PTRACE could take the child over.
-    """
-    reader, writer = os.pipe2(os.O_CLOEXEC)
-    between = linux.plain_fork() if folder is None else linux.fork(0, folder)
-    if between == 0:
-        try:
-            linux.close_all_but({*kept, namespace, writer})
-            linux.setns(namespace, linux.CLONE_NEWPID)
-            if enter is not None:
-                enter()
-            pid = linux.plain_fork(linux.CLONE_PARENT)
-            if pid == 0:
-                os.close(writer)
-                if namespace not in kept:
-                    os.close(namespace)
-                return 0
-            answer = f"{pid} "
-        except OSError as error:
-            answer = f"0 {error.errno or 0} {error.strerror or error}"
-        except Exception as error:  # noqa: BLE001 - nothing may travel up into the keeper's loop
-            answer = f"0 0 {error}"
-        os.write(writer, answer.encode(errors="backslashreplace"))
-        os._exit(0)
-    os.close(writer)
-    answer = os.read(reader, 4096).decode(errors="replace")
-    os.close(reader)
-    os.waitpid(between, 0)
-    pid_text, _, failure = answer.partition(" ")
-    if not answer or pid_text == "0":
-        number, _, text = failure.partition(" ")
-        if not text:
-            raise OSError("the process in between ended without an answer")
-        raise OSError(int(number), text) if int(number) else OSError(text)
-    return int(pid_text)
+_CONTROL_SPACE = 256
+_CREDENTIALS_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
+_LONGEST_BIRTH = 4096
 
 
 class Process:
     """One forked process and, behind a reaper, the command that it started.
 
-    `on_report(message, descriptors)` for each message on the way; `on_ready()` when the exec worked or the process is
-    gone without a word; `on_end(status)` once, with the command's wait status; `on_gone()` once, when nothing is left
-    of it (with a reaper that keeps orphans: of its descendants either).
+    `on_born()` when the forked process is known; `on_report(message, descriptors)` for each message on the way;
+    `on_ready()` when the exec worked or the process is gone without a word; `on_end(status)` once, with the command's
+    wait status; `on_gone()` once, when nothing is left of it (with a reaper that keeps orphans: of its descendants
+    either). One that cannot be forked reports an error, is ready, ends and is gone.
     """
 
     def __init__(
         self,
         loop: EventLoop,
+        forker: Forker,
         *,
         on_report: Callable[[dict[str, Any], list[int]], None],
         on_ready: Callable[[], None],
         on_end: Callable[[int], None],
         on_gone: Callable[[], None],
+        on_born: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
+        self._forker = forker
+        self._on_born = on_born
         self._on_report = on_report
         self._on_ready = on_ready
         self._on_end = on_end
         self._on_gone = on_gone
         self._report: socket.socket | None = None
         self._status: socket.socket | None = None
+        self._birth: socket.socket | None = None
+        """Where the process in between tells whom it has forked into another PID namespace; None: there is none."""
+        self._between = 0
+        self._between_pidfd = -1
+        self._limit: Timer | None = None
         self._ended = False
         self._killing = False
+        self._has_command = False
+        """Whether a reaper, if there is one, has a command to be ended with."""
         self.gone = False
         self.child = 0
-        """The forked process: the command itself, or its reaper."""
+        """The forked process: the command itself, or its reaper. 0 until it is known."""
         self.pid = 0
         """The command."""
         self._child_pidfd = -1
         self.pidfd = -1
 
-    def spawn(
-        self,
-        forker: Forker,
-        namespace: int | None,
-        spec: dict[str, Any],
-        context: child.ChildContext,
-        *,
-        fresh: bool,
-        with_reaper: bool,
-        kept: Collection[int],
-    ) -> None:
-        """Fork what `spec` and `context` describe. Raises OSError.
-
-        The child has the descriptors that are `kept`, those to report to and the reaper's program.
-        """
-        self._report, their_report = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._report.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._report.setblocking(False)
-        their_status: socket.socket | None = None
+    def spawn(self, spec: dict[str, Any], context: ChildContext, *, fresh: bool, with_reaper: bool) -> None:
+        """Have forked what `spec` and `context` describe. Raises OSError, with nothing left behind."""
+        self._report, report = _pair(with_credentials=True)
+        theirs = [report]
         if with_reaper:
-            self._status, their_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._status.setblocking(False)
+            self._status, status = _pair()
+            theirs.append(status)
+            context.status_channel = status.fileno()
+        if context.pid_namespace is not None:
+            self._birth, birth = _pair(with_credentials=True)
+            theirs.append(birth)
+            context.birth = birth.fileno()
         try:
-            needed = {*kept, their_report.fileno()}
-            if their_status is not None:
-                needed |= {their_status.fileno(), *([] if forker.program is None else [forker.program])}
-            context.report = their_report.fileno()
-            context.status_channel = None if their_status is None else their_status.fileno()
-            context.reaper_program = forker.program
-            self.child = forker.fork(
-                namespace,
-                kept=needed,
-                fresh=fresh,
-                cgroup=context.cgroup,
-                oom_score=spec["oom_score_adj"] or 0,
-                enter=lambda: child.enter(spec, context, born_in_cgroup=forker.born_in_cgroup),
+            contexts.send(self._report, spec, context)
+            oom_score = spec["oom_score_adj"] or 0
+            self._forker.start(
+                "container", report, self._forked, fresh=fresh, cgroup=context.cgroup, oom_score=oom_score
             )
         except OSError:
             self._close_channels()
-            their_report.close()
-            if their_status is not None:
-                their_status.close()
             raise
-        if self.child == 0:
-            child.run(spec, context, born_in_cgroup=forker.born_in_cgroup)
-        their_report.close()
-        if their_status is not None:
-            their_status.close()
-        self._child_pidfd = os.pidfd_open(self.child)
-        self._loop.watch(self._report.fileno(), self._report_ready)
-        self._loop.watch(self._child_pidfd, self._child_ended)
+        finally:
+            for channel in theirs:
+                channel.close()
+        if not context.waits:
+            self._limit_the_way()
+
+    def _limit_the_way(self) -> None:
+        self._limit = self._loop.after(WAY_IN_LIMIT, self._too_late)
+
+    def _too_late(self) -> None:
+        """Told at once, however long the kernel takes to let go of it."""
+        why = f"its program was not executed within {WAY_IN_LIMIT:g} s"
+        if self.child == self._between == 0:
+            self._not_born(why)
+            return
+        self._on_report({"error": why}, [])
+        self._report_finished()
+        self.kill()
+
+    # -- its birth ------------------------------------------------------------------------------------------------
+
+    def _forked(self, pid: int, why: str) -> None:
+        """The template's answer: the child, or the process between here and a PID namespace with others."""
+        if self.gone:
+            if pid != 0:
+                self._forker.end(pid)
+            return
+        if pid == 0:
+            self._not_born(why)
+            return
+        try:
+            pidfd = self._forker.watchable(pid)
+        except OSError as error:
+            self._not_born(str(error))
+            return
+        if self._birth is None:
+            self._born(pid, pidfd)
+            return
+        self._between, self._between_pidfd = pid, pidfd
+        self._loop.watch(self._birth.fileno(), self._birth_ready)
+        self._loop.watch(pidfd, self._between_ended)
+        if self._killing:
+            self._kill_round()
+
+    def _birth_ready(self, _events: int) -> bool:
+        """Take one message, which must be of the process in between. False when none is waiting."""
+        assert self._birth is not None
+        try:
+            data, control, _, _ = self._birth.recvmsg(_LONGEST_BIRTH, _CREDENTIALS_SPACE)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            data, control = b"", []
+        if not data:
+            self._loop.forget(self._birth.fileno())
+            return False
+        if _unpack(control)[1] != self._between:
+            return True
+        self._loop.forget(self._birth.fileno())
+        self._birth.close()
+        self._birth = None
+        pid, why = read_birth(data)
+        if pid == 0:
+            self._not_born(why)
+            return True
+        try:
+            self._born(pid, self._forker.watchable(pid))
+        except OSError as error:
+            self._not_born(str(error))
+        return True
+
+    def _between_ended(self, _events: int) -> None:
+        if os.waitpid(self._between, os.WNOHANG)[0] == 0:
+            return
+        while self._birth is not None and self._birth_ready(0):
+            pass
+        self._loop.forget(self._between_pidfd)
+        os.close(self._between_pidfd)
+        self._between_pidfd = -1
+        if self._birth is not None:
+            self._not_born("the process in between ended without an answer")
+
+    def _born(self, pid: int, pidfd: int) -> None:
+        self.child, self._child_pidfd = pid, pidfd
+        if self._report is not None:
+            self._loop.watch(self._report.fileno(), self._report_ready)
+        self._loop.watch(pidfd, self._child_ended)
         if self._status is None:
-            self.pid, self.pidfd = self.child, self._child_pidfd
+            self.pid, self.pidfd = pid, pidfd
         else:
             self._loop.watch(self._status.fileno(), self._status_ready)
+        self._on_born()
+        if self._killing:
+            self._kill_round()
+
+    def _not_born(self, why: str) -> None:
+        self.gone = True
+        if self._report is not None:
+            self._on_report({"error": why}, [])
+            self._report_finished()
+        self._close_channels()
+        self._end(signal.SIGKILL)
+        self._on_gone()
+
+    # -- what may be done to it -----------------------------------------------------------------------------------
 
     def is_on_its_way(self) -> bool:
         """Whether it has neither executed its program nor ended, heard of or not."""
-        ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return self._report is not None and os.waitid(os.P_PIDFD, self._child_pidfd, ended) is None
+        if self._report is None or self.child == 0:
+            return self._report is not None
+        return os.waitid(os.P_PIDFD, self._child_pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def let_go_on(self) -> None:
         """Tell a process that waits for its start to execute its program. What came to an end is heard of otherwise."""
         if self._report is not None:
+            self._limit_the_way()
             try:
-                self._report.send(child.START)
+                self._report.send(START)
             except OSError:
                 return
 
@@ -284,11 +240,17 @@ class Process:
     def _kill_round(self) -> None:
         if self.gone:
             return
+        if self.child == 0:
+            if self._between_pidfd >= 0:
+                signal.pidfd_send_signal(self._between_pidfd, signal.SIGKILL)
+            return  # again when there is news of its birth
         if self._status is None:
             signal.pidfd_send_signal(self._child_pidfd, signal.SIGKILL)
             return
         for _ in range(_KILL_ROUNDS_PER_TURN):
             if not kill_descendants(self.child):
+                if not self._has_command:
+                    signal.pidfd_send_signal(self._child_pidfd, signal.SIGKILL)
                 break
         self._loop.after(_PAUSE_BETWEEN_KILLS, self._kill_round)
 
@@ -298,7 +260,7 @@ class Process:
         """Take one message. False when none is waiting."""
         assert self._report is not None
         try:
-            data, control, _, _ = self._report.recvmsg(64 * 1024, 256, socket.MSG_CMSG_CLOEXEC)
+            data, control, _, _ = self._report.recvmsg(64 * 1024, _CONTROL_SPACE, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return False
         except ConnectionResetError:
@@ -307,6 +269,7 @@ class Process:
             self._report_finished()
             return True
         descriptors, sender = _unpack(control)
+        self._has_command = self._has_command or sender not in (0, self.child)
         if self.pidfd < 0 and sender > 0 and not self._ended:
             self._know_command(sender)
         message = read_report(data, len(descriptors))
@@ -322,6 +285,8 @@ class Process:
         self._loop.forget(self._report.fileno())
         self._report.close()
         self._report = None
+        if self._limit is not None:
+            self._limit.cancel()
         self._on_ready()
 
     def _receive_rest(self) -> None:
@@ -383,10 +348,20 @@ class Process:
             self._on_end(status)
 
     def _close_channels(self) -> None:
-        for channel in (self._report, self._status):
+        for channel in (self._report, self._status, self._birth):
             if channel is not None:
                 self._loop.forget(channel.fileno())
                 channel.close()
+        self._birth = None
+
+
+def _pair(*, with_credentials: bool = False) -> tuple[socket.socket, socket.socket]:
+    """This process's end, and a forked one's. `with_credentials`: the kernel says who has sent what."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    if with_credentials:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    return ours, theirs
 
 
 def exit_code(status: int) -> int:

@@ -36,6 +36,8 @@ POD_NETWORK = "pod-network"
 """A feature: network namespaces of pods, `namespace`, and sockets of any kind."""
 CREATE = "create"
 """A feature: the operation `create`."""
+APART = "apart"
+"""A feature: until its exec a container's process knows of no other pod, and keeps none waiting."""
 LARGEST_DATAGRAM = 64 * 1024
 MOST_DESCRIPTORS = 8
 SOCKET_NAME = "keeper.sock"
@@ -99,6 +101,13 @@ def passed_descriptors(control: list[tuple[int, int, bytes]]) -> list[int]:
     return found.tolist()
 
 
+def receive(channel: socket.socket, largest: int) -> tuple[bytes, list[int]]:
+    """A datagram and its descriptors, close-on-exec: `socket.recv_fds` of Python 3.11 passes over its flags."""
+    payload, control, _, _ = channel.recvmsg(largest, _MUCH_CONTROL_SPACE, socket.MSG_CMSG_CLOEXEC)
+    return payload, passed_descriptors(control)
+
+
+_MUCH_CONTROL_SPACE = socket.CMSG_SPACE(32 * array.array("i").itemsize)
 CONTROL_SPACE = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
 
 

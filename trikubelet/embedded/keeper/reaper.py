@@ -6,7 +6,7 @@ reaper: a child subreaper that owns exactly one command. Whatever forks and call
 last. It reaps until it has none left; the killing is done by the keeper, which sees the tree in procfs.
 
 It lives inside the container's namespaces without any capability, so it is no way out for the container either. It has
-no descriptor but the one it reports to, and no copy of the keeper's memory: it executes `reaper_program.py`.
+no descriptor but the one it reports to, and no interpreter's memory: it executes `reaper_program.py`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import signal
 import socket
 import struct
 
-from trikubelet.embedded.keeper import identity, linux, rootfs
+from trikubelet.embedded.keeper import identity, linux, protocol, rootfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
+
+    from trikubelet.embedded.keeper.context import Machine
 
 STATUS = struct.Struct("i")
 """A wait status, as a reaper reports it."""
@@ -53,26 +55,27 @@ def split(program: int | None, status_channel: int, *, keeps_orphans: bool) -> N
         os._exit(0)
 
 
-def hold_pid_namespace(program: int | None, channel: socket.socket, empty_folder: str, network: int | None) -> NoReturn:
+def hold_pid_namespace(channel: socket.socket, machine: Machine) -> NoReturn:
     """Be the first process of a pod's shared PID namespace: reap orphans until killed. Never returns.
 
     A mount namespace whose root is procfs goes through `channel`: containers get theirs from there, since one that
     mounts it has to be in the PID namespace, where others could take it over. It is closed when this process has
-    nothing of the keeper any more. It is in the pod's `network`, if that has one: what procfs shows of this process's
-    network the pod may see.
+    executed the program that waits. It is in the pod's network, if that has one, whose descriptor comes first: what
+    procfs shows of this process's network the pod may see.
     """
     try:
-        if network is not None:
+        _, networks = protocol.receive(channel, 16)
+        for network in networks:
             linux.setns(network, linux.CLONE_NEWNET)
         linux.unshare(linux.CLONE_NEWNS)
         proc = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-        rootfs.enter_new_root(empty_folder, "proc", rootfs.QUIET)
+        rootfs.enter_new_root(machine.root, "proc", rootfs.QUIET)
         socket.send_fds(channel, [b"made"], [proc])
         linux.unshare(linux.CLONE_NEWNS)
         rootfs.enter_new_root("/sys", "tmpfs", rootfs.QUIET | linux.MS_RDONLY, "size=4k")
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        _give_everything_up(program, channel.fileno())
-        _execute(program, ["trikube-holder"])
+        _give_everything_up(machine.program, channel.fileno())
+        _execute(machine.program, ["trikube-holder"])
         channel.close()
         while True:
             signal.pause()

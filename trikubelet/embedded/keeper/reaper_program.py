@@ -1,8 +1,8 @@
 """The program that reaps: a static ELF of some 300 bytes, in a sealed memfd.
 
-A forked process has a copy of the keeper's memory, in which the environments of all pods are. One that lives on, as the
-first process of a pod's PID namespace or as a reaper between the keeper and a command (`reaper.py`), executes this
-instead: its memory is one page of code and a stack. An interpreter would cost 70 ms and 8 MiB for each.
+A forked process has an interpreter's memory, with what it was told of its container. One that lives on, as the first
+process of a pod's PID namespace or as a reaper between the keeper and a command (`reaper.py`), executes this instead:
+its memory is one page of code and a stack. An interpreter of its own would cost 70 ms and 8 MiB for each.
 
     argv: a name                does nothing, for good (children that end are collected since SIGCHLD is ignored)
           a name, PID           collects ended children; writes the wait status of PID, an int, to descriptor 0; ends

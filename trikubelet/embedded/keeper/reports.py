@@ -34,6 +34,14 @@ def read_report(data: bytes, descriptors: int) -> dict[str, Any] | None:
     return message if all(type(one) is int and 0 <= one < 1 << 32 for one in ids) else None
 
 
+def read_birth(data: bytes) -> tuple[int, str]:
+    """What a process says of the one that it has forked: its pid, or 0 and why there is none."""
+    pid, _, why = data.decode(errors="replace").partition(" ")
+    if pid.isascii() and pid.isdigit() and int(pid) > 0:
+        return int(pid), ""
+    return 0, why or "the process that forks said nothing of it"
+
+
 def read_status(data: bytes) -> int | None:
     """A wait status of the reaper's that says how the command ended; None for anything else."""
     if len(data) != STATUS.size:

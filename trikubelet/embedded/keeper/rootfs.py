@@ -25,6 +25,8 @@ Each place where something of that is opened or mounted, and why it is safe:
   checked (`_machine_device`). A mask is a copy of that mount, taken by descriptor.
 - The mount points `/proc`, `/sys`, `/sys/fs/cgroup` and `/dev`: no part of the path may be a link (ELOOP), so what is
   masked or made read-only later is no other place than the kernel's file system. They come before all volumes.
+- What a container sees of its cgroups: folders of the host, copied before the root changes; their places are in a tmpfs
+  that is mounted on `/sys/fs/cgroup` first.
 - Entries of `/dev`: made in an empty tmpfs that nobody else can see yet.
 - Mount points of volumes, masks, read-only paths, the working folder, `/etc/passwd`, `/dev/ptmx`: looked up within the
   container's own root by openat2 without magic links, opened once, and mounted on or copied by that descriptor. A link
@@ -53,6 +55,7 @@ _PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"))
 _MORE_LINKS = (("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"))
+CGROUPS = "/sys/fs/cgroup"
 FOLDERS = ("rootfs", "upper", "work", "pieces")
 """What is made in a container's folder; the last for the host's files in a user namespace."""
 QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
@@ -71,11 +74,13 @@ class RootBuilder:
         shared_memory: int | None = None,
         proc: int | None = None,
         proc_of: int | None = None,
+        cgroups: dict[str, str] | None = None,
     ) -> None:
         """`own_network`, `own_ipc`: the calling process is in namespaces of the pod's, not in the machine's.
 
         `shared_memory`, `proc`: mount namespaces whose root is the pod's `/dev/shm`, or its procfs.
         `proc_of`: pidfd of a container whose PID namespace, and so whose procfs, this one shares.
+        `cgroups`: folders of the host by the names that they get below `/sys/fs/cgroup`, "" for that itself.
         """
         self._spec = spec
         self._shared_memory = shared_memory
@@ -93,6 +98,8 @@ class RootBuilder:
         self._proc_of = proc_of
         self._proc: int | None = None
         self._sys: int | None = None
+        self._cgroups = {} if self._targets & {CGROUPS, "/sys"} else cgroups or {}
+        self._cgroup_trees: dict[str, int] = {}
         self._queues: int | None = None
         """The machine's message queues, where a user namespace cannot mount them."""
         self._devices: dict[str, int] = {}
@@ -144,6 +151,9 @@ class RootBuilder:
                 )
         if "/sys" not in self._targets:
             self._take_sys()
+        if not self._spec["cgroup_namespace"]:
+            for name, folder in self._cgroups.items():
+                self._cgroup_trees[name] = linux.open_tree(folder, recursive=False)
         if self._shared_memory is not None and "/dev/shm" not in self._targets:
             self._trees.append(("/dev/shm", other_mounts.take_root_of(self._shared_memory)))
         mounts = self._spec["mounts"]
@@ -244,14 +254,40 @@ class RootBuilder:
             attach(self._proc, "/proc", follow=False)
         if self._sys is not None:
             attach(self._sys, "/sys", follow=False)
-        if self._spec["cgroup_namespace"] and "/sys/fs/cgroup" not in self._targets:
-            _mount_new("cgroup2", "/sys/fs/cgroup", QUIET | linux.MS_RDONLY, follow=False)
+        if self._spec["cgroup_namespace"] and CGROUPS not in self._targets:
+            _mount_new("cgroup2", CGROUPS, QUIET | linux.MS_RDONLY, follow=False)
+        if self._cgroup_trees:
+            self._attach_cgroups()
         if "/dev" not in self._targets:
             self._mount_dev()
         if self._spec["rootfs"]["host"]:
             for path, mode in (("/run", "755"), ("/tmp", "1777")):
                 if path not in self._targets:
                     _mount_new("tmpfs", path, linux.MS_NOSUID | linux.MS_NODEV, f"mode={mode}")
+
+    def _attach_cgroups(self) -> None:
+        """As containerd has it: on v1 the container's own groups, on v2 all for a privileged one, which may write."""
+        read_only = not self._spec["privileged"]
+        for tree in self._cgroup_trees.values():
+            linux.set_mount_attributes(
+                "", descriptor=tree, read_only=read_only, quiet=True, propagation=linux.MS_PRIVATE
+            )
+        if "" in self._cgroup_trees:
+            attach(self._cgroup_trees[""], CGROUPS, follow=False)
+            return
+        _mount_new("tmpfs", CGROUPS, QUIET, "mode=755,size=64k", follow=False)
+        folder = open_folder(CGROUPS, follow=False)  # empty, and nobody else sees it yet
+        for name, tree in self._cgroup_trees.items():
+            os.mkdir(name, 0o755, dir_fd=folder)
+            place = os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=folder)
+            linux.move_mount(tree, place, f"{CGROUPS}/{name}")
+            os.close(place)
+            os.close(tree)
+            for part in name.split(",") if "," in name else ():
+                os.symlink(name, part, dir_fd=folder)
+        if read_only:
+            linux.set_mount_attributes("", descriptor=folder, read_only=True)
+        os.close(folder)
 
     def _mount_dev(self) -> None:
         options = "mode=755,size=65536k"

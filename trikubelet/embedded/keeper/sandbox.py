@@ -1,27 +1,29 @@
 """A pod's shared namespaces, held open as descriptors: there is no pause process.
 
 Hostname (UTS), IPC and network namespaces, and sockets in a pod's network, come from a process of their own
-(`namespace_maker.py`). Only a PID namespace that containers share needs somebody in it: a forked process that does
-nothing but reap (`reaper.py`).
+(`namespace_maker.py`). Only a PID namespace that containers share needs somebody in it: a process that does nothing but
+reap (`reaper.py`).
 Its `/dev/shm` is the only mount of a mount namespace that no process is in: it has no name on the machine, and goes
 with the last container and with this process, however that ends.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import socket
 import stat
 
-from trikubelet.embedded.keeper import linux, reaper
+from trikubelet.embedded.keeper import linux, protocol
 from trikubelet.embedded.keeper.log import log
 from trikubelet.embedded.keeper.namespace_maker import NETLINK_ROUTE, open_socket
 from trikubelet.linux.trees import remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from trikubelet.embedded.keeper.environment import Environment
@@ -29,7 +31,10 @@ if TYPE_CHECKING:
 SHARED_MEMORY = "/dev/shm"
 NAMESPACE = "{namespace}"
 """In a helper's arguments: the path of the pod's network namespace."""
-_MOST_WAITED = 100  # milliseconds
+_LARGEST_ARGUMENTS = 64 * 1024
+_MOST_WAITED = 5.0
+"""Seconds for the first process of a PID namespace, which asks the kernel alone."""
+_MOST_WAITED_FOR_PORTS = 100  # milliseconds
 
 
 class Sandbox:
@@ -44,6 +49,8 @@ class Sandbox:
         self.namespaces: list[tuple[int, int]] = []
         self._helpers: dict[int, int] = {}
         """Pids by pidfd."""
+        self.has_lost_network = False
+        """A helper ended by itself."""
         self.network: int | None = None
         """The descriptor of the pod's network namespace, which is among `namespaces`; None: the machine's network."""
         self._netlink: int | None = None
@@ -83,23 +90,25 @@ class Sandbox:
         forker = self._environment.forker
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            optional = (forker.program, self.network)
-            kept = {theirs.fileno(), *(descriptor for descriptor in optional if descriptor is not None)}
-            pid = forker.fork(None, kept=kept, fresh=True)
-            if pid == 0:
-                reaper.hold_pid_namespace(forker.program, theirs, self._environment.root, self.network)
+            ours.settimeout(_MOST_WAITED)
+            socket.send_fds(ours, [b"hold"], [] if self.network is None else [self.network])
+            pid, pidfd = forker.fork("namespace holder", theirs, fresh=True)
             theirs.close()
-            answer, descriptors, _, _ = socket.recv_fds(ours, 4096, 1, socket.MSG_CMSG_CLOEXEC)
-            if not descriptors:
-                os.waitpid(pid, 0)
-                raise OSError(answer.decode() or "the first process of the PID namespace ended without an answer")
-            self.proc = descriptors[0]
-            # Until its end: then the process has no copy of this one's memory that a container could look into.
-            ours.recv(1)
+            try:
+                answer, descriptors = protocol.receive(ours, 4096)
+                if not descriptors:
+                    raise OSError(answer.decode() or "the first process of the PID namespace ended without an answer")
+                self.proc = descriptors[0]
+                # Until its end: then the process is none of an interpreter any more.
+                ours.recv(1)
+            except OSError:
+                os.close(pidfd)
+                forker.end(pid)
+                raise
         finally:
             ours.close()
             theirs.close()
-        self.pid_namespace = os.pidfd_open(pid)
+        self.pid_namespace = pidfd
         self._holder = pid
         self._environment.loop.watch(self.pid_namespace, self._holder_ended)
 
@@ -118,36 +127,43 @@ class Sandbox:
             return made
         return self._environment.namespace_maker.open_socket(self.network, family, kind, protocol)
 
-    def start_helper(self, argv: list[str], output: int) -> int:
+    def start_helper(self, argv: list[str], output: int, on_lost: Callable[[], None]) -> int:
         """Execute a program that serves the pod's network from outside, for as long as the pod is there.
 
-        Returns a pidfd, the caller's to close. `argv` has NAMESPACE where it wants the path of the pod's network
-        namespace. What it prints, and why it could not be executed, goes to `output`. Raises OSError.
+        Returns a pidfd, the caller's to close. `on_lost` is called when it ends before that. `argv` has NAMESPACE where
+        it wants the path of the pod's network namespace. What it prints, and why it could not be executed, goes to
+        `output`. Raises OSError.
         """
         if self.network is None:
             raise OSError(0, "the pod is on the machine's network")
-        pid = os.fork()
-        if pid == 0:
-            _be_helper(argv, self.network, output)
-        process = os.pidfd_open(pid)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            socket.send_fds(ours, [json.dumps(argv).encode()], [self.network, output])
+            pid, process = self._environment.forker.fork("network helper", theirs)
         self._helpers[process] = pid
-        self._environment.loop.watch(process, lambda _events: self._helper_ended(process))
+        self._environment.loop.watch(process, lambda _events: self._helper_ended(process, on_lost))
         return os.dup(process)
 
-    def _helper_ended(self, process: int) -> None:
-        pid = self._helpers[process]
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            log(f"a network helper of pod {self.id} ended, pid {pid}")
+    def _helper_ended(self, process: int, on_lost: Callable[[], None]) -> None:
+        if self._reap_helper(process) and self.network is not None:
+            log(f"a network helper of pod {self.id} ended by itself")
+            self.has_lost_network = True
+            on_lost()
+
+    def _reap_helper(self, process: int) -> bool:
+        ended = os.waitpid(self._helpers[process], os.WNOHANG)[0] != 0
+        if ended:
             self._environment.loop.forget(process)
             os.close(process)
             del self._helpers[process]
+        return ended
 
     def _end_helpers(self) -> None:
         """Kill them. Their ports are free when this returns, unless the kernel takes long; then the loop reaps them."""
         for process in list(self._helpers):
             signal.pidfd_send_signal(process, signal.SIGKILL)
             if _is_ready(process):
-                self._helper_ended(process)
+                self._reap_helper(process)
 
     def close(self) -> None:
         """Let the namespaces go. Whatever still runs in a shared PID namespace dies with it."""
@@ -167,13 +183,14 @@ def _is_ready(process: int) -> bool:
     """Whether a process behind a pidfd has ended, or ends in a moment."""
     poll = select.poll()  # for descriptors of any number
     poll.register(process, select.POLLIN)
-    return bool(poll.poll(_MOST_WAITED))
+    return bool(poll.poll(_MOST_WAITED_FOR_PORTS))
 
 
-def _be_helper(argv: list[str], network: int, output: int) -> NoReturn:
+def be_helper(channel: socket.socket) -> NoReturn:
     """In the forked process: execute the program, with the namespace as its only descriptor besides the usual."""
     try:
-        linux.close_all_but([network, output])
+        arguments, (network, output) = protocol.receive(channel, _LARGEST_ARGUMENTS)
+        argv = json.loads(arguments)
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.setsid()

@@ -165,14 +165,18 @@ class Server:
         cgroups = environment.cgroups
         return {
             "version": version,
-            "features": [protocol.CREATE, *([protocol.POD_NETWORK] if environment.abilities.network else [])],
+            "features": [
+                protocol.CREATE,
+                protocol.APART,
+                *([protocol.POD_NETWORK] if environment.abilities.network else []),
+            ],
             "pid": os.getpid(),
             "mode": environment.abilities.mode,
             "overlay": environment.abilities.overlay,
             "limits": cgroups.limits,
             "cgroup_v2": cgroups.unified is not None,
             "cgroup_v1": sorted(cgroups.controllers),
-            "devices_confined": "devices" in cgroups.controllers,
+            "devices_confined": cgroups.devices_confined,
             "seccomp": linux.has_seccomp(),
             "landlock": landlock.version(),
             "apparmor": True,  # older ones know nothing of profiles
@@ -183,6 +187,7 @@ class Server:
         return {
             "containers": [container.to_json() for container in self._containers.values()],
             "sandboxes": sorted(self._sandboxes),
+            "lost_networks": sorted(name for name, sandbox in self._sandboxes.items() if sandbox.has_lost_network),
         }
 
     def _sandbox_start(self, _connection: Connection, message: Message, _descriptors: list[int]) -> Message:
@@ -391,8 +396,11 @@ class Server:
         connection.reply(message["id"], {}, (os.dup(sandbox.network),))
 
     def _helper(self, connection: Connection, message: Message, descriptors: list[int]) -> None:
+        # Agents of earlier releases take every event for one about a container.
+        lost = {"event": "network_lost", "sandbox": message["sandbox"], "container": ""}
+        sandbox = self._sandbox(message["sandbox"])
         try:
-            process = self._sandbox(message["sandbox"]).start_helper(message["argv"], descriptors[0])
+            process = sandbox.start_helper(message["argv"], descriptors[0], lambda: self._broadcast(lost))
         except OSError as error:
             raise RequestError("start", f"network helper: {error.strerror or error}") from None
         connection.reply(message["id"], {}, (process,))
@@ -457,6 +465,8 @@ class Server:
             for container in self._alive():
                 container.kill()
             self._end_if_possible()
+        if not self._environment.forker.works and not self._alive():
+            self._loop.stop()  # another keeper can start something
         needed = self._connections or self._sandboxes or self._alive()
         self._idle_for = 0.0 if needed else self._idle_for + _LOOK_AT_ROOT_EVERY
         if self._idle_for >= _IDLE_LIMIT:
@@ -467,6 +477,7 @@ class Server:
         for sandbox in self._sandboxes.values():
             sandbox.close()
         self._environment.namespace_maker.close()
+        self._environment.forker.close()
         self._environment.cgroups.remove()
 
 

@@ -31,6 +31,8 @@ class NetworkOptions:
     """One of WAYS."""
     pod_cidr: str = ""
     """The addresses of this node's pods; several families are separated by commas. Empty: the default."""
+    cluster_cidr: str = ""
+    """The addresses of all pods of the cluster, likewise. Empty: all that leaves the machine has its address."""
     in_cluster: bool = False
     cni_conf_dir: Path = DEFAULT_FOLDER
     cni_bin_dirs: tuple[Path, ...] = DEFAULT_PLUGIN_FOLDERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -71,6 +71,14 @@ class PodNetwork(Protocol):
 
     async def problem(self) -> str:
         """Why no pod can have a network now, for `NetworkReady`; empty when one can."""
+        ...
+
+    async def set_subnets(self, subnets: Sequence[str]) -> None:
+        """The addresses that new pods are to have from now on. Plugins have them by themselves. Raises NetworkError."""
+        ...
+
+    def sandbox_out_of_reach(self, address: str) -> str | None:
+        """The sandbox that has this address, if the machine has no way to it but by a socket of the pod's."""
         ...
 
     async def attach(self, spec: PodNetworkSpec, namespace: NetworkNamespace) -> Attachment:

@@ -81,10 +81,15 @@ class PastaNetwork:
             return "pasta needs a default route, and the machine has none"
         return ""
 
+    async def set_subnets(self, subnets: Sequence[str]) -> None:
+        """See `PodNetwork`. A cluster cannot reach these pods: they have the addresses that they were made with."""
+        await trio.lowlevel.checkpoint()
+
     async def attach(self, spec: PodNetworkSpec, namespace: NetworkNamespace) -> Attachment:
         """See `PodNetwork`. What was started ends with the namespace, which the keeper lets go after a failure."""
         if spec.sandbox_id in self._addresses:
             raise NetworkError("it is attached already, or was not taken down")
+        _refuse_others(spec.ports)
         address = next_free(self._subnet, set(self._addresses.values()), self._last)
         self._addresses[spec.sandbox_id] = self._last = address
         try:
@@ -117,8 +122,8 @@ class PastaNetwork:
         """See `PodNetwork`: nothing of it is on the machine."""
         await trio.lowlevel.checkpoint()
 
-    def sandbox_at(self, address: str) -> str | None:
-        """The pod that has this address."""
+    def sandbox_out_of_reach(self, address: str) -> str | None:
+        """See `PodNetwork`: every pod is."""
         return next((sandbox for sandbox, held in self._addresses.items() if str(held) == address), None)
 
     async def _run(self, spec: PodNetworkSpec, address: Address, namespace: NetworkNamespace) -> None:
@@ -191,6 +196,13 @@ def _said(output: int) -> str:
     text = os.pread(output, _MOST_SAID, 0).decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(_NOISE)]
     return "; ".join(lines) or "it did not say why"
+
+
+def _refuse_others(ports: Sequence[PortMapping]) -> None:
+    """Raises NetworkError for what pasta cannot forward."""
+    for port in ports:
+        if port.protocol not in ("tcp", "udp"):
+            raise NetworkError(f"host port {port.host_port}/{port.protocol}: pasta forwards tcp and udp alone")
 
 
 def _ports(flag: str, ports: Sequence[PortMapping]) -> list[str]:

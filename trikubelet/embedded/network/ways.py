@@ -43,6 +43,8 @@ def all_networks(root: Path, options: NetworkOptions, start_helper: StartHelper 
     """
     addresses = subnets(options.pod_cidr)
     parse_subnets(addresses)
+    cluster = subnets(options.cluster_cidr)
+    parse_subnets(cluster, "cluster CIDR")
 
     def cni() -> PodNetwork:
         from trikubelet.embedded.network.cni.network import CniFolders, CniNetwork
@@ -52,7 +54,7 @@ def all_networks(root: Path, options: NetworkOptions, start_helper: StartHelper 
     def bridge() -> PodNetwork:
         from trikubelet.embedded.network.bridge.network import BridgeNetwork
 
-        return BridgeNetwork(str(root), subnets=addresses)
+        return BridgeNetwork(str(root), subnets=addresses, cluster=cluster)
 
     def pasta() -> PodNetwork:
         from trikubelet.embedded.network.pasta import PastaNetwork

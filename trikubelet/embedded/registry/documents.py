@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
-from trikubelet.embedded.images.archive import ArchivedImage, digest_of, expect_object, expect_objects
+from trikubelet.embedded.images.archive import ArchivedImage, digest_of, expect_object, expect_objects, parse_json
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.oci_layout import (
     DEEPEST_INDEX,
@@ -36,8 +35,10 @@ MANIFEST_TYPES: Final = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _ACCEPT: Final = {"Accept": ", ".join(MANIFEST_TYPES)}
-_MOST_BYTES: Final = 4 * 2**20
+MOST_BYTES: Final = 4 * 2**20
 """Of one document, as containerd's limit."""
+_MOST_PLATFORMS: Final = 10
+"""To be told of."""
 
 
 @frozen
@@ -106,14 +107,12 @@ async def _read(client: RegistryClient, kind: str, digest: str, *, tag: str = ""
     """A JSON document by its digest; where there is none yet, by tag."""
 
     async def ask(host: HostConnections) -> _Document:
-        if size > _MOST_BYTES:
-            raise HostError(
-                PullFailure.WRONG_CONTENT, f"{digest} is said to have {size} bytes, more than {_MOST_BYTES}"
-            )
+        if size > MOST_BYTES:
+            raise HostError(PullFailure.WRONG_CONTENT, f"{digest} is said to have {size} bytes, more than {MOST_BYTES}")
         headers = _ACCEPT if kind == "manifests" else {}
         async with host.request("GET", f"{kind}/{digest or tag}", headers, by_digest=bool(digest)) as response:
             with trio.fail_after(client.timeouts.document):
-                body = await read_limited(response, _MOST_BYTES, host.name)
+                body = await read_limited(response, MOST_BYTES, host.name)
             media_type = response.headers.get("content-type", "").partition(";")[0].strip()
         found = digest_of(body, (digest or "sha256:").partition(":")[0])
         if digest and found != digest:
@@ -127,10 +126,7 @@ async def _read(client: RegistryClient, kind: str, digest: str, *, tag: str = ""
 
 def parse_document(body: bytes, entry: str) -> dict[str, Any]:
     """Raises ArchiveError."""
-    try:
-        return expect_object(json.loads(body), entry)
-    except (ValueError, RecursionError) as error:
-        raise ArchiveError(f"expected JSON: {error}", entry=entry) from error
+    return expect_object(parse_json(body, entry), entry)
 
 
 def size_in(descriptor: dict[str, Any]) -> int:
@@ -142,5 +138,6 @@ def size_in(descriptor: dict[str, Any]) -> int:
 
 
 def _no_match(others: list[str], platform: Platform) -> HostError:
-    found = ", ".join(sorted(set(others))) or "no platform"
+    names = sorted(set(others))
+    found = ", ".join(names[:_MOST_PLATFORMS] + ["others"] * (len(names) > _MOST_PLATFORMS)) or "no platform"
     return HostError(PullFailure.NO_PLATFORM, f"no match for this machine ({platform}): the image is for {found}")

@@ -12,7 +12,7 @@ The caller that changes the book notifies others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -170,10 +170,11 @@ class DeviceBook:
         else:
             self._grants.pop(uid, None)
 
-    def keep_only(self, uids: Collection[str]) -> None:
+    def keep_only(self, wanted: Callable[[str], bool]) -> None:
         """All other pods have ended."""
-        for uid in (self._grants.keys() | self._promises.keys()) - set(uids):
-            self.forget(uid)
+        for uid in self._grants.keys() | self._promises.keys():
+            if not wanted(uid):
+                self.forget(uid)
 
     def forget(self, uid: str) -> None:
         self._grants.pop(uid, None)

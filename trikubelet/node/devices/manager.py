@@ -10,7 +10,7 @@ The callers, in the order of a pod's life:
     node            `resources`, `reset_extended`
     pod resources   `devices`, `allocatable_devices`, `forget_ended`
 
-All but `allocate` and `extras` answer at once. A pod's devices are free when it is not active any more: that is looked
+All but `allocate` and `extras` answer at once. A pod's devices are free when it is not needed any more: that is looked
 at whenever somebody wants devices. Only of a pod that is deleted while a plugin hangs somebody has to tell (`forget`).
 """
 
@@ -43,7 +43,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -89,17 +89,17 @@ class DeviceManager:
         self,
         folder: Path,
         *,
-        active: Callable[[], Collection[str]],
+        needed: Callable[[str], bool],
         sources_ready: Callable[[], bool],
         connect: Callable[[Path], AbstractAsyncContextManager[Channel]] = open_unix_channel,
         changed: Broadcast[None] | None = None,
         numa_nodes: Sequence[int] = (),
     ) -> None:
-        """`folder`: for device plugins. `active`: UIDs of all pods that are wanted here and have not ended, those that
-        are held until their verdict among them. `sources_ready`: whether that is all of them. `changed` is sent
-        when `resources` are others. `numa_nodes`: the machine's, for `offers`."""
+        """`folder`: for device plugins. `needed`: whether a pod, by its UID, is wanted here and has not ended, or
+        something of it may still run. `sources_ready`: whether all that are wanted are known. `changed` is sent when
+        `resources` are others. `numa_nodes`: the machine's, for `offers`."""
         self.metrics = DeviceMetrics()
-        self._active = active
+        self._needed = needed
         self._sources_ready = sources_ready
         self._numa_nodes = tuple(numa_nodes)
         self._runs: Callable[[str, str], bool] = _runs_never
@@ -237,14 +237,14 @@ class DeviceManager:
         """What a container is started with for its devices; plugins that want to prepare them do.
 
         Raises AllocationError: the container cannot be started now. A container whose devices are unknown is given
-        others, if its pod is active.
+        others, if its pod is needed.
         """
         uid = pod.metadata.uid
         wanted = [resource for resource, amount in self._book.wanted(pod, container).items() if amount]
         if not wanted:
             return NO_EXTRAS
         granted = self._book.granted_to(uid).get(container.name, {})
-        if any(resource not in granted for resource in wanted) and uid in self._active():
+        if any(resource not in granted for resource in wanted) and self._needed(uid):
             log.info("devices are allocated again", pod=pod.full_name, container=container.name)
             await self._giver.give(pod, [container])
         for resource in wanted:
@@ -295,7 +295,7 @@ class DeviceManager:
         return of_container
 
     def forget_ended(self) -> None:
-        """Free the devices of all pods that are not active, once the sources have told of all."""
+        """Free the devices of all pods that are not needed, once the sources have told of all."""
         self._forget_ended()
 
     def devices(self, uid: str, container: str) -> Iterator[Device]:
@@ -371,9 +371,9 @@ class DeviceManager:
             self._notify_if_changed()
 
     def _forget_ended(self, but: str = "") -> None:
-        """`but`: the UID of a pod that may not be active yet."""
+        """`but`: the UID of a pod that may not be known yet."""
         if self._book.has_owners() and self._sources_ready():
-            self._book.keep_only({*self._active(), but})
+            self._book.keep_only(lambda uid: uid == but or self._needed(uid))
 
     def _rehearse(self, pod: Pod) -> DeviceBook | None:
         """None for a pod that asks for no devices. Raises AllocationError."""

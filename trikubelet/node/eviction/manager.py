@@ -189,8 +189,10 @@ class EvictionManager:
             except UsageError as error:
                 problem = str(error)
             else:
-                self._blind = False
-                return measured
+                if self._config.split_disks or measured.layout is not Layout.SPLIT:
+                    self._blind = False
+                    return measured
+                problem = "KubeletSeparateDiskGC is turned off but we still have a split filesystem"
         if not self._blind:
             self._blind = True
             log.error("the node cannot be measured, so no pod is evicted", problem=problem)
@@ -262,7 +264,9 @@ class EvictionManager:
         log.warning("pod is evicted", pod=pod.full_name, uid=pod.metadata.uid, why=message)
         self._recorder.pod_event(pod, EventType.WARNING, REASON, message, annotations=annotations)
         try:
-            await self._context.killer.kill_pod(pod, evict=True, grace_period_override=grace, pod_status_fn=status)
+            await self._context.killer.kill_pod(
+                pod, asked_by=f"evicted: {message}", evict=True, grace_period_override=grace, pod_status_fn=status
+            )
         except KillTimeoutError as error:
             log.error("an evicted pod did not end in time", pod=pod.full_name, problem=str(error))
 

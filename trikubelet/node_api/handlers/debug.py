@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.http.messages import HTTPError, Request, Response, json_response
 from trikubelet.node_api.handlers.secrets import masked_arguments
 from trikubelet.node_api.stack_samples import SamplesInUseError, sample_stacks
-from trikubelet.node_api.task_tree import task_tree, task_tree_text
+from trikubelet.node_api.task_tree import pod_tree, task_tree, tree_text
 from trikubelet.telemetry.logs import get_logger, set_verbosity
 
 if TYPE_CHECKING:
@@ -37,10 +37,15 @@ class DebugHandlers:
         self._set_level = set_level
 
     async def tasks(self, request: Request) -> Response:
-        """GET `/debug/tasks`: the tree of nurseries as text, or as JSON with `?format=json` or `Accept`."""
+        """GET `/debug/tasks`: the tree of nurseries as text, or as JSON with `?format=json` or `Accept`; of one
+        pod's life with `?pod=UID`."""
+        uid = request.text("pod")
+        tree = pod_tree(uid) if uid else task_tree()
+        if tree is None:
+            raise HTTPError(404, f"no task runs for a pod of UID {uid}: its life is over, or it has not begun")
         if request.text("format") == "json" or "application/json" in request.headers.get("accept", ""):
-            return json_response(task_tree())
-        return Response(task_tree_text().encode())
+            return json_response(tree)
+        return Response(tree_text(tree).encode())
 
     async def profile(self, request: Request) -> Response:
         """GET `/debug/pprof/{name:*}`."""
@@ -50,7 +55,7 @@ class DebugHandlers:
             case "cmdline":
                 return Response("\0".join(masked_arguments(self._arguments)).encode(errors="surrogateescape"))
             case "goroutine":
-                return Response(task_tree_text().encode())
+                return Response(tree_text(task_tree()).encode())
             case "profile":
                 return await self._samples(request)
             case _:

@@ -62,9 +62,22 @@ class CallMetrics:
         """Seconds, of failures too."""
         self.errors: Counts = Counter()
         """Calls that failed or were given up."""
+        self._under_way: dict[object, tuple[str, float]] = {}
 
-    def ended(self, rpc: str, began: float, *, failed: bool) -> None:
-        """A call ended just now that began at that Trio time."""
+    def began(self, rpc: str) -> object:
+        """A call begins; what it gives is to be handed to `ended`."""
+        token = object()
+        self._under_way[token] = rpc, trio.current_time()
+        return token
+
+    @property
+    def under_way(self) -> tuple[tuple[str, float], ...]:
+        """The calls that have not been answered yet, with the Trio time at which each began, the oldest first."""
+        return tuple(self._under_way.values())
+
+    def ended(self, token: object, *, failed: bool) -> None:
+        """A call ended just now."""
+        rpc, began = self._under_way.pop(token)
         self.durations.observe((rpc,), trio.current_time() - began)
         if failed:
             self.errors[(rpc,)] += 1
@@ -74,7 +87,7 @@ async def call(
     rpc: str, method: StubMethod[Reply], request: object, *, timeout: float | None, metrics: CallMetrics
 ) -> Reply:
     """Call `method`, at most `timeout` seconds long (None: as long as it takes). Raises CRIError."""
-    began, failed = trio.current_time(), True
+    token, failed = metrics.began(rpc), True
     try:
         with trio.move_on_after(math.inf if timeout is None else timeout):
             try:
@@ -84,7 +97,7 @@ async def call(
             except GRPCError as error:
                 raise CRIError(rpc, error.status, error.message or "the runtime gave no message") from error
     finally:
-        metrics.ended(rpc, began, failed=failed)
+        metrics.ended(token, failed=failed)
     raise CRIError(rpc, Status.DEADLINE_EXCEEDED, f"context deadline exceeded: no answer within {timeout:g} s")
 
 

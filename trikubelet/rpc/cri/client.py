@@ -215,7 +215,8 @@ class RuntimeClient:
         Read it within `contextlib.aclosing`, so that leaving the loop resets the call. A broken connection raises
         CRIError `unavailable`; a runtime without the call, `unimplemented`.
         """
-        rpc, began, failed = "GetContainerEvents", trio.current_time(), True
+        rpc, failed = "GetContainerEvents", True
+        token = self.metrics.began(rpc)
         async with aclosing(cast("Any", self._stub.get_container_events(v1.GetEventsRequest()))) as events:
             try:
                 async for event in events:
@@ -224,7 +225,7 @@ class RuntimeClient:
             except GRPCError as error:
                 raise CRIError(rpc, error.status, error.message or "") from error
             finally:
-                self.metrics.ended(rpc, began, failed=failed)
+                self.metrics.ended(token, failed=failed)
 
     # Statistics
 

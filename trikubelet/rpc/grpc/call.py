@@ -271,7 +271,7 @@ class ClientStream(Generic[SendT, RecvT]):
     def _expired(self) -> GRPCError:
         allowed = self._deadline - self._started
         failure = Failure(
-            Status.DEADLINE_EXCEEDED, f"deadline exceeded: {self._path} did not finish within {allowed:.3g} s"
+            Status.DEADLINE_EXCEEDED, f"context deadline exceeded: {self._path} did not finish within {allowed:.3g} s"
         )
         if self._wire is not None:
             self._wire.abandon(failure)

@@ -29,6 +29,7 @@ from trikubelet.rpc.grpc.metadata import USER_AGENT, encode_metadata, request_he
 from trikubelet.rpc.grpc.status import Failure, failure_of_response
 from trikubelet.rpc.grpc.unix import connect_unix
 from trikubelet.rpc.grpc.wire import WireStream
+from trikubelet.rpc.status_text import connection_error, system_text
 from trikubelet.scopes import running
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
@@ -305,11 +306,11 @@ class Channel(_StubChannel):
                 nursery.start_soon(contain, connection.run)
                 await connection.known()
         except trio.TooSlowError:
-            self._connect_failed(f"no answer within {self._connect_timeout:g} s")
+            self._dial_failed(f"no answer within {self._connect_timeout:g} s")
         except GRPCError as error:
             self._connect_failed(error.message or "")
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._connect_failed(str(error) or type(error).__name__)
+            self._dial_failed(f"connect: {system_text(error)}")
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -323,13 +324,19 @@ class Channel(_StubChannel):
         if connection is not None:
             connection.close()
 
-    def _connect_failed(self, reason: str) -> None:
+    def _dial_failed(self, reason: str) -> None:
+        network = "unix" if self._target.startswith("/") else "tcp"
+        self._connect_failed(
+            connection_error(f"transport: Error while dialing: dial {network} {self._target}: {reason}")
+        )
+
+    def _connect_failed(self, problem: str) -> None:
         self._failures += 1
         # Jitter needs no secrecy.
         delay = self._backoff.delay(self._failures, random.random())
         self._retry_at = trio.current_time() + delay
-        self._last_failure = Failure(Status.UNAVAILABLE, f"cannot connect to {self._target}: {reason}")
-        log.debug("gRPC connect failed", target=self._target, reason=reason, retry_in=round(delay, 2))
+        self._last_failure = Failure(Status.UNAVAILABLE, problem)
+        log.debug("gRPC connect failed", target=self._target, problem=problem, retry_in=round(delay, 2))
         self._finish_attempt(self._last_failure)
 
     def _finish_attempt(self, failure: Failure | None) -> None:

@@ -37,6 +37,7 @@ from trikubelet.rpc.grpc.http2 import (
     WindowUpdated,
 )
 from trikubelet.rpc.grpc.status import Failure
+from trikubelet.rpc.status_text import connection_error, system_text
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -197,9 +198,9 @@ class Connection:
             try:
                 data = await self._transport.receive_some(READ_SIZE)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                return Failure(Status.UNAVAILABLE, f"the connection was lost: {error.__cause__ or error}")
+                return self._cut_off(system_text(error.__cause__ or error))
             if not data:
-                return Failure(Status.UNAVAILABLE, "the peer closed the connection")
+                return self._cut_off("EOF")
             if not self.settings_known and data.startswith(b"HTTP/"):
                 # As HTTP/2 this is the beginning of a very long frame.
                 return Failure(Status.UNAVAILABLE, f"the peer does not speak HTTP/2; it says {data[:40]!r}")
@@ -220,6 +221,10 @@ class Connection:
             if len(self._pending) > _FLOODED:
                 self.http2.send_goaway(self.http2.highest_inbound_stream_id, ErrorCodes.ENHANCE_YOUR_CALM)
                 return Failure(Status.UNAVAILABLE, "the peer does not read what it is sent")
+
+    def _cut_off(self, reason: str) -> Failure:
+        doing = "error reading from server" if self.settings_known else "error reading server preface"
+        return Failure(Status.UNAVAILABLE, connection_error(f"{doing}: {reason}"))
 
     async def _write(self) -> None:
         while True:

@@ -12,6 +12,7 @@ inspection, and the plan starts another in its place, which has its number.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -46,6 +47,7 @@ from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, POST_START
 from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import TURN
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
@@ -133,6 +135,7 @@ class ContainerStarter:
         self._mounts = context.mounts
         self._options = context.options
         self._turns = turns
+        self._steps = context.steps
         self._objects = context.objects
         self._hooks = hooks
         self._node = context.node
@@ -290,16 +293,23 @@ class ContainerStarter:
 
     async def _create_and_start(self, request: StartRequest, config: v1.ContainerConfig) -> str:
         pod, container = request.pod, request.container
+        step = partial(self._steps.step, pod.metadata.uid, container=container.name)
         try:
-            async with self._turns.take(CallKind.CREATE_CONTAINER):
-                container_id = await self._runtime.create_container(request.sandbox_id, config, request.sandbox_config)
+            with step(TURN):
+                async with self._turns.take(CallKind.CREATE_CONTAINER):
+                    with step("CreateContainer"):
+                        container_id = await self._runtime.create_container(
+                            request.sandbox_id, config, request.sandbox_config
+                        )
         except CRIError as error:
             self._failed(request, error.message)
             raise StartError(CREATE_CONTAINER_ERROR, error.message) from error
         self._record(request, EventType.NORMAL, "Created", "Container created")
         try:
-            async with self._turns.take(CallKind.START_CONTAINER):
-                await self._runtime.start_container(container_id)
+            with step(TURN):
+                async with self._turns.take(CallKind.START_CONTAINER):
+                    with step("StartContainer"):
+                        await self._runtime.start_container(container_id)
         except CRIError as error:
             # An id in an event's text would make each of them a new event.
             self._failed(request, error.message.replace(container_id, container.name))
@@ -315,7 +325,8 @@ class ContainerStarter:
         if hook is None or self._hooks is None:
             return
         try:
-            await self._hooks.run(container_id, pod, container, hook)
+            with self._steps.step(pod.metadata.uid, "postStart hook", container=container.name):
+                await self._hooks.run(container_id, pod, container, hook)
         except HookError as error:
             if error.container_ended and hook.sleep is not None:
                 return  # the sleep has no purpose any more, and the end of the container says how it went

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
@@ -74,6 +75,8 @@ class _Ending:
     order: TerminationOrder | None
     for_good: bool
     """The pod ends: the container does not come back."""
+    message: str = ""
+    """Why the container ends, where that is no matter of the whole pod."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     over: trio.Event = attrs.field(factory=trio.Event)
     problem: CRIError | None = None
@@ -138,15 +141,23 @@ class ContainerLife:
     async def _end(self, ending: _Ending) -> CRIError | None:
         async def end() -> CRIError | None:
             pod, container, grace = ending.pod, ending.container, ending.grace
+            step = partial(
+                self._killer.steps.step,
+                pod.metadata.uid,
+                container=self.name,
+                subject=ending.message,
+                deadline=lambda: grace.deadline,
+            )
             if ending.for_good and not is_sidecar(container):
                 self._probes.stop_liveness_and_startup(self.name)
             await self._killer.run_pre_stop_hook(pod, container, self._id, grace)
             if ending.order is not None:
-                with grace.limit():
+                with grace.limit(), step("turn to end"):
                     await ending.order.wait_for_turn(self.name)
             if ending.for_good:
                 self._probes.stop_liveness_and_startup(self.name)
-            return await self._killer.stop_container(self._id, grace)
+            with step("StopContainer"):
+                return await self._killer.stop_container(self._id, grace)
 
         return await self._killer.while_it_lives(ending.pod.metadata.uid, self._id, end)
 
@@ -257,7 +268,7 @@ class PodContainers:
             if deadline is None:
                 deadline = trio.current_time() + termination_grace_period(pod, container, reason)
             grace = Grace(min(deadline, self._deadline))
-            problem = await self._end(container_id, _Ending(pod, container, grace, order, for_good), message)
+            problem = await self._end(container_id, _Ending(pod, container, grace, order, for_good, message))
             if problem is not None:
                 log.warning("container did not stop", pod=pod.full_name, container=name, problem=str(problem))
                 return attrs.evolve(result, reason=KILL_CONTAINER_ERROR, message=str(problem))
@@ -265,7 +276,7 @@ class PodContainers:
             order.mark_ended(name)
         return result
 
-    async def _end(self, container_id: str, ending: _Ending, message: str) -> CRIError | None:
+    async def _end(self, container_id: str, ending: _Ending) -> CRIError | None:
         """End an instance, or join the end that is under way; why it did not end."""
         pod, name = ending.pod, ending.container.name
         life = self._lives.get(container_id)
@@ -281,7 +292,7 @@ class PodContainers:
                     self._probes.stop_liveness_and_startup(name)
             await known.over.wait()
             return known.problem
-        self._killer.killing(pod, name, message)
+        self._killer.killing(pod, name, ending.message)
         left = round(ending.grace.deadline - trio.current_time(), 1)
         log.info("killing container", pod=pod.full_name, container=name, container_id=container_id, grace=left)
         if life is None and ending.for_good:

@@ -17,6 +17,7 @@ import math
 import os
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -42,6 +43,7 @@ from trikubelet.runtime.images.gc_choice import (
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.spans import spanned
+from trikubelet.volumes.disk import Disk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -74,9 +76,10 @@ class ImageCollectionError(Exception):
         return self.message
 
 
-async def read_disk_space(path: str) -> DiskSpace:
-    """Size and free space of a path's file system. Raises OSError. When cancelled, one that hangs is left alone."""
-    status = await trio.to_thread.run_sync(os.statvfs, path, abandon_on_cancel=True)
+async def read_disk_space(disk: Disk, path: str) -> DiskSpace:
+    """Size and free space of a path's file system. Raises OSError, and `trio.TooSlowError` for one that hangs. When
+    cancelled, such a one is left alone."""
+    status = await disk.run_foreign(path, partial(os.statvfs, path))
     return DiskSpace(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
 
@@ -97,7 +100,7 @@ class ImageCollector:
         clock: WallClock,
         holds: ImageHolds | None = None,
         on_collected: Callable[[Collection[str], datetime], Awaitable[None]] | None = None,
-        disk_space: Callable[[str], Awaitable[DiskSpace]] = read_disk_space,
+        disk_space: Callable[[str], Awaitable[DiskSpace]] | None = None,
         removed: Counts | None = None,
         spans: Spans | None = None,
     ) -> None:
@@ -109,7 +112,7 @@ class ImageCollector:
         self._clock = clock
         self._holds = holds or ImageHolds()
         self._on_collected = on_collected
-        self._disk_space = disk_space
+        self._disk_space = disk_space or partial(read_disk_space, Disk())
         self._records: dict[str, ImageRecord] = {}
         self._mounted: dict[str, frozenset[str]] = {}
         """By container id, the images that it has mounted: they never change."""
@@ -277,6 +280,8 @@ class ImageCollector:
             return None
         except OSError as error:
             raise ImageCollectionError(f"failed to get image stats: {error}") from error
+        except trio.TooSlowError:
+            raise ImageCollectionError(f"failed to get image stats: {path} does not answer") from None
 
     async def _remove(
         self, records: Sequence[ImageRecord], wanted: float = math.inf, *, why: str = SPACE

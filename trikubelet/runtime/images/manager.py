@@ -38,15 +38,17 @@ from trikubelet.runtime.images.pull_credentials import (
     auth_config,
     image_credentials,
 )
-from trikubelet.runtime.images.pull_records.records import IntentError
+from trikubelet.runtime.images.pull_records.records import IntentError, is_called
 from trikubelet.runtime.metrics import RuntimeMetrics, image_size_word
 from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, IMAGE_PULL_BACK_OFF
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import Steps
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from trikubelet.api import Secret
     from trikubelet.rpc.cri.client import ImageClient
@@ -163,6 +165,7 @@ class ImageManager:
         credentials: Credentials | None = None,
         records: PullRecords | None = None,
         metrics: RuntimeMetrics | None = None,
+        steps: Steps | None = None,
     ) -> None:
         """`serialize`: one pull at a time; else at most `max_parallel` (None: any number).
 
@@ -176,6 +179,7 @@ class ImageManager:
         self._credentials = credentials or NoCredentials()
         self._records = records
         self._metrics = metrics or RuntimeMetrics()
+        self._steps = steps or Steps()
         self._backoff = KeyedBackoff.for_images()
         self._messages: OrderedDict[str, str] = OrderedDict()
         self.retry_wanted: Broadcast[str] = Broadcast()
@@ -197,7 +201,8 @@ class ImageManager:
         try:
             wanted = self._read(pod, request, sandbox_config, secrets)
             if request.policy != "Always":
-                image = await self._inspect(wanted)
+                with self._step(wanted, "ImageStatus"):
+                    image = await self._inspect(wanted)
                 present = "false" if image is None else "true"
                 if image is not None:
                     required = "true" if await self._must_pull(wanted, image.id) else "false"
@@ -241,9 +246,12 @@ class ImageManager:
         try:
             return await self._images.image_status(wanted.spec)
         except CRIError as error:
-            message = f'Failed to inspect image "{wanted.image}": {error}'
-            self._warn(wanted, "InspectFailed", message)
-            raise ImageError(IMAGE_INSPECT_ERROR, message) from error
+            raise self._not_inspected(wanted, error) from error
+
+    def _not_inspected(self, wanted: _Wanted, error: CRIError) -> ImageError:
+        message = f'Failed to inspect image "{wanted.image}": {error}'
+        self._warn(wanted, "InspectFailed", message)
+        return ImageError(IMAGE_INSPECT_ERROR, message)
 
     async def _must_pull(self, wanted: _Wanted, image_ref: str) -> bool:
         if self._records is None:
@@ -284,28 +292,44 @@ class ImageManager:
         return pulled
 
     async def _present_id(self, wanted: _Wanted, seen: v1.Image | None) -> str:
-        """Which image has the name now; empty for none, and where the runtime does not tell: then a pull that is cut
-        off makes its pods show credentials."""
+        """Which image has the name now; empty for none. Raises ImageError where it cannot be told: a pull that is cut
+        off would take the image that is there from all pods."""
         if wanted.request.policy != "Always":
             return "" if seen is None else seen.id
         try:
             image = await self._images.image_status(wanted.spec)
-        except CRIError as error:
+        except CRIError as error:  # a broken image, which a pull may mend
             log.debug("cannot look which image is there before a pull", image=wanted.image, problem=str(error))
-            return ""
+            image = await self._listed(wanted)
         return "" if image is None else image.id
+
+    async def _listed(self, wanted: _Wanted) -> v1.Image | None:
+        try:
+            images = await self._images.list_images()
+        except CRIError as error:
+            raise self._not_inspected(wanted, error) from error
+        return next((image for image in images if is_called(image, wanted.spec.image)), None)
 
     async def _pull_in_turn(self, wanted: _Wanted, credentials: Sequence[TrackedCredential]) -> _Pulled:
         self._messages.pop(wanted.backoff_key, None)
         self._record(wanted, "Pulling", f'Pulling image "{wanted.image}"')
         asked = trio.current_time()
-        async with self._turns:
+        with self._step(wanted, "turn to pull"):
+            await self._turns.acquire()
+        try:
             began = trio.current_time()
             if self._rate is not None and not self._rate.take(began):
                 raise _PullError("pull QPS exceeded", end_known=True)
-            reference, credential = await self._try_each(wanted, credentials)
+            with self._step(wanted, "PullImage"):
+                reference, credential = await self._try_each(wanted, credentials)
             ended = trio.current_time()
+        finally:
+            self._turns.release()
         return _Pulled(reference, credential, ended - began, ended - asked)
+
+    def _step(self, wanted: _Wanted, what: str) -> AbstractContextManager[None]:
+        container = "" if wanted.request.container is None else wanted.request.container.name
+        return self._steps.step(wanted.pod.metadata.uid, what, container=container, subject=wanted.image)
 
     async def _try_each(
         self, wanted: _Wanted, credentials: Sequence[TrackedCredential]

@@ -7,6 +7,7 @@ exists it is all found again: the same pod gets the same. `sandbox_config` build
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -27,6 +28,7 @@ from trikubelet.runtime.sandboxes.name_resolution import kernel_hostname, pod_dn
 from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
+from trikubelet.telemetry.steps import TURN
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
@@ -116,6 +118,7 @@ class SandboxMaker:
     ) -> None:
         self._runtime = runtime
         self._turns = turns
+        self._steps = context.steps
         self._node = context.node
         self._volume_groups = context.mounts.supplemental_groups
         self._cgroups = context.cgroups
@@ -160,10 +163,13 @@ class SandboxMaker:
             self._recorder.pod_event(pod, EventType.WARNING, reason, message)
         for reason, message in settings.node_warnings:
             self._recorder.node_event(EventType.WARNING, reason, message)
+        step = partial(self._steps.step, pod.metadata.uid)
         try:
             self._files.make_pod_logs_directory(pod)
-            async with self._turns.take(CallKind.RUN_SANDBOX):
-                sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
+            with step(TURN):
+                async with self._turns.take(CallKind.RUN_SANDBOX):
+                    with step("RunPodSandbox"):
+                        sandbox_id = await self._runtime.run_pod_sandbox(settings.config, settings.handler)
         except OSError as error:
             raise self._failed(pod, "create log directory", str(error)) from error
         except CRIError as error:

@@ -10,6 +10,7 @@ after a crash of the machine nothing runs that has ids. A block that was given b
 from __future__ import annotations
 
 import json
+import os
 import pwd
 import shutil
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ import trio
 
 from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.container.errors import SandboxConfigError
+from trikubelet.linux.programs import TooMuchOutputError, run_program
 from trikubelet.rpc.cri import v1
 from trikubelet.runtime.options import IDRange
 from trikubelet.telemetry.logs import get_logger
@@ -43,6 +45,9 @@ _NODE_USER: Final = "kubelet"
 _GETSUBIDS: Final = "getsubids"
 _TIMEOUT: Final = 60.0
 """Seconds for getsubids, which may ask a directory server."""
+_MAX_ANSWER: Final = 64 * 1024
+_MAX_STDERR: Final = 4096
+"""Bytes."""
 
 
 @attrs.frozen
@@ -255,13 +260,13 @@ async def _ask(*command: str, kind: str) -> str:
     problem = ""
     with trio.move_on_after(_TIMEOUT) as timeout:
         try:
-            done = await trio.run_process(list(command), capture_stdout=True, capture_stderr=True, check=False)
-        except OSError as error:
+            done = await run_program(command, env=os.environ, most_stdout=_MAX_ANSWER, most_stderr=_MAX_STDERR)
+        except (OSError, TooMuchOutputError) as error:
             problem = str(error)
         else:
-            if done.returncode == 0:
+            if done.code == 0:
                 return done.stdout.decode(errors="replace")
-            problem = f"exit status {done.returncode}: {done.stderr.decode(errors='replace').strip()}"
+            problem = f"{done.ending}: {done.stderr.decode(errors='replace').strip()}"
     if timeout.cancelled_caught:
         problem = f"no answer within {_TIMEOUT:g} seconds"
     raise UserNamespaceError(

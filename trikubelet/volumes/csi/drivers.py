@@ -43,6 +43,8 @@ class Drivers:
         self._timeout = timeout
         self.durations = Histograms(STORAGE_BOUNDS)
         """Seconds of calls, by driver, call, code and whether the volume was migrated."""
+        self.measuring = Histograms()
+        """Seconds that it took to ask how much volumes hold, by driver."""
         self._drivers: dict[str, Driver] = {}
         self.changes: Broadcast[str] = Broadcast()
         """Names of drivers that came, moved or went."""

@@ -255,8 +255,12 @@ class CSIKind:
             capabilities = await self._context.capabilities(spec.name, client, doing)
             if Capability.GET_VOLUME_STATS not in capabilities:
                 return None
-            at = self._clock.now()
-            reply = await client.stats(source.handle, str(mounted.device if mounted.path is None else mounted.path))
+            at, began = self._clock.now(), trio.current_time()
+            path = mounted.device if mounted.path is None else mounted.path
+            try:
+                reply = await client.stats(source.handle, str(path))
+            finally:
+                self._context.drivers.measuring.observe((source.driver,), trio.current_time() - began)
         return rules.usage_of(spec.name, reply, at)
 
     async def expand(self, request: SetUpRequest, new_size: Quantity) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import tracemalloc
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.costs import peak_bytes
 from tests.mutated import changed_document
 from tests.watchdog import one_example
 from trikubelet.embedded.network.cni.arguments import capability_arguments
@@ -185,13 +185,12 @@ def test_the_largest_document_takes_little_memory() -> None:
     """A list of small objects takes most for its size."""
     begin, end = '{"name":"net","plugins":[', "{}]}"
     body = (begin + "{}," * ((MOST_BYTES - len(begin + end)) // 3) + end).encode()
-    tracemalloc.start()
-    try:
+
+    def refuse() -> None:
         with pytest.raises(CniDataError, match="at most"):
             _list(body)
-        assert tracemalloc.get_traced_memory()[1] < 64 * MOST_BYTES
-    finally:
-        tracemalloc.stop()
+
+    assert peak_bytes(refuse) < 64 * MOST_BYTES
 
 
 def test_a_list_has_a_bounded_number_of_objects() -> None:

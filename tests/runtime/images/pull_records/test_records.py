@@ -11,6 +11,7 @@ import pytest
 
 from trikubelet.rpc.cri import v1
 from trikubelet.runtime.images.pull_records.model import (
+    ImageBefore,
     ImageCredentials,
     PodCredentials,
     PulledRecord,
@@ -37,9 +38,12 @@ OF_SECRET = ImageCredentials(kubernetes_secrets=(SECRET,))
 OF_ACCOUNT = ImageCredentials(kubernetes_service_accounts=(ACCOUNT,))
 
 
+@attrs.frozen
 class Clock:
+    time: datetime = NOW
+
     def now(self) -> datetime:
-        return NOW
+        return self.time
 
 
 @attrs.define
@@ -234,7 +238,7 @@ async def test_a_pull_whose_end_nobody_saw_takes_no_image_from_anybody(desk: Des
     assert not await desk.must_pull()
     desk.restarted()
     assert not await desk.must_pull()
-    await desk.records.adopt(cast("ImageClient", Images([v1.Image(id=REF, repo_tags=[IMAGE])])))
+    await desk.records.settle(cast("ImageClient", Images([v1.Image(id=REF, repo_tags=[IMAGE])])))
     assert desk.store.records() == []
     assert not await desk.must_pull()
 
@@ -247,7 +251,7 @@ async def test_what_came_late_is_not_what_was_there(desk: Desk) -> None:
         failing.failed()
     assert await desk.must_pull()
     desk.restarted()
-    await desk.records.adopt(cast("ImageClient", Images([v1.Image(id=REF, repo_tags=[IMAGE])])))
+    await desk.records.settle(cast("ImageClient", Images([v1.Image(id=REF, repo_tags=[IMAGE])])))
     assert desk.recorded() is None
     assert await desk.must_pull()
 
@@ -328,7 +332,7 @@ async def test_an_image_that_came_while_no_agent_looked_is_open_to_nobody(
     desk: Desk, intent: str, listed: dict[str, Any]
 ) -> None:
     desk.store.write_intent(intent)
-    await desk.records.adopt(runtime_with(v1.Image(id="other", repo_tags=["y:1"]), v1.Image(id=REF, **listed)))
+    await desk.records.settle(runtime_with(v1.Image(id="other", repo_tags=["y:1"]), v1.Image(id=REF, **listed)))
     assert desk.store.intents() == []
     assert [record.image_ref for record in desk.store.records()] == [REF]
     assert await desk.must_pull(SECRET, image=intent)
@@ -337,22 +341,60 @@ async def test_an_image_that_came_while_no_agent_looked_is_open_to_nobody(
 async def test_an_image_that_has_a_record_keeps_it(desk: Desk) -> None:
     desk.know(test=OF_SECRET)
     desk.store.write_intent(IMAGE)
-    await desk.records.adopt(runtime_with(v1.Image(id=REF, repo_tags=[IMAGE])))
+    await desk.records.settle(runtime_with(v1.Image(id=REF, repo_tags=[IMAGE])))
     assert desk.store.intents() == []
     assert desk.recorded() == OF_SECRET
 
 
 async def test_an_intent_whose_image_did_not_come_stays(desk: Desk) -> None:
     desk.store.write_intent(IMAGE)
-    await desk.records.adopt(runtime_with(v1.Image(id=REF, repo_tags=["y:1"])))
+    await desk.records.settle(runtime_with(v1.Image(id=REF, repo_tags=["y:1"])))
     assert desk.store.intents() == [IMAGE]
     assert desk.store.records() == []
 
 
 async def test_without_intents_the_runtime_is_not_asked(desk: Desk) -> None:
     images = Images([])
-    await desk.records.adopt(cast("ImageClient", images))
+    await desk.records.settle(cast("ImageClient", images))
     assert images.asked == 0
+
+
+async def test_an_intent_of_a_kubelet_goes_an_hour_after_it_was_first_seen(desk: Desk) -> None:
+    """It says nothing of the time, and a clock that was set back says what cannot be."""
+    desk.store.write_intent(IMAGE)
+    for times, expected in ([BEFORE, BEFORE + timedelta(minutes=59)], [IMAGE]), ([NOW, NOW], []):
+        for now in times:
+            desk.records = PullRecords(desk.store, VerificationPolicy(), Clock(now))
+            await desk.records.settle(runtime_with())
+        assert desk.store.intents() == expected
+    desk.store.write_intent(IMAGE)
+    desk.store.write_before(ImageBefore(image=IMAGE, last_pull=NOW + timedelta(days=900)))
+    await desk.records.settle(runtime_with())
+    desk.records = PullRecords(desk.store, VerificationPolicy(), Clock(NOW + timedelta(hours=1)))
+    assert desk.store.intents() == [IMAGE]
+    await desk.records.settle(runtime_with())
+    assert desk.store.intents() == []
+
+
+async def test_what_the_administrator_imports_is_open_whatever_was_pulled_before(desk: Desk) -> None:
+    with desk.records.pulling(IMAGE):
+        pass
+    desk.know(test=OF_SECRET)
+    assert await desk.must_pull()
+    desk.records.imported({IMAGE: REF})
+    assert not await desk.must_pull()
+    desk.restarted()
+    await desk.records.settle(runtime_with(v1.Image(id=REF, repo_tags=[IMAGE])))
+    assert not await desk.must_pull()
+    desk.restarted("AlwaysVerify")
+    assert await desk.must_pull()
+
+
+async def test_an_import_opens_the_short_names_too(desk: Desk) -> None:
+    with desk.records.pulling("testing/test"):
+        pass
+    desk.records.imported({IMAGE: REF})
+    assert not await desk.must_pull(image="testing/test")
 
 
 # After image garbage collection
@@ -372,3 +414,15 @@ async def test_a_record_that_is_as_young_as_the_collection_stays(desk: Desk) -> 
     desk.store.write(PulledRecord(last_updated_time=BEFORE, image_ref=REF))
     await desk.records.prune([], BEFORE + timedelta(seconds=0.9))
     assert [record.image_ref for record in desk.store.records()] == [REF]
+
+
+async def test_what_a_pull_that_was_cut_off_brings_back_after_it_was_removed_is_closed(desk: Desk) -> None:
+    """Its record, which closed it, has gone with it."""
+    desk.know(test=OF_SECRET)
+    with desk.records.pulling(IMAGE, present=REF):
+        pass
+    await desk.records.prune([REF], NOW + timedelta(days=1))
+    assert not await desk.must_pull(SECRET)
+    await desk.records.prune([], NOW + timedelta(days=1))
+    assert desk.store.records() == []
+    assert await desk.must_pull(SECRET)

@@ -20,18 +20,18 @@ _SMALLEST: Final = {4: 30, 6: 126}
 """Longest prefixes: with a gateway there is room for one pod."""
 
 
-def parse_subnets(texts: Sequence[str]) -> tuple[Network, ...]:
+def parse_subnets(texts: Sequence[str], what: str = "pod subnet") -> tuple[Network, ...]:
     """What was set, at most one of each family. Raises NetworkError."""
     subnets: list[Network] = []
     for text in texts:
         try:
             subnet = ipaddress.ip_network(text)
         except ValueError as error:
-            raise NetworkError(f"pod subnet {text!r}: {error}") from error
+            raise NetworkError(f"{what} {text!r}: {error}") from error
         if subnet.prefixlen > _SMALLEST[subnet.version]:
-            raise NetworkError(f"pod subnet {subnet} has no room for a gateway and a pod")
+            raise NetworkError(f"{what} {subnet} has no room for a gateway and a pod")
         if any(each.version == subnet.version for each in subnets):
-            raise NetworkError(f"pod subnets {', '.join(texts)}: at most one of IPv4 and one of IPv6")
+            raise NetworkError(f"{what}s {', '.join(texts)}: at most one of IPv4 and one of IPv6")
         subnets.append(subnet)
     return tuple(subnets)
 

@@ -68,12 +68,14 @@ class BridgeNetwork:
         root: str,
         *,
         subnets: Sequence[str] = (),
+        cluster: Sequence[str] = (),
         open_socket: Callable[[int, int, int], Awaitable[socket.socket]] = open_here,
         proc: ProcFiles | None = None,
     ) -> None:
         """`root`: the runtime's folder, which names what is made. `subnets`: one or two CIDRs, else they are chosen.
 
-        `open_socket` and `proc` lead to the machine's network namespace. Raises NetworkError for bad subnets.
+        `cluster`: CIDRs of all pods of the cluster, to which pods go by their own addresses. `open_socket` and `proc`
+        lead to the machine's network namespace. Raises NetworkError for bad subnets.
         """
         self.warnings: tuple[str, ...] = ()
         """What may keep pods from others although they have a network, as of the last `reconcile`."""
@@ -81,6 +83,7 @@ class BridgeNetwork:
         """Sandboxes whose link was not there at the last look: nothing but another sandbox gives it back."""
         self._names = Names(root)
         self._wanted = parse_subnets(subnets)
+        self._cluster = parse_subnets(cluster, "cluster CIDR")
         self._open_socket = open_socket
         self._proc = ProcFiles() if proc is None else proc
         self._leases: dict[str, Lease] = {}
@@ -118,8 +121,12 @@ class BridgeNetwork:
             warnings += await machine_side.legacy_chains(self._open_socket, self._names, self._proc)
             return plans(wanted_sysctls(self._proc, ipv6=ipv6), chains, self._names), warnings
 
+    def sandbox_out_of_reach(self, address: str) -> str | None:
+        """See `PodNetwork`: the machine is on the bridge itself."""
+        return None
+
     async def set_subnets(self, subnets: Sequence[str]) -> None:
-        """Give new pods addresses of these from now on (`podCIDR`); who has one keeps it. Raises NetworkError."""
+        """See `PodNetwork` (`podCIDR`). Who has an address keeps it."""
         wanted = parse_subnets(subnets)
         with _deadline("change the pods' subnets"):
             async with self._lock:
@@ -330,7 +337,8 @@ class BridgeNetwork:
         assert self._host is not None
         leased = [each.network for lease in self._leases.values() for each in lease.interfaces]
         subnets = tuple(dict.fromkeys((*self._host.subnets, *leased)))
-        await netfilter.transact(NFNL_SUBSYS_NFTABLES, rules.table(self._names, subnets, self._bindings()))
+        table = rules.table(self._names, subnets, self._bindings(), self._cluster)
+        await netfilter.transact(NFNL_SUBSYS_NFTABLES, table)
 
     async def _open_nf_tables(self) -> NetlinkSocket:
         """Raises NetworkError where the kernel has none or this process may not use it."""

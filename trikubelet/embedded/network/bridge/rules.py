@@ -10,13 +10,15 @@
     chain postrouting  { hook postrouting priority srcnat:
                          oifname BRIDGE ct status dnat ip saddr 127.0.0.0/8 masquerade
                          oifname BRIDGE ct status dnat ip saddr SUBNET masquerade
+                         oifname != BRIDGE ip saddr SUBNET ip daddr CLUSTER accept
                          oifname != BRIDGE ip saddr SUBNET masquerade }
 
-and the same for IPv6. A pod that comes or goes changes elements of the maps; all else is the same for any pods.
+and the same for IPv6. CLUSTER is where pods of other nodes are, which see each other's addresses, if that is set. A pod
+that comes or goes changes elements of the maps; all else is the same for any pods.
 
-The last rule but one is for pods that reach another pod, or themselves, by a host port: the answer would go straight
-to the asker, who knows nothing of its address. The guard is the price of host ports on 127.0.0.1: the bridge lets
-such packets pass, and a pod could send them to what listens on the machine's loopback address only (CVE-2020-8558).
+The second rule of the last chain is for pods that reach another pod, or themselves, by a host port: the answer would go
+straight to the asker, who knows nothing of its address. The guard is the price of host ports on 127.0.0.1: the bridge
+lets such packets pass, and a pod could send them to what listens on the machine's loopback alone (CVE-2020-8558).
 """
 
 from __future__ import annotations
@@ -61,8 +63,10 @@ _PORTS: Final = "host-ports"
 _FAMILIES: Final = ((x.IPV4, 4, ADDRESS4), (x.IPV6, 6, ADDRESS6))
 
 
-def table(names: Names, subnets: Sequence[Network], bindings: Iterable[Binding]) -> list[Request]:
-    """All of it, in place of what is there: one transaction."""
+def table(
+    names: Names, subnets: Sequence[Network], bindings: Iterable[Binding], cluster: Sequence[Network] = ()
+) -> list[Request]:
+    """All of it, in place of what is there: one transaction. `cluster`: where pods of other nodes are."""
     name, bridge = names.table, names.bridge
     requests = replace_table(INET, name, f"trikubelet {names.root}")
     for identity, (_, version, address) in enumerate(_FAMILIES):
@@ -88,10 +92,14 @@ def table(names: Names, subnets: Sequence[Network], bindings: Iterable[Binding])
         append_rule(INET, name, "postrouting", translated, x.source_in(source), x.masquerade())
         for source in (_LOOPBACK, *subnets)
     ]
-    requests += [
-        append_rule(INET, name, "postrouting", x.not_to_interface(bridge), x.source_in(subnet), x.masquerade())
-        for subnet in subnets
-    ]
+    for subnet in subnets:
+        leaving = x.not_to_interface(bridge) + x.source_in(subnet)
+        requests += [
+            append_rule(INET, name, "postrouting", leaving, x.destination_in(each), x.accept())
+            for each in cluster
+            if each.version == subnet.version
+        ]
+        requests.append(append_rule(INET, name, "postrouting", leaving, x.masquerade()))
     return requests + open_ports(names, bindings)
 
 

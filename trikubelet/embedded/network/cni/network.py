@@ -99,6 +99,14 @@ class CniNetwork:
             return printable(str(error))
         return ""
 
+    async def set_subnets(self, subnets: Sequence[str]) -> None:
+        """See `PodNetwork`."""
+        await trio.lowlevel.checkpoint()
+
+    def sandbox_out_of_reach(self, address: str) -> str | None:
+        """See `PodNetwork`: the plugins make a way."""
+        return None
+
     async def attach(self, spec: PodNetworkSpec, namespace: NetworkNamespace) -> Attachment:
         """Run ADD. When it fails or is cancelled, DEL undoes it, for up to `DETACH_TIMEOUT`. Raises NetworkError."""
         sandbox_id = spec.sandbox_id

@@ -40,14 +40,16 @@ class PullIntent(APIObject):
 
 @frozen(repr=False)
 class ImageBefore(APIObject):
-    """What an image's name led to when a pull began whose end is not recorded. The kubelet keeps no such."""
+    """What an image's name led to when pulls began whose end is not recorded. The kubelet keeps no such."""
 
     kind: str = BEFORE
     api_version: str = API_VERSION
     image: str = field(default="", metadata=REQUIRED)
     """As the container names it."""
-    image_ref: str = field(default="", metadata=REQUIRED)
-    """The runtime's id of it."""
+    image_ref: str = ""
+    """The runtime's id of it; empty: there was none."""
+    last_pull: datetime | None = None
+    """When the last pull was seen going on whose end is not known."""
 
 
 @frozen(repr=False)

@@ -6,13 +6,17 @@ agent died) may have brought the image, and without file or record it would pass
 open to all.
 
 A pull whose end was not seen takes nothing from anybody, though: beside the intent is written which image had the name
-before. As long as the name leads to that one, no pull has brought it, and it is as open as it was.
+before. As long as the name leads to that one, no pull has brought it, and it is as open as it was. And when an hour
+later still nothing has come, nothing will: runtimes end a pull whose caller has left. Then the intent goes, and an
+image that somebody brings later is open as if nobody had ever tried to pull it. One that is imported with the agent's
+own command is open at once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -21,6 +25,7 @@ import trio
 from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, without_tag_and_digest
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.images.pull_records.model import (
+    ImageBefore,
     ImageCredentials,
     PodCredentials,
     PullSecret,
@@ -32,8 +37,7 @@ from trikubelet.runtime.images.pull_records.store import BrokenRecordError, Reco
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator
-    from datetime import datetime
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
     from trikubelet.clock import WallClock
     from trikubelet.rpc.cri import v1
@@ -41,6 +45,11 @@ if TYPE_CHECKING:
 
 log = get_logger("runtime")
 
+LATE: Final = timedelta(hours=1)
+"""How long after its caller has left a pull may still bring its image. Runtimes end it at once; containerd and CRI-O
+give up one that makes no progress after minutes."""
+SETTLING_PERIOD: Final = 600.0
+"""Seconds."""
 MOST_SECRETS_NOTED: Final = 100
 """A record with so many secrets takes no further ones from pods that only use the image."""
 
@@ -80,7 +89,8 @@ class PullRecords:
         self._policy = policy
         self._clock = clock
         self._going_on: Counter[str] = Counter()
-        self._end_unknown: set[str] = set()
+        self._end_unknown: dict[str, datetime | None] = {}
+        """Images with a pull whose end was not seen, and when it was last seen going on."""
 
     @contextmanager
     def pulling(self, image: str, *, present: str = "") -> Iterator[Pull]:
@@ -91,10 +101,11 @@ class PullRecords:
         """
         try:
             if not self._going_on[image]:
+                before = ImageBefore(image=image, image_ref=present)
                 if self._has_old_intent(image):
-                    self._end_unknown.add(image)  # what was there before that pull is written down already
-                else:
-                    self._store.write_before(image, present)
+                    before = self._store.before(image)  # that pull may have brought what is there now
+                    self._end_unknown.setdefault(image, before.last_pull)
+                self._store.write_before(attrs.evolve(before, last_pull=self._clock.now()))
             self._store.write_intent(image)
         except OSError as error:
             raise IntentError(str(error)) from error
@@ -105,7 +116,7 @@ class PullRecords:
         finally:
             self._going_on[image] -= 1
             if not pull.end_known:
-                self._end_unknown.add(image)
+                self._end_unknown[image] = self._clock.now()
             if not self._going_on[image]:
                 del self._going_on[image]
                 self._remove_intent(image)
@@ -142,12 +153,19 @@ class PullRecords:
             self._write_record(image, image_ref, ImageCredentials(kubernetes_secrets=(key,)))
         return False
 
-    async def adopt(self, images: ImageClient) -> None:
-        """Take up the intents that an agent before this one left. Call it before the first pull.
+    async def run(self, images: ImageClient) -> None:
+        """Settle every ten minutes, until cancelled."""
+        while True:
+            await trio.sleep(SETTLING_PERIOD)
+            await self.settle(images)
+
+    async def settle(self, images: ImageClient) -> None:
+        """Take up the intents of pulls whose end was not seen. Call it before the first pull, too: an agent before this
+        one may have left some.
 
         An image that came gets a record by which no pod may use it; where the image did not come, or is still the one
-        that was there before, the intent stays, since the runtime may still be at it. Raises nothing: what cannot be
-        read now counts as unknown.
+        that was there before, the intent stays for an hour, since the runtime may still be at it. Raises nothing: what
+        cannot be read now counts as unknown.
         """
         try:
             intents = self._store.intents()
@@ -156,11 +174,43 @@ class PullRecords:
             log.warning("left-over image pull intents are not looked at", problem=str(error))
             return
         for intent in intents:
-            for image in present:
-                if not _is_called(image, intent) or image.id == self._before(intent):
-                    continue
-                if self._write_record(intent, image.id, None):
-                    self._remove_intent(intent)
+            try:
+                if self._going_on[intent]:
+                    self._store.write_before(attrs.evolve(self._store.before(intent), last_pull=self._clock.now()))
+                elif self._has_old_intent(intent):  # also after the runtime was asked
+                    self._settle(intent, present)
+            except OSError as error:
+                log.warning("left-over image pull intent is not settled", image=intent, problem=str(error))
+
+    def _settle(self, intent: str, present: Collection[v1.Image]) -> None:
+        """Raises OSError."""
+        before = self._store.before(intent)
+        came = [image.id for image in present if is_called(image, intent) and image.id != before.image_ref]
+        now = self._clock.now()
+        if came:
+            if all(self._write_record(intent, image_ref, None) for image_ref in came):
+                self._forget_intent(intent)
+        elif before.last_pull is None or before.last_pull > now:  # of a kubelet, or the clock was set back
+            self._store.write_before(attrs.evolve(before, last_pull=now))
+        elif now - before.last_pull >= LATE:
+            self._forget_intent(intent)
+
+    def _forget_intent(self, image: str) -> None:
+        self._end_unknown.pop(image, None)
+        self._remove_intent(image)
+
+    def imported(self, image_refs: Mapping[str, str]) -> None:
+        """The node's administrator brought images, by their full names their ids: from now on they count as those that
+        were there before any pull."""
+        try:
+            for image_ref in set(image_refs.values()):
+                self._store.remove(image_ref)
+            for intent in self._store.intents():
+                brought = image_refs.get(_full_name(intent))
+                if brought is not None:
+                    self._store.write_before(attrs.evolve(self._store.before(intent), image_ref=brought))
+        except OSError as error:
+            log.error("imported images may stay closed to pods", images=sorted(image_refs), problem=str(error))
 
     async def prune(self, image_refs: Collection[str], until: datetime) -> None:
         """Remove the records of images that are gone (`PruneUnknownRecords`). For image garbage collection.
@@ -176,6 +226,12 @@ class PullRecords:
                 record = self._store.read(image_ref)
                 if record is not None and (record.last_updated_time is None or record.last_updated_time < until):
                     self._store.remove(image_ref)
+            for intent in self._store.intents():
+                before = self._store.before(intent)
+                old = before.last_pull is None or before.last_pull < until
+                if old and before.image_ref and before.image_ref not in kept:
+                    # It has no record any more, so that it would be open to all if a pull brought it back.
+                    self._store.write_before(attrs.evolve(before, image_ref=""))
         except (OSError, BrokenRecordError) as error:
             log.warning("old image pull records are not removed", problem=str(error))
 
@@ -183,7 +239,7 @@ class PullRecords:
         """For `Pull`: the image came. False when that could not be written."""
         written = self._write_record(image, image_ref, credentials)
         if written:
-            self._end_unknown.discard(image)
+            self._end_unknown.pop(image, None)
         return written
 
     def _write_record(self, image: str, image_ref: str, credentials: ImageCredentials | None) -> bool:
@@ -205,13 +261,7 @@ class PullRecords:
     def _may_have_come_by_pull(self, image: str, image_ref: str) -> bool:
         """Of an image without a record. Raises OSError, BrokenRecordError."""
         under_way = image in self._going_on or self._store.has_intent(image)
-        return under_way and image_ref != self._store.before(image)
-
-    def _before(self, image: str) -> str:
-        try:
-            return self._store.before(image)
-        except OSError:
-            return ""
+        return under_way and image_ref != self._store.before(image).image_ref
 
     def _has_old_intent(self, image: str) -> bool:
         try:
@@ -220,18 +270,24 @@ class PullRecords:
             return True
 
     def _remove_intent(self, image: str) -> None:
-        if image in self._end_unknown:
-            return
+        """After the last pull of an image."""
         try:
-            self._store.remove_intent(image)
+            if image in self._end_unknown:
+                since = self._end_unknown[image]
+                self._store.write_before(attrs.evolve(self._store.before(image), last_pull=since))
+            else:
+                self._store.remove_intent(image)
         except OSError as error:
             log.error("image pull intent is not removed", image=image, problem=str(error))
 
 
-def _is_called(image: v1.Image, name: str) -> bool:
+def is_called(image: v1.Image, name: str) -> bool:
     """Runtimes list full names; a container's name may be short."""
-    names = {*image.repo_tags, *image.repo_digests}
+    return bool({name, _full_name(name)} & {*image.repo_tags, *image.repo_digests})
+
+
+def _full_name(name: str) -> str:
     try:
-        return name in names or str(parse_image_name(name)) in names
+        return str(parse_image_name(name))
     except InvalidImageNameError:
-        return False
+        return name

@@ -65,22 +65,17 @@ class RecordStore:
     def write_intent(self, image: str) -> None:
         _write(_place(self._intents, image), PullIntent(image=image))
 
-    def write_before(self, image: str, image_ref: str) -> None:
-        """`image_ref`: the id of the image that has the name before a pull; empty for none."""
-        place = _place(self._before, image)
-        if image_ref:
-            _write(place, ImageBefore(image=image, image_ref=image_ref))
-        else:
-            place.unlink(missing_ok=True)
+    def write_before(self, before: ImageBefore) -> None:
+        _write(_place(self._before, before.image), before)
 
-    def before(self, image: str) -> str:
-        """The id of the image that had the name when the intent was written; empty when that is not known."""
+    def before(self, image: str) -> ImageBefore:
+        """What is known of the time before the intent was written; nothing where there is no such note."""
         try:
             found = _read(_place(self._before, image), ImageBefore)
         except BrokenRecordError as error:
             log.warning("which image was there before a pull is not readable", image=image, problem=str(error))
-            return ""
-        return found.image_ref if found is not None and found.image == image else ""
+            found = None
+        return found if found is not None and found.image == image else ImageBefore(image=image)
 
     def has_intent(self, image: str) -> bool:
         """Raises BrokenRecordError when the file does not tell."""

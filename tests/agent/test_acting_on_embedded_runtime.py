@@ -1,0 +1,77 @@
+"""What a person types to act on pods, with real containers: an image is run, looked at, restarted, and stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.agent.real_node import RealNode
+
+STUBBORN = 'trap "" TERM; while :; do sleep 0.1; done'
+
+
+@pytest.mark.root
+def test_an_image_is_run_restarted_and_deleted_and_why_tells_how_it_went(embedded_node: RealNode) -> None:
+    node = embedded_node
+    node.start()
+    ran = node.cli(
+        "run", f"--root-dir={node.root}", node.image, "--name", "typed", "--", "sh", "-c", "echo here; exec sleep 1000"
+    )
+    assert ran.stdout == "pod/default/typed-node-1 created\n", ran.stderr
+    assert (node.manifests / "typed.yaml").exists()
+    waited = node.cli("wait", "typed", "--for=condition=Ready", "--timeout=60s")
+    assert waited.stdout == "pod/default/typed-node-1 condition met\n", waited.stderr
+    pod = node.pod("typed")
+    assert pod is not None
+    manifest = (node.manifests / "typed.yaml").read_text()
+    (node.folder / "typed.yaml").write_text(f"{manifest}  terminationGracePeriodSeconds: 2\n")
+    applied = node.cli("apply", "-f", str(node.folder / "typed.yaml"))
+    assert "+  terminationGracePeriodSeconds: 2" in applied.stdout, applied.stderr
+    node.until(lambda: (now := node.pod("typed")) and now.metadata.uid != pod.metadata.uid, "the pod is replaced")
+    node.until_running("typed")
+    restarted = node.cli("restart", "typed")
+    assert restarted.stdout == "pod/default/typed-node-1 restarted: main\n", restarted.stderr
+    node.until(lambda: node.status("typed").restart_count == 1, "it was restarted")
+    node.until_running("typed")
+    why = node.cli("why", "typed").stdout
+    assert why.startswith("default/typed-node-1: nothing: the pod is Running and ready\n")
+    assert ": signal 9 (exit code 137)" in why, "process 1 does not hear SIGTERM"
+    assert "Log of main:\n  here\n" in why
+    reasons = [event["reason"] for event in json.loads(node.cli("events", "typed", "-o", "json").stdout)]
+    assert {"Started", "Killing"} <= set(reasons)
+    deleted = node.cli("delete", "typed")
+    assert deleted.stdout == "pod/default/typed-node-1 deleted\n", deleted.stderr
+    assert node.pod("typed") is None
+    assert node.cli("why", "typed").stdout.startswith("default/typed-node-1: nothing: the pod is gone\n")
+
+
+@pytest.mark.root
+def test_what_runs_on_after_an_agent_is_stopped_in_its_own_time(embedded_node: RealNode) -> None:
+    node = embedded_node
+    node.run("left", node.container(STUBBORN), terminationGracePeriodSeconds=3)
+    node.start()
+    node.until_running("left")
+    node.stop(signal.SIGKILL)
+    assert node.process(), "it runs on"
+    stopped = node.cli("stop", f"--config={node.folder / 'config.json'}")
+    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.stdout == "No pod runs any more.\n"
+    assert not node.process()
+    assert "grace=3.0" in stopped.stderr, "it had its own grace period"
+    assert (node.manifests / "left.json").exists()
+
+
+@pytest.mark.root
+def test_a_stop_ends_an_agent_that_runs_and_its_pods(embedded_node: RealNode) -> None:
+    node = embedded_node
+    node.run("left", node.container("exec sleep 1000"), terminationGracePeriodSeconds=1)
+    node.start("--no-drain-on-exit")
+    node.until_running("left")
+    stopped = node.cli("stop", f"--config={node.folder / 'config.json'}")
+    assert stopped.returncode == 0, stopped.stderr
+    assert node.ended() == 0
+    assert not node.process()

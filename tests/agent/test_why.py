@@ -1,0 +1,366 @@
+"""Pods that hang, one for each thing that can hold a pod up: the first line of `why` is the true cause."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+import trio
+
+from tests.agent.sim_node import SimNode, clock_without_threads, sim_node, static_pod
+from tests.scenarios.stage import cluster_stage
+from trikubelet.admission.types import Admitted, Preempt
+from trikubelet.agent.why import causes, explain, first_cause
+from trikubelet.sim import ExecOutcome, Program, SimulatedRuntime
+from trikubelet.sim.images import PullError
+from trikubelet.sim.node import ScriptedSource, simulated_node
+from trikubelet.volumes.decisions import Action
+from trikubelet.volumes.operations import Operations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from trikubelet.admission.types import Verdict
+    from trikubelet.api import Pod
+    from trikubelet.volumes.decisions import Operation, Outcome
+
+
+@pytest.fixture
+def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    return clock_without_threads(monkeypatch)
+
+
+def why(node: SimNode, pod: Pod) -> str:
+    return first_cause(node.agent, pod.metadata.uid)
+
+
+def events(node: SimNode, pod: Pod, reason: str) -> list[str]:
+    return [event.message for event in node.agent.recorder.events_of(pod.metadata.uid) if event.reason == reason]
+
+
+async def test_a_pod_that_runs_waits_for_nothing(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.source.put(pod)
+        await node.until_running(pod)
+        assert why(node, pod) == "nothing: the pod is Running and ready"
+
+
+async def test_a_stop_that_takes_its_grace(mock_clock: MockClock) -> None:
+    pod = static_pod("web", terminationGracePeriodSeconds=30)
+    async with sim_node() as node:
+        node.sim.program(Program.runs_forever(sigterm=None), container="main")
+        node.source.put(pod)
+        await node.until_running(pod)
+        node.source.remove(pod)
+        await trio.sleep(21)
+        assert why(node, pod) == "StopContainer of `main`: 21 of 30 s of grace; asked by: manifest removed"
+        await node.until_gone(pod)
+        assert events(node, pod, "StuckTerminating") == [], "it ended within its grace"
+
+
+async def test_a_restart_that_takes_its_grace(mock_clock: MockClock) -> None:
+    probe = {"exec": {"command": ["alive"]}, "periodSeconds": 1, "failureThreshold": 1}
+    pod = static_pod("web", containers=[{"name": "main", "image": "test:1", "livenessProbe": probe}])
+    async with sim_node() as node:
+        failing = attrs.evolve(Program.runs_forever(sigterm=None), exec=lambda _: ExecOutcome(exit_code=1))
+        node.sim.program(failing, container="main")
+        node.source.put(pod)
+        await node.until_phase(pod, "Running")
+        await trio.sleep(10)
+        assert re.fullmatch(
+            r"StopContainer of `main`: \d+ of 30 s of grace; Container main failed liveness probe, will be restarted",
+            why(node, pod),
+        )
+
+
+async def test_a_pre_stop_hook(mock_clock: MockClock) -> None:
+    hook = {"preStop": {"exec": {"command": ["drain"]}}}
+    main = {"name": "main", "image": "test:1", "lifecycle": hook}
+    pod = static_pod("web", containers=[main], terminationGracePeriodSeconds=60)
+    async with sim_node() as node:
+        node.source.put(pod)
+        await node.until_running(pod)
+        node.sim.faults.hang_next("ExecSync")
+        node.source.remove(pod)
+        await trio.sleep(10)
+        assert why(node, pod) == "preStop hook of `main`: 10 of 60 s of grace; asked by: manifest removed"
+
+
+async def test_a_post_start_hook(mock_clock: MockClock) -> None:
+    hook = {"postStart": {"exec": {"command": ["warm-up"]}}}
+    pod = static_pod("web", containers=[{"name": "main", "image": "test:1", "lifecycle": hook}])
+    async with sim_node() as node:
+        node.sim.faults.hang_next("ExecSync")
+        node.source.put(pod)
+        await trio.sleep(10)
+        assert re.fullmatch(r"postStart hook of `main`: (9\.\d|10\.0|10) s", why(node, pod))
+
+
+async def test_an_unmount(mock_clock: MockClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    perform = Operations.perform
+
+    async def hangs(self: Operations, operation: Operation) -> Outcome:
+        if operation.action is Action.TEAR_DOWN:
+            await trio.sleep_forever()
+        return await perform(self, operation)
+
+    monkeypatch.setattr(Operations, "perform", hangs)
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    main = {"name": "main", "image": "test:1", "volumeMounts": mounts}
+    pod = static_pod(
+        "web", containers=[main], volumes=[{"name": "data", "emptyDir": {}}], terminationGracePeriodSeconds=1
+    )
+    async with sim_node(tmp_path) as node:
+        node.source.put(pod)
+        await node.until_running(pod)
+        node.source.remove(pod)
+        await trio.sleep(30)
+        assert re.fullmatch(r"volume `data`: tear down for \d+ s; asked by: manifest removed", why(node, pod))
+        (event,) = events(node, pod, "StuckTerminating")
+        assert event.startswith("The pod has not ended within 10 s: volume `data`: tear down for ")
+
+
+async def test_a_runtime_that_does_not_stop_a_container(mock_clock: MockClock) -> None:
+    pod = static_pod("web", terminationGracePeriodSeconds=20)
+    async with sim_node() as node:
+        node.source.put(pod)
+        await node.until_running(pod)
+        node.sim.faults.hang_next("StopContainer", times=100)
+        node.source.remove(pod)
+        await trio.sleep(35)
+        assert why(node, pod).startswith(
+            "StopContainer of `main`: 35 s, 15 s longer than its grace: the runtime has not answered"
+        )
+        assert why(node, pod).endswith("; asked by: manifest removed")
+        (event,) = events(node, pod, "StuckTerminating")
+        assert event.startswith("The pod has not ended within 30 s: StopContainer of `main`: 30 s")
+
+
+@pytest.mark.parametrize("rpc", ["RunPodSandbox", "CreateContainer", "StartContainer"])
+async def test_a_runtime_that_does_not_answer_a_start(mock_clock: MockClock, rpc: str) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.sim.faults.hang_next(rpc, times=100)
+        node.source.put(pod)
+        await trio.sleep(50)
+        of = "" if rpc == "RunPodSandbox" else " of `main`"
+        assert re.fullmatch(rf"{rpc}{of}: \d+ s: the runtime has not answered", why(node, pod))
+
+
+async def test_a_runtime_that_does_not_answer_an_inspection(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.source.put(pod)
+        await node.until_running(pod)
+        for rpc in ("ListContainers", "ContainerStatus", "PodSandboxStatus", "ListPodSandbox"):
+            node.sim.faults.hang_next(rpc, times=100)
+        node.source.remove(pod)
+        await trio.sleep(40)
+        assert re.match(
+            r"the runtime, which has not answered (ListContainers|ContainerStatus|PodSandboxStatus|ListPodSandbox) "
+            r"for \d+ s; asked by: manifest removed",
+            why(node, pod),
+        )
+
+
+async def test_an_image_that_is_pulled(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.sim.images.offer("test:1", seconds=500)
+        node.agent.pull_progress = lambda image: f"3 of 9 MB of {image}"
+        node.source.put(pod)
+        await trio.sleep(50)
+        assert re.fullmatch(r"PullImage of `main`: image test:1, \d+ s, 3 of 9 MB of test:1", why(node, pod))
+
+
+async def test_an_image_that_cannot_be_pulled(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.sim.images.fail_pulls("test:1", PullError("manifest unknown"), times=1000)
+        node.source.put(pod)
+        await trio.sleep(100)
+        assert re.match(
+            r"(ErrImagePull|ImagePullBackOff) of `main`, tried again in \d+ s: .*manifest unknown", why(node, pod)
+        )
+
+
+async def test_a_volume_that_is_not_ready(mock_clock: MockClock, tmp_path: Path) -> None:
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    volumes = [{"name": "data", "hostPath": {"path": str(tmp_path / "missing"), "type": "Directory"}}]
+    pod = static_pod("web", containers=[{"name": "main", "image": "test:1", "volumeMounts": mounts}], volumes=volumes)
+    async with sim_node(tmp_path) as node:
+        node.source.put(pod)
+        await trio.sleep(50)
+        assert re.match(r"volume `data`: hostPath type check failed: .*missing is not a directory", why(node, pod))
+
+
+class Refusing:
+    """An admission for which the second pod has to wait for the end of the first."""
+
+    def admit(self, pod: Pod, others: Sequence[Pod], **_: Any) -> Verdict:
+        return Preempt(tuple(others), "cpu") if others and pod.metadata.name == "critical-node" else Admitted()
+
+
+async def test_admission(mock_clock: MockClock) -> None:
+    victim, pod = static_pod("victim", terminationGracePeriodSeconds=90), static_pod("critical")
+    sim, source = SimulatedRuntime(seed=1), ScriptedSource("file")
+    sim.program(Program.runs_forever(sigterm=None), pod="victim-node")
+    async with simulated_node(sim, sources={"file": source}, admission=Refusing()) as simulated:
+        node = SimNode(simulated.agent, sim, source, simulated.targets)
+        source.put(victim)
+        await node.until_running(victim)
+        source.put(pod)
+        await trio.sleep(10)
+        assert why(node, pod) == ("admission: it waits for the end of pods that make room for it: default/victim-node")
+        assert why(node, victim) == (
+            "StopContainer of `main`: 10 of 90 s of grace; asked by: preempted to make room for default/critical-node"
+        )
+
+
+async def test_a_back_off(mock_clock: MockClock) -> None:
+    pod = static_pod("web")
+    async with sim_node() as node:
+        node.sim.program(Program.crashes(100, after=0.5, exit_code=7), container="main")
+        node.source.put(pod)
+        await trio.sleep(60)
+        assert re.fullmatch(
+            r"CrashLoopBackOff of `main`, tried again in \d+ s: back-off .* restarting failed container.*, "
+            r"its last run ended with exit code 7.*",
+            why(node, pod),
+        )
+
+
+async def test_a_deadline(mock_clock: MockClock) -> None:
+    pod = static_pod("web", activeDeadlineSeconds=20, terminationGracePeriodSeconds=60)
+    async with sim_node() as node:
+        node.sim.program(Program.runs_forever(sigterm=None), container="main")
+        node.source.put(pod)
+        await node.until_running(pod)
+        await trio.sleep(30)
+        assert re.fullmatch(
+            r"StopContainer of `main`: \d+ of 60 s of grace; asked by: DeadlineExceeded: Pod was active on the node "
+            r"longer than the specified deadline",
+            why(node, pod),
+        )
+
+
+async def test_a_static_pod_whose_predecessor_still_ends(mock_clock: MockClock) -> None:
+    old, new = static_pod("web", terminationGracePeriodSeconds=50), static_pod("web", uid="second")
+    async with sim_node() as node:
+        node.sim.program(Program.runs_forever(sigterm=None), container="main")
+        node.source.put(old)
+        await node.until_running(old)
+        node.source.pods.pop(old.metadata.uid)
+        node.source.put(new)
+        await trio.sleep(5)
+        assert why(node, new) == (
+            "the end of the pod that had its name before: StopContainer of `main`: 5 of 50 s of grace; "
+            "asked by: replaced by a newer version of its manifest"
+        )
+
+
+async def test_a_probe_that_does_not_succeed(mock_clock: MockClock) -> None:
+    probe = {"exec": {"command": ["ready"]}, "failureThreshold": 1000}
+    containers = [{"name": "main", "image": "test:1", "startupProbe": probe}]
+    pod = static_pod("web", containers=containers)
+    async with sim_node() as node:
+        node.sim.faults.hang_next("ExecSync", times=1000)
+        node.source.put(pod)
+        await node.until_phase(pod, "Running")
+        await trio.sleep(2)
+        assert why(node, pod) == "startup probe of `main`: it has not succeeded yet"
+
+
+async def test_a_finalizer(autojump_clock: MockClock) -> None:
+    async with cluster_stage() as stage:
+        stage.create_pod("web", metadata={"finalizers": ["example.org/keep"]})
+        await stage.until_ready("web")
+        uid = stage.pod("web")["metadata"]["uid"]
+        stage.delete_pod("web")
+        await trio.sleep(120)
+        assert first_cause(stage.agent, uid) == (
+            "finalizers, which keep its object: `example.org/keep`; asked by: deleted through the API server"
+        )
+
+
+async def test_an_api_server_that_is_away_when_a_pod_has_ended(autojump_clock: MockClock) -> None:
+    async with cluster_stage() as stage:
+        stage.sim.program(Program.runs_forever(sigterm=1), container="main")
+        stage.create_pod("web", terminationGracePeriodSeconds=5)
+        await stage.until_ready("web")
+        uid = stage.pod("web")["metadata"]["uid"]
+        stage.delete_pod("web")
+        await trio.sleep(0.5)
+        stage.server.faults.unreachable()
+        await trio.sleep(60)
+        assert first_cause(stage.agent, uid) == (
+            "the API server, which does not answer: that the pod has ended cannot be told; "
+            "asked by: deleted through the API server"
+        )
+
+
+async def test_an_api_server_that_is_away_when_a_volume_needs_it(mock_clock: MockClock, tmp_path: Path) -> None:
+    async with cluster_stage(folder=tmp_path) as stage:
+        await stage.until_node_ready()
+        mounts = [{"name": "settings", "mountPath": "/settings"}]
+        pod = stage.create_pod(
+            "web",
+            containers=[{"name": "main", "image": "test:1", "volumeMounts": mounts}],
+            volumes=[{"name": "settings", "configMap": {"name": "none"}}],
+        )
+        await trio.sleep(5)
+        stage.server.faults.unreachable()
+        await trio.sleep(30)
+        assert re.match(
+            r"the API server, which has not answered for \d+ s: volumes `settings` are made of it",
+            first_cause(stage.agent, pod.metadata.uid),
+        )
+
+
+async def test_an_api_server_that_is_away_when_a_container_needs_it(autojump_clock: MockClock) -> None:
+    async with cluster_stage() as stage:
+        await stage.until_node_ready()
+        pod = stage.create_pod(
+            "web",
+            containers=[{"name": "main", "image": "test:1", "envFrom": [{"configMapRef": {"name": "none"}}]}],
+        )
+        await trio.sleep(5)
+        stage.server.faults.unreachable()
+        await trio.sleep(60)
+        first, second = causes(stage.agent, pod.metadata.uid)
+        assert re.fullmatch(
+            r'CreateContainerConfigError of `main`, tried again in \d+ s: configmap "none" not found', first.text
+        )
+        assert re.fullmatch(r"the API server, which has not answered for \d+ s and may know more", second.text)
+
+
+async def test_the_whole_answer_has_phases_with_their_lengths_and_the_runs_of_containers(
+    mock_clock: MockClock,
+) -> None:
+    pod = static_pod("web", terminationGracePeriodSeconds=30)
+    async with sim_node() as node:
+        node.sim.program(Program.crashes(1, after=1.0, exit_code=7), container="main")
+        node.source.put(pod)
+        await trio.sleep(30)
+        answer = explain(node.agent, "default", "web-node", pod)
+        assert answer is not None
+        assert answer["phase"] == "Syncing"
+        assert [phase["phase"] for phase in answer["phases"]] == ["WaitingToStart", "Syncing"]
+        assert [(run["what"], run.get("exitCode")) for run in answer["runs"]] == [
+            ("Started", None),
+            ("Ended", 7),
+            ("Started", None),
+        ]
+        node.source.remove(pod)
+        await node.until_gone(pod)
+        gone = explain(node.agent, "default", "web-node", None)
+        assert gone is not None
+        assert gone["cause"] == "nothing: the pod is gone"
+        assert gone["phases"][-1]["phase"] == "Gone"
+        assert explain(node.agent, "default", "never", None) is None

@@ -1,0 +1,206 @@
+"""`apply`, `delete`, `restart`, `run IMAGE` and `stop`, against an agent that answers what a test says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any
+
+import click.testing
+import pytest
+import yaml
+
+from tests.cli.conftest import StandInAgent, a_pod, run_command
+from trikubelet.cli.apply import file_name
+from trikubelet.cli.main import cli
+from trikubelet.cli.run_pod import pod_name
+from trikubelet.cli.stop import agent_pid, end_process, stopping_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANIFEST = "apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: b}\n  name: web\nspec: {}\n"
+
+
+def accepts(agent: StandInAgent, file: str, *, before: str | None = None, dry_run: bool = False) -> None:
+    answer = {"file": f"/m/{file}", "pods": ["default/web-node"], "before": before, "warnings": ["web.yaml:3: odd"]}
+    agent.will_answer(f"PUT /manifests/{file}" + ("?dryRun=true" if dry_run else ""), answer)
+
+
+def test_a_manifest_is_handed_to_the_agent_as_it_is(agent: StandInAgent, tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text(MANIFEST)
+    accepts(agent, "web.yaml")
+    outcome = run_command("apply", "-f", tmp_path / "web.yaml", "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.out) == (0, "pod/default/web-node created\n")
+    assert outcome.err == "web.yaml:3: odd (warning)\n"
+    assert agent.bodies == [MANIFEST.encode()]
+
+
+def test_what_changes_is_shown(agent: StandInAgent, tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text(MANIFEST)
+    accepts(agent, "web.yaml", before=MANIFEST.replace("a: b", "a: c"), dry_run=True)
+    out = run_command("apply", "-f", tmp_path, "--dry-run", "--root-dir", agent.root_dir).out.splitlines()
+    assert out[0] == "--- /m/web.yaml"
+    assert "-  labels: {a: c}" in out
+    assert "+  labels: {a: b}" in out
+    assert out[-1] == "pod/default/web-node configured (dry run)"
+    accepts(agent, "web.yaml", before=MANIFEST)
+    unchanged = run_command("apply", "-f", tmp_path, "--root-dir", agent.root_dir)
+    assert unchanged.out == "pod/default/web-node unchanged\n"
+
+
+def test_problems_are_told_one_a_line_and_the_other_manifests_are_applied(agent: StandInAgent, tmp_path: Path) -> None:
+    for name in ("bad.yaml", "web.yaml", ".hidden"):
+        (tmp_path / name).write_text(MANIFEST)
+    agent.will_answer("PUT /manifests/bad.yaml", {"problems": ["bad.yaml:1: no", "bad.yaml:2: never"]})
+    accepts(agent, "web.yaml")
+    outcome = run_command("apply", "-f", tmp_path, "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.out) == (1, "pod/default/web-node created\n")
+    assert outcome.err.startswith("bad.yaml:1: no\nbad.yaml:2: never\n")
+
+
+def test_a_manifest_on_standard_input_is_called_as_its_pod(agent: StandInAgent) -> None:
+    accepts(agent, "web.yaml")
+    arguments = ["apply", "-f", "-", "--root-dir", str(agent.root_dir)]
+    result = click.testing.CliRunner().invoke(cli, arguments, input=MANIFEST)
+    assert result.stdout == "pod/default/web-node created\n"
+
+
+def test_a_manifest_is_fetched(agent: StandInAgent) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path.startswith("/pods/web.yaml")
+            self.send_response(200 if found else 404)
+            self.end_headers()
+            self.wfile.write(MANIFEST.encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Tests want no log."""
+
+    accepts(agent, "web.yaml")
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/pods/"
+        found = run_command("apply", "-f", f"{url}web.yaml?raw=1", "--root-dir", agent.root_dir)
+        missing = run_command("apply", "-f", f"{url}none.yaml", "--root-dir", agent.root_dir)
+        server.shutdown()
+        thread.join()
+    assert found.out == "pod/default/web-node created\n"
+    assert (missing.code, missing.err) == (1, f"{url}none.yaml cannot be read: Not Found")
+
+
+def test_a_file_that_is_not_there(agent: StandInAgent, tmp_path: Path) -> None:
+    outcome = run_command("apply", "-f", tmp_path / "no.yaml", "--root-dir", agent.root_dir)
+    assert (outcome.code, outcome.err) == (1, f"{tmp_path}/no.yaml cannot be read: No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("web.yaml", "web.yaml"), ("my pod", "my-pod.yaml"), ("../x.json", "x.json"), ("", "pod.yaml"), ("é", "pod.yaml")],
+)
+def test_names_of_files_are_such_as_the_agent_takes(text: str, name: str) -> None:
+    assert file_name(text) == name
+
+
+def gone(uid: str) -> dict[str, Any]:
+    return {"type": "ENTRY", "uid": uid, "kind": "phase", "what": "Gone"}
+
+
+def test_a_pod_is_deleted_when_it_has_ended(agent: StandInAgent) -> None:
+    agent.has_pods(a_pod())
+    agent.will_answer("DELETE /pods/default/web-node", {"file": "/m/web.yaml", "uid": "1"})
+    running = {"uid": "1", "kind": "phase", "what": "Terminating"}
+    snapshot = {"type": "SNAPSHOT", "pods": [{"uid": "1", "entries": [running]}]}
+    lines = [snapshot, gone("2"), {**gone("1"), "what": "Terminated"}, gone("1")]
+    agent.will_answer("GET /journal?watch=true", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    outcome = run_command("delete", "web", "--root-dir", agent.root_dir)
+    assert (outcome.out, outcome.err) == ("pod/default/web-node deleted\n", "removed /m/web.yaml\n")
+
+
+def test_a_pod_that_does_not_end_in_time_is_told_with_its_cause(agent: StandInAgent) -> None:
+    agent.has_pods(a_pod())
+    agent.will_answer("DELETE /pods/default/web-node", {"file": "/m/web.yaml", "uid": "1"})
+    agent.will_answer("GET /journal?watch=true", b'{"type": "SNAPSHOT", "pods": []}\n')
+    agent.will_answer("GET /pods/default/web-node/why", {"cause": "StopContainer of `db`"})
+    outcome = run_command("delete", "web", "--timeout=5", "--root-dir", agent.root_dir)
+    assert outcome.code == 1
+    assert outcome.err.endswith("pod default/web-node has not ended within 5: StopContainer of `db`")
+    assert run_command("delete", "web", "--no-wait", "--root-dir", agent.root_dir).out.endswith("deleted\n")
+
+
+def test_containers_are_restarted(agent: StandInAgent) -> None:
+    agent.has_pods(a_pod())
+    agent.will_answer("POST /pods/default/web-node/restart?container=main", ["main"])
+    outcome = run_command("restart", "web", "-c", "main", "--root-dir", agent.root_dir)
+    assert outcome.out == "pod/default/web-node restarted: main\n"
+
+
+def test_an_image_becomes_a_pod(agent: StandInAgent) -> None:
+    accepts(agent, "nginx.yaml")
+    arguments = ["docker.io/library/nginx:1.27", "-e", "A=b=c", "--restart=Never", "-n", "web", "--", "sh", "-c", "x"]
+    outcome = run_command("run", "--root-dir", agent.root_dir, *arguments)
+    assert (outcome.code, outcome.out) == (0, "pod/default/web-node created\n")
+    assert yaml.safe_load(agent.bodies[0]) == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "nginx", "namespace": "web"},
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "docker.io/library/nginx:1.27",
+                    "command": ["sh", "-c", "x"],
+                    "env": [{"name": "A", "value": "b=c"}],
+                }
+            ],
+            "restartPolicy": "Never",
+        },
+    }
+
+
+def test_flags_of_the_agent_and_of_a_pod_are_not_mixed(agent: StandInAgent) -> None:
+    mixed = run_command("run", "nginx", "--node-name=n", "--root-dir", agent.root_dir)
+    assert mixed.err == "--node-name: for the agent, which `run` starts without an IMAGE"
+    no_image = run_command("run", "--env", "A=b", "--root-dir", agent.root_dir)
+    assert no_image.err == "--env: for a pod, which `run` makes of an IMAGE"
+    assert agent.requests == []
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [("nginx", "nginx"), ("x.io:5000/a/My_App:1@sha256:00", "my-app"), ("localhost/host", "host")],
+)
+def test_pods_are_called_as_their_images(image: str, name: str) -> None:
+    assert pod_name(image) == name
+
+
+def test_where_nothing_runs_there_is_nothing_to_stop(root_dir: Path) -> None:
+    outcome = run_command("stop", "--root-dir", root_dir)
+    assert (outcome.code, outcome.err) == (0, "Nothing runs.\n")
+
+
+def test_who_stops_wants_no_pods_and_ends_what_is_there(root_dir: Path) -> None:
+    (root_dir / "manifests").mkdir()
+    options = stopping_options(root_dir, None, None)
+    assert (options.manifests, options.only_ends, options.drains) == (None, True, True)
+    assert options.configuration.healthz_port == 0
+
+
+def test_a_listening_process_is_found_and_ended(root_dir: Path) -> None:
+    program = (
+        "import socket, sys, time; listening = socket.socket(socket.AF_UNIX); listening.bind(sys.argv[1]);"
+        "listening.listen(); print('here', flush=True); time.sleep(3600)"
+    )
+    assert agent_pid(root_dir) is None
+    path = str(root_dir / "trikubelet.sock")
+    with subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert agent_pid(root_dir) == process.pid
+        end_process(process.pid)
+        assert process.wait() == -15
+    assert agent_pid(root_dir) is None, "a socket without a listener"

@@ -1,0 +1,103 @@
+"""`trikubelet stop`: end an agent, and what runs on without one."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from trikubelet.cli.failures import CommandError
+from trikubelet.cli.root_dir import SOCKET_NAME, agent_root_dir_option
+from trikubelet.linux.socket_address import socket_address
+
+if TYPE_CHECKING:
+    from trikubelet.agent.options import AgentOptions
+
+_CREDENTIALS = struct.Struct("iII")
+"""`struct ucred`: pid, uid, gid."""
+
+
+@click.command(short_help="End the agent and all pods.")
+@click.option("--runtime-endpoint", help="The runtime that pods run on.  [default: embedded]")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The agent's KubeletConfiguration.")
+@agent_root_dir_option
+def stop(runtime_endpoint: str | None, config_file: Path | None, root_dir: Path) -> int:
+    """End the agent, if one runs, and every pod that runs on without it, each with its grace period.
+
+    Pods run on when an agent was killed, was interrupted twice, or was told so by --no-drain-on-exit. Their volumes and
+    cgroups are released too. Manifests stay: the next agent runs their pods again.
+    """
+    pid = agent_pid(root_dir)
+    if pid is not None:
+        click.echo(f"ending the agent (process {pid})", err=True)
+        end_process(pid)
+    from trikubelet.agent.options import EMBEDDED
+
+    options = stopping_options(root_dir, runtime_endpoint, config_file)
+    if options.runtime_endpoint == EMBEDDED and not (root_dir / "runtime").is_dir():
+        click.echo("Nothing runs.", err=True)
+        return 0
+    from trikubelet.agent.run import run_agent
+
+    code = run_agent(options)
+    if code == 0:
+        click.echo("No pod runs any more.")
+    return code
+
+
+def agent_pid(root_dir: Path) -> int | None:
+    """The process that listens on the agent's socket; None when none does. Raises CommandError."""
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+        try:
+            with socket_address(str(root_dir / SOCKET_NAME)) as address:
+                connection.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except OSError as error:
+            raise CommandError(f"{root_dir / SOCKET_NAME} cannot be used: {error}") from None
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(raw)[0]
+    return pid or None
+
+
+def end_process(pid: int) -> None:
+    """Ask it to end, and wait until it has. Raises CommandError."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        select.select([descriptor], [], [])
+    except PermissionError:
+        raise CommandError(f"process {pid} belongs to another user: run this command as the agent's user") from None
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def stopping_options(root_dir: Path, runtime_endpoint: str | None, config_file: Path | None) -> AgentOptions:
+    """Those of an agent that wants no pods, and ends when it has ended all that it finds."""
+    from trikubelet.cli.run import build_options, run
+
+    arguments = [f"--root-dir={root_dir}", "--drain-on-exit"]
+    if runtime_endpoint is not None:
+        arguments.append(f"--runtime-endpoint={runtime_endpoint}")
+    if config_file is not None:
+        arguments.append(f"--config={config_file}")
+    with run.make_context("run", arguments) as context:
+        options = build_options(context.params)
+    # Nobody has to reach it, and another agent may have the ports.
+    configuration = attrs.evolve(
+        options.configuration, healthz_port=0, enable_server=False, read_only_port=0, static_pod_url=""
+    )
+    return attrs.evolve(options, configuration=configuration, manifests=None, only_ends=True)

@@ -1,0 +1,158 @@
+"""`trikubelet wait`: until something is so of a pod, like `kubectl wait`."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import click
+
+from trikubelet.cli.client import AgentClient
+from trikubelet.cli.failures import CommandError
+from trikubelet.cli.root_dir import agent_root_dir_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType
+
+Document: TypeAlias = Mapping[str, Any]
+Condition: TypeAlias = Callable[[Document | None], bool]
+"""Whether it is so of a pod; None when there is no such pod."""
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
+_STEP: Final = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\['([^']+)'\]")
+
+
+@click.command(short_help="Wait until something is so of a pod.")
+@click.argument("name", metavar="POD")
+@click.option(
+    "--for",
+    "awaited",
+    required=True,
+    metavar="WHAT",
+    help="condition=TYPE[=STATUS], delete, or jsonpath='{.PATH}'[=VALUE].",
+)
+@click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
+@click.option("--timeout", default="30s", show_default=True, help="How long to wait, such as 90s or 5m; 0 asks once.")
+@agent_root_dir_option
+def wait(name: str, awaited: str, namespace: str | None, timeout: str, root_dir: Path) -> None:
+    """Wait until something is so of the pod POD, which may have yet to come.
+
+    Exits 1 when it is not so in time, and tells what the pod waits for then.
+    """
+    condition = read_condition(awaited)
+    client = AgentClient(root_dir)
+    seconds = read_duration(timeout)
+    seen: str | None = None
+    with time_limit(seconds):
+        for line in client.lines("/pods", {"watch": True}):
+            found = find_document(json.loads(line)["pods"], name, namespace)
+            if found is not None:
+                seen = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+            if condition(found):
+                click.echo(f"pod/{seen or name} {'deleted' if awaited == 'delete' else 'condition met'}")
+                return
+            if seconds <= 0:
+                break
+    text = f"timed out waiting for {awaited} of pod {seen or name}"
+    if seen is not None:
+        text += f": {client.get(f'/pods/{seen}/why')['cause']}"
+    raise CommandError(text)
+
+
+class _LateError(Exception):
+    """The time is over."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """The block is left after so many seconds, wherever it waits. In the main thread only; 0 sets no limit."""
+
+    def late(_: int, __: FrameType | None) -> None:
+        raise _LateError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0))
+    try:
+        yield
+    except _LateError:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def find_document(pods: list[dict[str, Any]], name: str, namespace: str | None) -> dict[str, Any] | None:
+    """The pod of this name, as `find_pod` understands it; None when there is none, or several."""
+    if "/" in name and namespace is None:
+        namespace, _, name = name.partition("/")
+    among = [pod for pod in pods if namespace in (None, pod["metadata"]["namespace"])]
+    found = [pod for pod in among if pod["metadata"]["name"] == name]
+    found = found or [pod for pod in among if pod["metadata"]["name"] == f"{name}-{pod['spec'].get('nodeName', '')}"]
+    return found[0] if len(found) == 1 else None
+
+
+def read_condition(text: str) -> Condition:
+    """What `--for` says. Raises CommandError."""
+    kind, _, rest = text.partition("=")
+    if text == "delete":
+        return lambda pod: pod is None
+    if kind == "condition" and rest:
+        name, _, status = rest.partition("=")
+        return lambda pod: pod is not None and _has_condition(pod, name, status or "True")
+    if kind == "jsonpath" and rest:
+        path, separator, value = rest.strip("'\"").partition("}")
+        steps = _steps(path.removeprefix("{"))
+        wanted = value.removeprefix("=") if value else None
+        if separator:
+            return lambda pod: pod is not None and _is_there(_value(pod, steps), wanted)
+    raise CommandError(f"expected condition=TYPE, delete or jsonpath='{{.PATH}}'[=VALUE] after --for, got {text!r}")
+
+
+def _has_condition(pod: Document, name: str, status: str) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(one["type"].lower() == name.lower() and one["status"].lower() == status.lower() for one in conditions)
+
+
+def _steps(path: str) -> list[str | int]:
+    """The names and numbers of a path such as `.status.containerStatuses[0].ready`. Raises CommandError."""
+    steps: list[str | int] = []
+    position = 0
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            raise CommandError(f"expected a path such as {{.status.phase}}, got {{{path}}}")
+        name, number, quoted = match.groups()
+        steps.append(int(number) if number is not None else name or quoted)
+        position = match.end()
+    return steps
+
+
+def _value(data: Any, steps: list[str | int]) -> Any:
+    for step in steps:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _is_there(value: Any, wanted: str | None) -> bool:
+    if wanted is None:
+        return value is not None
+    return value is not None and (value if isinstance(value, str) else json.dumps(value)) == wanted
+
+
+def read_duration(text: str) -> float:
+    """Seconds of `90s`, `5m`, `1h30m` or `45`. Raises CommandError."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        return float(text)
+    except ValueError:
+        raise CommandError(f"expected a duration such as 90s or 5m, got {text!r}") from None

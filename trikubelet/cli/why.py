@@ -1,0 +1,171 @@
+"""`trikubelet why POD`: what a pod waits for now, and how it came to that."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from trikubelet.cli.client import AgentClient
+from trikubelet.cli.failures import CommandError
+from trikubelet.cli.root_dir import agent_root_dir_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+RUNS_SHOWN: Final = 3
+"""The last runs of each container."""
+LINES_SHOWN: Final = 5
+"""The last lines of each container's log."""
+
+
+@click.command(short_help="Tell what a pod waits for.")
+@click.argument("name", metavar="POD")
+@click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="The agent's answer as it is.")
+@agent_root_dir_option
+def why(name: str, namespace: str | None, output: str | None, root_dir: Path) -> None:
+    """Tell what the pod POD waits for now, and how it came to that.
+
+    The first line is the cause. Below it: each phase of the pod's life with when and how long, who asked for its end,
+    the last runs of each container with their exit codes, and the last lines of their logs. A pod that is gone is known
+    for two more minutes.
+    """
+    client = AgentClient(root_dir)
+    answer = ask_why(client, name, namespace)
+    if output == "json":
+        from trikubelet.cli.output import print_json
+
+        print_json(answer)
+        return
+    for line in why_lines(answer):
+        click.echo(line)
+    for line in _last_lines(client, answer):
+        click.echo(line)
+
+
+def ask_why(client: AgentClient, name: str, namespace: str | None) -> dict[str, Any]:
+    """The agent's answer. Raises CommandError."""
+    from trikubelet.cli.find_pod import find_pod
+
+    try:
+        metadata = find_pod(client, name, namespace).metadata
+        path = f"/pods/{metadata.namespace}/{metadata.name}/why"
+    except CommandError as error:
+        where, _, short = name.rpartition("/")
+        gone = _known_of_gone(client, namespace or where or None, short)
+        if gone is None:
+            raise error from None
+        path = f"/pods/{gone}/why"
+    answer: dict[str, Any] = client.get(path)
+    return answer
+
+
+def _known_of_gone(client: AgentClient, namespace: str | None, name: str) -> str | None:
+    """Namespace and name of a pod that is gone, from the journal."""
+    pods = [pod["pod"] for pod in client.get("/journal")["pods"]]
+    found = [pod for pod in pods if _is_called(pod, namespace, name)]
+    return found[-1] if found else None
+
+
+def _is_called(pod: str, namespace: str | None, name: str) -> bool:
+    where, _, whole = pod.partition("/")
+    return namespace in (None, where) and (whole == name or whole.startswith(f"{name}-"))
+
+
+def why_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    """The answer for people, the cause first."""
+    yield f"{answer['pod']}: {answer['cause']}"
+    for wait in answer["waits"][1:]:
+        yield f"  and {wait['text']}"
+    if answer["askedBy"]:
+        yield f"End asked by:  {', then '.join(answer['askedBy'])}"
+    if answer["phases"]:
+        yield "Phases:"
+        yield from _phase_lines(answer["phases"])
+    runs = _last_runs(answer["runs"])
+    if runs:
+        yield "Last runs:"
+        yield from (f"  {line}" for line in runs)
+
+
+def _phase_lines(phases: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A phase that was told several times, since its end was hastened, is one; it is told how at last."""
+    merged: list[dict[str, Any]] = []
+    for phase in phases:
+        if merged and merged[-1]["phase"] == phase["phase"]:
+            merged[-1] |= {**phase, "at": merged[-1]["at"]}
+        else:
+            merged.append(dict(phase))
+    width = max(len(phase["phase"]) for phase in merged)
+    for phase in merged:
+        began, ended = _time(phase["at"]), _time(phase["end"])
+        lasted = "" if phase["phase"] in ("Gone", "Finished") else f"{(ended - began).total_seconds():.1f} s"
+        grace = f"   grace {phase['grace']} s, until {_clock(_time(phase['until']))}" if "until" in phase else ""
+        yield f"  {phase['phase']:<{width}}  {_clock(began)}  {lasted:>9}{grace}".rstrip()
+
+
+def _last_runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The last runs of each container, as far as the journal has them, the newest last."""
+    by_id: dict[tuple[str, str], dict[str, Any]] = {}
+    for run in runs:
+        known = by_id.setdefault((run["container"], run["id"]), {"container": run["container"], "id": run["id"]})
+        if run["what"] == "Started":
+            known["began"] = run["at"]
+        else:
+            known |= {"ended": run["at"], "exitCode": run["exitCode"], "reason": run.get("reason", "")}
+            if "startedAt" in run:
+                known["began"] = run["startedAt"]
+    lines = []
+    for name in dict.fromkeys(container for container, _ in by_id):
+        lines += [_run_line(run) for run in [run for run in by_id.values() if run["container"] == name][-RUNS_SHOWN:]]
+    return lines
+
+
+def _run_line(run: Mapping[str, Any]) -> str:
+    began = _clock(_time(run["began"])) if "began" in run else "<unknown>"
+    if "ended" not in run:
+        return f"{run['container']}  {run['id']}  started {began}, runs"
+    reason = f" ({run['reason']})" if run["reason"] else ""
+    return (
+        f"{run['container']}  {run['id']}  started {began}, ended {_clock(_time(run['ended']))}: "
+        f"{exit_words(run['exitCode'])}{reason}"
+    )
+
+
+def exit_words(code: int) -> str:
+    """An exit code for people: `exit code 1`, `signal 15 (exit code 143)`."""
+    return f"signal {code - 128} (exit code {code})" if 128 < code < 160 else f"exit code {code}"
+
+
+def _last_lines(client: AgentClient, answer: Mapping[str, Any]) -> Iterator[str]:
+    """The last lines of the logs of containers that have run; none where there is no log any more."""
+    for name in dict.fromkeys(run["container"] for run in answer["runs"]):
+        path = f"/containerLogs/{answer['pod']}/{name}"
+        try:
+            lines = [*client.lines(path, {"tailLines": LINES_SHOWN})]
+        except CommandError:
+            continue
+        if lines:
+            yield f"Log of {name}:"
+            yield from (f"  {printable(line.decode(errors='replace'))}" for line in lines)
+
+
+def printable(text: str) -> str:
+    """A line of a log as a terminal may show it: without what would move its cursor."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\N{REPLACEMENT CHARACTER}", text.rstrip("\r\n"))
+
+
+def _time(text: str) -> datetime:
+    from trikubelet.api.timestamps import parse_time
+
+    found = parse_time(text)
+    assert found is not None, f"expected a time from the agent, got {text!r}"
+    return found
+
+
+def _clock(moment: datetime) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
