@@ -17,8 +17,9 @@ from typing import Any, Final, TypeAlias
 import pytest
 import trio
 
+from tests import watchdog
 from tests.embedded.images.archives import digest
-from tests.watchdog import LIMIT, assert_quick, watched
+from tests.watchdog import LIMIT, SlowError, assert_quick, bounded, watched
 from trikubelet.admission.predicates import matches_node
 from trikubelet.admission.resources import any_conflict, host_ports
 from trikubelet.api import (
@@ -415,3 +416,19 @@ async def _step(seconds: float) -> None:
 def test_a_slow_function_is_noticed() -> None:
     with pytest.raises(AssertionError, match="it took"):
         assert_quick(lambda: _work(2 * LIMIT))
+
+
+def test_an_example_that_is_too_slow_each_time_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "EXAMPLE", 0.02)
+    took = [0.03, 0.0]
+    bounded(lambda: _work(took.pop(0)))()
+    assert took == [], "another program may have made the first one slow"
+    with pytest.raises(SlowError, match="this example took"):
+        bounded(lambda: _work(0.03))()
+
+
+def test_an_example_that_keeps_the_event_loop_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "of_package", lambda _: True)
+    monkeypatch.setattr(watchdog, "EXAMPLE", 10.0)
+    with pytest.raises(SlowError, match="kept the event loop"):
+        bounded(lambda: trio.run(_step, 2 * LIMIT))()

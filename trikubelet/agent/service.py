@@ -33,7 +33,7 @@ from trikubelet.node.start_checks import set_kernel
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
 from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaceError, id_range_of_node
-from trikubelet.supervision import supervise
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import flush, get_logger
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ async def serve(
 ) -> int:
     """Until the agent is asked to end; the exit code. Raises StartError when it cannot be what the options say."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_collect_old_garbage_again)
+        nursery.start_soon(contain, _collect_old_garbage_again)
         if contention is not None:
             nursery.start_soon(supervise, _end_on_contention, contention, ending)
         nursery.start_soon(supervise, _flush_logs, options.configuration.logging.flush_frequency.total_seconds())

@@ -16,6 +16,7 @@ from trikubelet.api import CONDITION_TRUE, POD_FAILED, POD_READY, POD_SUCCEEDED
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.config.tracing_endpoint import DEFAULT_ENDPOINT, parse_endpoint
 from trikubelet.pods import phases
+from trikubelet.supervision import contain
 from trikubelet.tracing.calls import TracedChannel
 from trikubelet.tracing.context import pod_context
 from trikubelet.tracing.exporter import Exporter, open_channel
@@ -204,7 +205,7 @@ class TracedPodSyncer:
             self._is_first = False
             if not status.sandbox_statuses:  # else an earlier agent has begun with it
                 self._trace.begin(facts, self._first_seen())
-                self._nursery.start_soon(self._until_ready, name="trace of the start")
+                self._nursery.start_soon(contain, self._until_ready, name="trace of the start")
         self._notice(self._traced.statuses.change(self._uid))  # this sync may be for what made it ready
         facts = {**facts, "k8s.pod.update_type": update_type.value}
         with self._traced.tracer.span("syncPod", scope=KUBELET, attributes=facts):

@@ -286,6 +286,7 @@ async def test_garbage_ends_its_own_connection_only(clock: MockClock, start: Sta
         assert await call(channel, WHOLE, b"x") == [b"x"]
 
 
+@pytest.mark.fuzz
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_damage_to_what_a_client_says_hurts_the_server(data: st.DataObject) -> None:
