@@ -55,7 +55,7 @@ class Newcomer:
 
 
 @pytest.fixture
-async def newcomer(autojump_clock: MockClock) -> AsyncIterator[Newcomer]:
+async def newcomer() -> AsyncIterator[Newcomer]:
     async with open_newcomer() as one:
         yield one
 
@@ -69,7 +69,7 @@ async def open_newcomer() -> AsyncIterator[Newcomer]:
         yield Newcomer(server, kubeadm, clock)
 
 
-async def test_with_the_token_and_the_hash_the_cluster_is_known(newcomer: Newcomer) -> None:
+async def test_with_the_token_and_the_hash_the_cluster_is_known(newcomer: Newcomer, autojump_clock: MockClock) -> None:
     cluster, configuration = await newcomer.joins()
     assert configuration == KUBELET_CONFIGURATION
     assert cluster.authority == newcomer.server.ca_pem
@@ -83,19 +83,23 @@ async def test_with_the_token_and_the_hash_the_cluster_is_known(newcomer: Newcom
     assert newcomer.reports == []
 
 
-async def test_another_hash_is_another_cluster_which_never_sees_the_token(newcomer: Newcomer) -> None:
+async def test_another_hash_is_another_cluster_which_never_sees_the_token(
+    newcomer: Newcomer, autojump_clock: MockClock
+) -> None:
     with pytest.raises(DiscoveryError, match="another cluster, or the hash is wrong"):
         await newcomer.joins(TOKEN, "sha256:" + "0" * 64)
     assert newcomer.tokens_sent() == 0
 
 
-async def test_a_wrong_secret_is_found_by_the_signature_and_never_sent(newcomer: Newcomer) -> None:
+async def test_a_wrong_secret_is_found_by_the_signature_and_never_sent(
+    newcomer: Newcomer, autojump_clock: MockClock
+) -> None:
     with pytest.raises(DiscoveryError, match="second half is wrong"):
         await newcomer.joins("abcdef.fedcba9876543210")
     assert newcomer.tokens_sent() == 0
 
 
-async def test_an_expired_token_is_told_within_seconds(newcomer: Newcomer) -> None:
+async def test_an_expired_token_is_told_within_seconds(newcomer: Newcomer, autojump_clock: MockClock) -> None:
     newcomer.kubeadm.expire_token(TOKEN)
     began = trio.current_time()
     with pytest.raises(DiscoveryError, match="has expired: `kubeadm token create`"):
@@ -104,7 +108,7 @@ async def test_an_expired_token_is_told_within_seconds(newcomer: Newcomer) -> No
     assert len(newcomer.reports) == 1
 
 
-async def test_a_token_that_was_just_made_gets_its_signature(newcomer: Newcomer) -> None:
+async def test_a_token_that_was_just_made_gets_its_signature(newcomer: Newcomer, autojump_clock: MockClock) -> None:
     newcomer.kubeadm.change_cluster_info({"jws-kubeconfig-abcdef": None})
     async with trio.open_nursery() as nursery:
 
@@ -116,13 +120,13 @@ async def test_a_token_that_was_just_made_gets_its_signature(newcomer: Newcomer)
         await newcomer.joins()
 
 
-async def test_a_token_that_ends_between_is_told(newcomer: Newcomer) -> None:
+async def test_a_token_that_ends_between_is_told(newcomer: Newcomer, autojump_clock: MockClock) -> None:
     newcomer.server.identities.remove_token(TOKEN)
     with pytest.raises(DiscoveryError, match="401 Unauthorized: Unauthorized: the token is not for authentication"):
         await newcomer.joins()
 
 
-async def test_a_server_that_starts_is_waited_for(newcomer: Newcomer) -> None:
+async def test_a_server_that_starts_is_waited_for(newcomer: Newcomer, autojump_clock: MockClock) -> None:
     newcomer.server.faults.unreachable()
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
@@ -137,7 +141,9 @@ async def test_a_server_that_starts_is_waited_for(newcomer: Newcomer) -> None:
     assert len(newcomer.reports) == 1, "each reason once"
 
 
-async def test_a_server_that_stays_away_is_given_up_with_the_reason(newcomer: Newcomer) -> None:
+async def test_a_server_that_stays_away_is_given_up_with_the_reason(
+    newcomer: Newcomer, autojump_clock: MockClock
+) -> None:
     newcomer.server.faults.unreachable()
     began = trio.current_time()
     with pytest.raises(DiscoveryError, match=r"given up after 60 s: .*connection refused"):
@@ -145,18 +151,22 @@ async def test_a_server_that_stays_away_is_given_up_with_the_reason(newcomer: Ne
     assert trio.current_time() - began <= 61
 
 
-async def test_a_server_that_is_overloaded_is_asked_again(newcomer: Newcomer) -> None:
+async def test_a_server_that_is_overloaded_is_asked_again(newcomer: Newcomer, autojump_clock: MockClock) -> None:
     newcomer.server.faults.on(resource="configmaps").fail(503, times=3)
     await newcomer.joins()
 
 
-async def test_a_cluster_that_is_not_kubeadm_s_tells_newcomers_nothing(newcomer: Newcomer) -> None:
+async def test_a_cluster_that_is_not_kubeadm_s_tells_newcomers_nothing(
+    newcomer: Newcomer, autojump_clock: MockClock
+) -> None:
     newcomer.server.admin.delete("configmaps", "cluster-info", "kube-public")
     with pytest.raises(DiscoveryError, match="was it made by kubeadm"):
         await newcomer.joins()
 
 
-async def test_a_server_of_another_authority_than_it_names_is_not_believed(newcomer: Newcomer) -> None:
+async def test_a_server_of_another_authority_than_it_names_is_not_believed(
+    newcomer: Newcomer, autojump_clock: MockClock
+) -> None:
     other = trustme.CA().cert_pem.bytes()
     newcomer.kubeadm.tell_authority(other)
     newcomer.kubeadm.create_token(TOKEN)
@@ -167,7 +177,7 @@ async def test_a_server_of_another_authority_than_it_names_is_not_believed(newco
     assert newcomer.tokens_sent() == 0
 
 
-async def test_nodes_without_a_configuration_are_told(newcomer: Newcomer) -> None:
+async def test_nodes_without_a_configuration_are_told(newcomer: Newcomer, autojump_clock: MockClock) -> None:
     newcomer.kubeadm.configure("")
     with pytest.raises(DiscoveryError, match="has no 'kubelet'"):
         await newcomer.joins()

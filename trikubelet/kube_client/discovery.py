@@ -9,7 +9,6 @@ A server that is away or starts is asked again until the deadline. What asking a
 
 from __future__ import annotations
 
-import ssl
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -24,6 +23,7 @@ from trikubelet.kube_client.cluster_info import (
 )
 from trikubelet.kube_client.errors import ApiError, ApiStatusError, ApiUnreachable
 from trikubelet.kube_client.kubeconfig import ClusterAccess, TlsSettings
+from trikubelet.kube_client.tls import UNTRUSTED
 from trikubelet.kube_client.types import CONFIG_MAPS
 
 if TYPE_CHECKING:
@@ -101,16 +101,7 @@ class _Waiting:
 def _may_pass(error: ApiError) -> bool:
     if isinstance(error, ApiStatusError):
         return error.code >= 500 or error.code == 429
-    return isinstance(error, ApiUnreachable) and not _is_distrust(error)
-
-
-def _is_distrust(error: BaseException | None) -> bool:
-    """The server has a certificate that is not to be trusted."""
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return True
-        error = error.__cause__
-    return False
+    return isinstance(error, ApiUnreachable) and UNTRUSTED not in error.cause
 
 
 async def _cluster(
