@@ -46,7 +46,7 @@ class Kubeadm:
         """Name this one to newcomers. Nothing is signed then."""
         cluster = {"certificate-authority-data": _text(authority), "server": self._url}
         # As kubeadm writes it: one cluster without a name, and no user.
-        kubeconfig = {
+        kubeconfig: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"cluster": cluster, "name": ""}],
