@@ -17,6 +17,7 @@ from trikubelet.kube_client.client import open_client
 from trikubelet.kube_client.cluster_info import BootstrapToken, DiscoveryError, JoinableCluster
 from trikubelet.kube_client.dialing import open_access
 from trikubelet.kube_client.discovery import discover
+from trikubelet.kube_client.kubeconfig import TlsSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -174,6 +175,28 @@ async def test_a_server_of_another_authority_than_it_names_is_not_believed(
     with pytest.raises(DiscoveryError, match="certificate"):
         await newcomer.joins(TOKEN, newcomer.kubeadm.ca_hash_of(other))
     assert trio.current_time() - began < 10, "which waiting would not change"
+    assert newcomer.tokens_sent() == 0
+
+
+async def test_the_cluster_info_is_asked_for_again_with_the_authority_and_has_to_say_the_same(
+    newcomer: Newcomer, autojump_clock: MockClock
+) -> None:
+    opened: list[ClusterAccess] = []
+
+    def open_and_change(access: ClusterAccess) -> AbstractAsyncContextManager[HttpApiClient]:
+        opened.append(access)
+        if len(opened) == 2:
+            newcomer.kubeadm.tell_authority(newcomer.server.ca_pem + b"\n")
+            newcomer.kubeadm.create_token(TOKEN)
+        return newcomer.open_client(access)
+
+    pinned = [newcomer.kubeadm.ca_hash]
+    token = BootstrapToken.parse(TOKEN)
+    with pytest.raises(DiscoveryError, match="said something else"):
+        await discover(
+            newcomer.server.url, token, pinned, open_client=open_and_change, timeout=60, report=newcomer.reports.append
+        )
+    assert [access.tls for access in opened] == [TlsSettings(insecure=True), TlsSettings(newcomer.server.ca_pem)]
     assert newcomer.tokens_sent() == 0
 
 
