@@ -37,6 +37,8 @@ _COMMANDS: Final = {
     "runtime": "trikubelet.cli.runtime:runtime",
     "install": "trikubelet.cli.install:install",
     "uninstall": "trikubelet.cli.install:uninstall",
+    "join": "trikubelet.cli.join:join",
+    "leave": "trikubelet.cli.leave:leave",
     "sim": "trikubelet.cli.sim:sim",
     "completion": "trikubelet.cli.completion:completion",
     "version": "trikubelet.cli.version:version",
