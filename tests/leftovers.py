@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -20,6 +19,9 @@ from tests.embedded.runtime_node import mounts_with, processes_with
 from trikubelet.embedded.network.bridge.names import Names
 from trikubelet.linux.netlink import nftables
 from trikubelet.linux.netlink.client import NETLINK_NETFILTER, NetlinkSocket
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
 
