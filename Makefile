@@ -4,10 +4,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STATE ?= $(if $(XDG_STATE_HOME),$(XDG_STATE_HOME),$(HOME)/.local/state)/trikubelet
-# What the tests on real containerd need, by Debian's names. They start what they use: the registry's service is not for
-# this machine to have.
+# What the tests on real containerd and in a real browser need, by Debian's names. They start what they use: the
+# registry's service is not for this machine to have.
 DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static bash-static docker-registry iproute2 \
-  iptables procps dbus-daemon libseccomp2 passt
+  iptables procps dbus-daemon libseccomp2 passt chromium chromium-driver
 # Three processes for two cores: one begins with the tests on containerd, another with those that use the machine
 # otherwise, and both wait for it much of the time.
 PYTEST_ARGS ?= -n 3 --dist loadgroup

@@ -100,6 +100,7 @@ class Caller:
 
     dial: Callable[[], Awaitable[trio.abc.Stream]]
     token: str = ""
+    host: str = "node"
     connections: int = 0
     """How many it has needed so far."""
     _stream: trio.abc.Stream | None = None
@@ -135,7 +136,7 @@ class Caller:
             self._stream = await self.dial()
             self._http = h11.Connection(h11.CLIENT)
             self.connections += 1
-        fields = [("Host", "node"), ("Content-Length", str(len(body))), *headers]
+        fields = [("Host", self.host), ("Content-Length", str(len(body))), *headers]
         if self.token:
             fields.append(("Authorization", f"Bearer {self.token}"))
         http = self._http
@@ -183,9 +184,11 @@ def key_pem(signer: Signer) -> bytes:
 
 
 @asynccontextmanager
-async def served(folder: Path, *, cluster: bool = True, **configuration: Any) -> AsyncIterator[Served]:
+async def served(
+    folder: Path, *, cluster: bool = True, ui_address: tuple[str, int] | None = None, **configuration: Any
+) -> AsyncIterator[Served]:
     """An agent with all of its ports. `configuration` has fields of the KubeletConfiguration; without a cluster it has
-    to say who is let in."""
+    to say who is let in. `ui_address` is where the live page is, if there is to be one."""
     sim = SimulatedRuntime(seed=1, write_logs=True)
     api = None
     async with trio.open_nursery() as nursery:
@@ -208,6 +211,7 @@ async def served(folder: Path, *, cluster: bool = True, **configuration: Any) ->
             folder=folder,
             configuration=attrs.evolve(KubeletConfiguration(), **fields),
             api_client=client,
+            change_options=lambda options: attrs.evolve(options, ui_address=ui_address),
         ) as node:
             view = NodeView(node.agent, started_at=sim.clock.now())
             await nursery.start(view.run)

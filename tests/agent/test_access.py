@@ -272,7 +272,8 @@ async def test_what_is_switched_off_says_so_to_who_may_ask(
     switch: str, tmp_path: Path, running_clock: MockClock
 ) -> None:
     not_allowed, not_there = NOT_ALLOWED_WITHOUT[switch], NOT_THERE_WITHOUT.get(switch, ())
-    async with served(tmp_path, **{switch: False}) as node:
+    fields: dict[str, Any] = {switch: False}
+    async with served(tmp_path, **fields) as node:
         nobody, master = node.caller(), node.caller(certificate=client("ann", "system:masters"))
         for method, path, _, answer, _ in TABLE:
             expected = 405 if path in not_allowed else 404 if path in not_there else answer

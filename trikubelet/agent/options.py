@@ -113,6 +113,8 @@ class AgentOptions:
     ignores_eviction: bool = False
     """Whether what pods may have is not lessened by the hard thresholds of eviction."""
 
+    ui_address: tuple[str, int] | None = None
+    """IP address and port of the live page; None: there is none."""
     only_ends: bool = False
     """It wants no pods: it ends all that it finds, each with its own grace period, and then itself."""
 

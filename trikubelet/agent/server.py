@@ -4,6 +4,7 @@
     node          10250, TLS: the API server, metrics collectors; authentication and authorization before every route
     read-only     off by default: the little that needs no authentication
     health        127.0.0.1:10248: whether the process answers
+    page          --ui ADDRESS, off by default: the pods live, in a browser
     pod resources ROOT/pod-resources/kubelet.sock: what monitors of devices ask
 
 All have the same handlers (`node_api.node_api`); what they ask of the agent, they ask through `NodeView`. What is
@@ -20,6 +21,7 @@ import trio
 
 from trikubelet.http.counted import counted
 from trikubelet.http.messages import AnyResponse, HTTPError, Request
+from trikubelet.http.routing import Route, Router
 from trikubelet.http.server import HttpServer
 from trikubelet.metrics.health_checks import HealthChecks
 from trikubelet.metrics.http_requests import READ_ONLY, READ_WRITE, RequestCounts
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from trikubelet.agent.node_view import NodeView
     from trikubelet.api import Pod
     from trikubelet.http.messages import Handler
-    from trikubelet.http.routing import Router
     from trikubelet.kube_client.certificates.rotation import CertificateManager
     from trikubelet.kube_client.certificates.serving import ServingCertificate
     from trikubelet.metrics.exposition import AgentMetrics, Page
@@ -87,8 +88,9 @@ class AgentServer:
         clock = agent.clock
         checkpoint = self._configuration.enabled("ContainerCheckpoint")
         everything = node_api(view, self._parts, Switches(checkpoint=checkpoint), clock)
-        self._local = HttpServer(local_api(view, clock, everything))
-        self._listeners = NodeListeners(self._ports())
+        local = local_api(view, clock, everything)
+        self._local = HttpServer(local)
+        self._listeners = NodeListeners(self._with_ui(self._ports(), local))
         managers = agent.managers or NO_PROVIDER
         providers = Providers(
             devices=agent.devices.manager or NO_PROVIDER,
@@ -100,7 +102,7 @@ class AgentServer:
 
     @property
     def addresses(self) -> Mapping[str, tuple[str, int]]:
-        """Address and port number of what is listened on, by name: `node`, `read-only`, `health`."""
+        """Address and port number of what is listened on, by name: `node`, `read-only`, `health`, `ui`."""
         return self._listeners.addresses
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -197,6 +199,26 @@ class AgentServer:
         except ValueError as error:  # TlsSettingsError, whose module imports OpenSSL
             raise ServerError(str(error)) from error
         return ports
+
+    def _with_ui(self, ports: Sequence[Port], local: Router) -> Sequence[Port]:
+        """The ports, and that of the live page if it is asked for; `local` gives links to it."""
+        options = self._agent.options
+        address = options.ui_address
+        if address is None:
+            return ports
+        from trikubelet.agent.ui import UiError, guarded_port, is_loopback, kept_sessions, link_handler, loopback_port
+
+        try:
+            if is_loopback(address):
+                sessions = kept_sessions(options.root_dir)
+                link = link_handler(sessions, lambda: self.addresses)
+                local.extend([Route("POST", "/ui/link", link)])
+                return [*ports, loopback_port(address, local, sessions)]
+            secure = next((port.secure for port in ports if port.name == "node"), None)
+            names = (options.node_name, options.node.hostname, "localhost")
+            return [*ports, guarded_port(address, local, self._auth, secure, names)]
+        except UiError as error:
+            raise ServerError(str(error)) from error
 
     def _counted(self, handler: Handler, routes: Router, server: str) -> Handler:
         return counted(handler, partial(self._requests.request, server=server))

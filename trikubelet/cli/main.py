@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "attach": "trikubelet.cli.attach:attach",
     "port-forward": "trikubelet.cli.port_forward:port_forward",
     "cp": "trikubelet.cli.cp:cp",
+    "web": "trikubelet.cli.web:web",
     "top": "trikubelet.cli.top:top",
     "stats": "trikubelet.cli.stats:stats",
     "validate": "trikubelet.cli.validate:validate",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import ipaddress
 import os
 import re
 import socket
@@ -33,6 +34,22 @@ if TYPE_CHECKING:
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 KUBELET_RUNTIME: Final = "unix:///run/containerd/containerd.sock"
 """The kubelet's default."""
+
+
+def _ui_address(_: click.Context, __: click.Parameter, text: str | None) -> tuple[str, int] | None:
+    """IP address and port."""
+    if text is None:
+        return None
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise click.BadParameter(f"expected an IP address and a port, such as 127.0.0.1:8080, got {text!r}") from None
+    if not (colon and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 2**16):
+        raise click.BadParameter(f"expected a port from 0 to 65535 after the address, got {text!r}")
+    return host, int(port)
 
 
 @click.command(short_help="Run the agent, or an image.", context_settings={"token_normalize_func": hyphens})
@@ -68,6 +85,14 @@ KUBELET_RUNTIME: Final = "unix:///run/containerd/containerd.sock"
     "--host-image/--no-host-image",
     default=None,
     help="Offer pods the machine's own root filesystem, as localhost/host.  [default: outside of clusters]",
+)
+@click.option(
+    "--ui",
+    "ui_address",
+    metavar="ADDRESS",
+    callback=_ui_address,
+    help="Serve a live page of the pods, as on 127.0.0.1:8080; `trikubelet web` prints the link. Other addresses than "
+    "loopback ones need the node's authentication.",
 )
 @network_flags
 @registry_hosts_option
@@ -164,6 +189,7 @@ _PASSED_ON: Final = (
     "lock_file",
     "exit_on_lock_contention",
     "ignores_eviction",
+    "ui_address",
 )
 """Flags that the agent gets as they are."""
 

@@ -4,6 +4,7 @@
     GET  /version                          names and versions of the agent and the runtime, by name
     GET  /pods                             a v1 PodList with statuses
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
+    GET  /pods/NS/NAME                     a v1 Pod with its status
     GET  /pods/NS/NAME/why                 what a pod waits for now, and since when (`agent.why.explain` has the fields)
     POST /pods/NS/NAME/restart?container=C end a container, or all, which then start again; their names
     DELETE /pods/NS/NAME                   remove the manifest of a static pod: {"file", "uid"}
@@ -22,6 +23,7 @@
     POST /images/import?path=PATH          import an archive of this machine; a list of the references it brought
     GET  /containerLogs/NS/POD/CONTAINER   ?follow &tailLines= &sinceSeconds= &sinceTime= &timestamps &previous
                                            &limitBytes= &stream=All|Stdout|Stderr &previousFiles=true|N
+    POST /ui/link                          an address that shows the live page once: {"url"} (with --ui, on loopback)
     GET  /statistics                       the tasks of the agent, and what its parts count
 
 Beside these it has every route of the node's API (node_api.py), with the same handlers. A client that may open the
@@ -132,6 +134,7 @@ def local_api(view: AgentView, clock: WallClock, node: Router | None = None) -> 
         Route(ANY_METHOD, "/healthz/{check}", health.check),
         Route("GET", "/version", api.version),
         Route("GET", "/pods", api.pods),
+        Route("GET", "/pods/{namespace}/{name}", api.pod),
         Route("GET", "/pods/{namespace}/{name}/why", api.why),
         *acting_routes(view.acting),
         Route("GET", "/events", api.events),
@@ -187,11 +190,18 @@ class _LocalApi:
                 if not isinstance(event, ObjectEvent):
                     await writer.write(_event_line(event))
 
+    async def pod(self, request: Request) -> Response:
+        namespace, name = request.params["namespace"], request.params["name"]
+        pod = self._view.pod(namespace, name)
+        if pod is None:
+            raise _no_such_pod(namespace, name)
+        return json_response(to_dict(pod))
+
     async def why(self, request: Request) -> Response:
         namespace, name = request.params["namespace"], request.params["name"]
         answer = self._view.why(namespace, name)
         if answer is None:
-            raise HTTPError(404, f'pods "{name}" not found in namespace "{namespace}"')
+            raise _no_such_pod(namespace, name)
         return json_response(dict(answer))
 
     async def journal(self, request: Request) -> AnyResponse:
@@ -225,6 +235,10 @@ class _LocalApi:
 
     async def statistics(self, _: Request) -> Response:
         return json_response({"tasks": task_tree(), "agent": _plain(self._view.statistics())})
+
+
+def _no_such_pod(namespace: str, name: str) -> HTTPError:
+    return HTTPError(404, f'pods "{name}" not found in namespace "{namespace}"')
 
 
 def _event_line(event: PodEvent | NodeEvent) -> bytes:
