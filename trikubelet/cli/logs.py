@@ -35,10 +35,10 @@ class _Since(click.ParamType[int]):
 @click.argument("pod")
 @click.option("-c", "--container", help="Which container.  [default: the pod's first]")
 @click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written until the container ends.")
-@click.option("--tail", type=click.IntRange(min=0), help="Only the last lines.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until the container ends.")
+@click.option("--tail", type=click.IntRange(min=0), help="Print only so many of the last lines.")
 @click.option("--since", type=_Since(), help="Only what is newer than this, e.g. 5m.")
-@click.option("-p", "--previous", is_flag=True, help="Of the instance before the last restart.")
+@click.option("-p", "--previous", is_flag=True, help="Print the log of the instance before the last restart.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @agent_root_dir_option
 def logs(

@@ -24,10 +24,10 @@ _STATUS_COLUMN = 3
 
 @click.command(short_help="List pods.")
 @click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="More columns, or whole objects.")
-@click.option("-w", "--watch", is_flag=True, help="Go on, and print every change.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running, and print every change.")
 @agent_root_dir_option
 def pods(output: str | None, watch: bool, root_dir: Path) -> None:
-    """List the pods of the agent with what they are doing."""
+    """List the agent's pods and what state they are in."""
     client = AgentClient(root_dir)
     if watch:
         _watch(client, output)

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 @click.option("--pods", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Pods at the same time.")
 @click.option("--hours", type=click.FloatRange(0.01), default=24.0, show_default=True, help="Simulated hours.")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Fixes every choice: the same seed, the same life."
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Decides every random choice: the same seed gives the same run.",
 )
-@click.option("--faults", is_flag=True, help="With storms of errors, hangs, lost replies, restarts and stale lists.")
+@click.option("--faults", is_flag=True, help="Inject errors, hangs, lost replies, restarts and stale lists.")
 @click.option(
     "--pod-hours",
     type=click.FloatRange(0.001),
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 def sim(pods: int, hours: float, seed: int, faults: bool, pod_hours: float) -> int:
     """Run the agent on a simulated runtime, with pods that come, change, crash, are evicted and go.
 
-    What must always hold is checked all the while. Exits 1 when something did not hold; the same seed shows it again.
+    Invariants are checked all the time. Exits 1 if one was violated; the same seed reproduces it.
     """
     from trikubelet.sim.life import LifeOptions, live
 
