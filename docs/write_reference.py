@@ -40,9 +40,9 @@ _FIELDS: Final = """\
 # Configuration fields
 
 Written from the code by `make reference`: every field of a `KubeletConfiguration` (`kubelet.config.k8s.io/v1beta1`,
-Kubernetes 1.36), its default here, and the kubelet's flag for it. What the fields mean, and which
-defaults depend on other settings: [Configuring it](configuring.md#fields-that-have-an-effect). A field with `no` in the last column is checked,
-and then has no effect: a warning says so.
+Kubernetes 1.36), its default here, and the kubelet's flag for it. A field with `no` in the last column is checked, and
+then has no effect: a warning says so. What the fields mean, and which defaults depend on other settings:
+[Configuring it](configuring.md#fields-that-have-an-effect).
 
 | field | default | flag | has an effect |
 |---|---|---|---|

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 import yaml
 
-from tests.docs.blocks import Found, documents
+from tests.docs.blocks import Found, blocks, documents
 from trikubelet.config.kubelet_configuration import API_VERSION, KIND, KubeletConfiguration, wire_name
 from trikubelet.config.loader import ConfigurationError, load_configuration
 from trikubelet.sources.manifests import read_manifest
@@ -34,9 +35,11 @@ def load(snippet: Found, content: dict[str, Any], folder: Path) -> tuple[str, ..
     return load_configuration(file).warnings
 
 
-def test_the_pages_show_configurations_and_pods() -> None:
+def test_every_configuration_and_every_pod_that_the_pages_show_is_read() -> None:
     assert len(CONFIGURATIONS) > 10
-    assert len(PODS) >= 2
+    shown = [re.findall(r"^kind: (?:KubeletConfiguration|Pod)$", block.text, re.MULTILINE) for block in blocks()]
+    read = [one for _, one in DOCUMENTS if one.get("kind") in (KIND, "Pod")]
+    assert len(read) == sum(map(len, shown)) > 5
 
 
 @pytest.mark.parametrize(("snippet", "content"), CONFIGURATIONS, ids=str)
