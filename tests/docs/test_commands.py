@@ -56,10 +56,10 @@ def test_what_the_program_does_not_take_is_noticed(wrong: str) -> None:
 
 
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one.text.startswith(SAFE)], ids=str)
-def test_commands_that_touch_nothing_run(command: Found) -> None:
+def test_commands_that_touch_nothing_run(command: Found, tmp_path: Path) -> None:
     words = arguments(command.text)
     if words[0] == "sim":
         # The last one given counts: minutes instead of days.
         words += ["--pods=2", "--hours=0.05"]
-    done = subprocess.run([sys.executable, "-m", "trikubelet", *words], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "trikubelet", *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
