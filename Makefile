@@ -52,7 +52,7 @@ perf: $(VENV)/installed-dev
 
 # The documentation as a site, in build/site.
 docs: $(VENV)/installed-dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 
 # The pages of the documentation that are written from the code.

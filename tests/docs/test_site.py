@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -25,16 +26,32 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_site_builds_and_no_link_in_it_leads_nowhere(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+
+
+def test_the_site_builds_and_no_link_in_it_leads_nowhere(tmp_path: Path) -> None:
+    done = build(ROOT, tmp_path / "site")
     assert done.returncode == 0, done.stderr
     pages = sorted(page.name for page in (tmp_path / "site").glob("*.html"))
     assert {"index.html", "tutorial.html", "cli.html"} <= set(pages)
     for page in (tmp_path / "site").glob("*.html"):
         # A list or a table that Markdown took for a sentence.
         assert not re.findall(r"<p>(?:[^<]|<(?!/p>))*\n(?:- |\|---)", page.read_text(encoding="utf-8")), page.name
+
+
+@pytest.mark.parametrize("link", ["[x](gone.md)", "[x](pods.md#nowhere)", "[x](../trikubelet/gone.py)"])
+def test_a_link_that_leads_nowhere_is_noticed(link: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for outside in ("trikubelet", "CHANGELOG.md"):
+        (tmp_path / outside).symlink_to(ROOT / outside)
+    assert build(tmp_path, tmp_path / "site").returncode == 0
+    with (tmp_path / "docs/edge.md").open("a") as page:
+        page.write(f"\n{link}\n")
+    assert build(tmp_path, tmp_path / "site").returncode == 1
 
 
 @pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])

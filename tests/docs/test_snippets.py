@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FIELDS = {wire_name(field) for field in attrs.fields(KubeletConfiguration)} | {"apiVersion", "kind"}
 DOCUMENTS = list(documents())
-CONFIGURATIONS = [one for one in DOCUMENTS if one[1] and one[1].keys() <= FIELDS]
+CONFIGURATIONS = [one for one in DOCUMENTS if one[1].get("kind") == KIND or (one[1] and one[1].keys() <= FIELDS)]
 PODS = [one for one in DOCUMENTS if one[1].get("kind") == "Pod"]
 AROUND: dict[str, dict[str, Any]] = {
     "full-pcpus-only": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
