@@ -12,7 +12,7 @@ DEBIAN_PACKAGES := containerd runc containernetworking-plugins busybox-static ba
 # otherwise, and both wait for it much of the time.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
 
-.PHONY: run test lint types protos check-protos parity mutants nightly perf packages wheel pex deb clean
+.PHONY: run test lint types protos check-protos parity mutants nightly perf docs reference packages wheel pex deb clean
 
 run: $(VENV)/installed
 	$(BIN)/trikubelet run --manifests examples/pods --root-dir $(STATE) --runtime-endpoint embedded
@@ -49,6 +49,15 @@ nightly: $(VENV)/installed-dev
 # Processor time and memory beside the last release; fails when a figure got worse by more than 15 % and the spread.
 perf: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.perf
+
+# The documentation as a site, in build/site.
+docs: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html"
+
+# The pages of the documentation that are written from the code.
+reference: $(VENV)/installed-dev
+	$(BIN)/python docs/write_reference.py
 
 # As root on Debian, install what is missing; elsewhere the tests that need it say so and are skipped.
 packages:

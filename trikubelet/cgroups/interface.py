@@ -38,7 +38,7 @@ class CgroupDriver(Protocol):
         ...
 
     async def missing(self, name: CgroupName) -> list[str]:
-        """What lacks to a complete group: folders in v1, controllers in v2; empty when it exists."""
+        """What a complete group would need: folders in v1, controllers in v2; empty when it exists."""
         ...
 
     async def exists(self, name: CgroupName) -> bool:

@@ -22,17 +22,23 @@ MOST_BYTES: Final = 2**20
 """Of one manifest, as much as the agent takes."""
 
 
-@click.command(short_help="Run the pods of manifests.")
+@click.command(short_help="Run the pods in manifests.")
 @click.option(
-    "-f", "--filename", "inputs", multiple=True, required=True, metavar="FILE|FOLDER|URL|-", help="Where manifests are."
+    "-f",
+    "--filename",
+    "inputs",
+    multiple=True,
+    required=True,
+    metavar="FILE|FOLDER|URL|-",
+    help="The manifests to apply.",
 )
 @click.option("--dry-run", is_flag=True, help="Check them, show what would change, and write nothing.")
 @agent_root_dir_option
 def apply(inputs: tuple[str, ...], dry_run: bool, root_dir: Path) -> int:
-    """Put manifests into the agent's folder of manifests, and so have their pods run.
+    """Copy manifests into the agent's manifest folder, so that it runs their pods.
 
-    Each is checked first, as by `validate`; what changes in a manifest that is there is shown. A manifest whose pods
-    another file holds replaces that file. Exits 1 when one of them has a problem; then that one is left as it was.
+    Each manifest is checked first, as `validate` does, and changes to an existing one are shown as a diff. A manifest
+    replaces the file that already holds its pods. Exits 1 if a manifest has a problem, and leaves that one alone.
     """
     client = AgentClient(root_dir)
     failed = False

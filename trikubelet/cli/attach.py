@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("-c", "--container", help="Which container.  [default: the pod's first]")
 @click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
 @click.option("-i", "--stdin", is_flag=True, help="Pass stdin to the container.")
-@click.option("-t", "--tty", is_flag=True, help="Expect a terminal; whether there is one the container says.")
+@click.option("-t", "--tty", is_flag=True, help="Expect a terminal. The container decides whether it has one.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only what the container prints.")
 @click.option(
     "--detach-keys", default="ctrl-p,ctrl-q", show_default=True, help="With -i and a terminal: leave it running."

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @root_dir_option
 @click.option("--runtime-endpoint", default="embedded", show_default=True, help="The runtime to check for.")
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="The KubeletConfiguration, for ports and podCIDR."
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="The KubeletConfiguration whose ports and podCIDR are checked.",
 )
 @click.option("--in-cluster", is_flag=True, help="Check for a node of a cluster.")
 @network_flags

@@ -21,14 +21,26 @@ EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _PATH = click.Path(path_type=Path)
 
 _FLAGS: Final = (
-    click.option("--kubeconfig", type=_PATH, help="How to reach the API server; `in-cluster`: as this pod's account."),
-    click.option("--bootstrap-kubeconfig", type=_PATH, help="With which to ask for the certificate of --kubeconfig."),
+    click.option(
+        "--kubeconfig",
+        type=_PATH,
+        help="The kubeconfig of the node; `in-cluster` uses the account of the pod around the agent.",
+    ),
+    click.option(
+        "--bootstrap-kubeconfig",
+        type=_PATH,
+        help="Credentials to get a certificate with while --kubeconfig does not exist.",
+    ),
     click.option("--cert-dir", type=_PATH, help="The folder of the node's certificates.  [default: ROOT-DIR/pki]"),
     click.option("--node-ip", "node_ips", help="The node's address, or one of each family, separated by a comma."),
     click.option("--node-labels", default="", help="Labels of the node when it registers: key=value,…"),
-    click.option("--register-with-taints", "taints", default="", help="Its taints then: key=value:Effect,…"),
-    click.option("--cloud-provider", default="", help="`external` where a cloud's controller completes the node."),
-    click.option("--report-kubernetes-version", help="The Kubernetes release that the node names.  [default: v1.36.2]"),
+    click.option(
+        "--register-with-taints", "taints", default="", help="Taints of the node when it registers: key=value:Effect,…"
+    ),
+    click.option("--cloud-provider", default="", help="`external` if a cloud controller manager completes the node."),
+    click.option(
+        "--report-kubernetes-version", help="The Kubernetes version that the node reports.  [default: v1.36.2]"
+    ),
 )
 
 

@@ -24,8 +24,8 @@ _LEAST = (9, 7, 12, 24, 0)
 @click.command(short_help="Show what happened to pods and to the node.")
 @click.argument("name", metavar="[POD]", required=False)
 @click.option("-n", "--namespace", help="Only pods of this namespace.")
-@click.option("-w", "--watch", is_flag=True, help="Go on, and print every event as it happens.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="The events as they are, one a line with --watch.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running, and print events as they happen.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print events as JSON, one per line with --watch.")
 @agent_root_dir_option
 def events(name: str | None, namespace: str | None, watch: bool, output: str | None, root_dir: Path) -> None:
     """Show what happened to all pods and to the node, or to the pod POD, the oldest first."""

@@ -94,7 +94,7 @@ def pull_images(
     root_dir: Path,
     runtime_root: Path | None,
 ) -> None:
-    """Pull images from their registries. An imported image of the same name loses it."""
+    """Pull images from their registries. An imported image of the same name loses that name."""
     from trikubelet.clock import SystemClock
     from trikubelet.embedded.images.reference import Reference
     from trikubelet.embedded.registry.credentials import NO_CREDENTIALS, Credentials
@@ -139,7 +139,7 @@ def inspect_image(name: str, root_dir: Path, runtime_root: Path | None) -> None:
 @click.argument("new_name")
 @_root_options
 def tag_image(name: str, new_name: str, root_dir: Path, runtime_root: Path | None) -> None:
-    """Give the image NAME one more name."""
+    """Give the image NAME another name."""
     from trikubelet.embedded.images.reference import Reference
 
     with _store(root_dir, runtime_root) as store:
@@ -155,7 +155,7 @@ def tag_image(name: str, new_name: str, root_dir: Path, runtime_root: Path | Non
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @_root_options
 def remove_images(names: tuple[str, ...], root_dir: Path, runtime_root: Path | None) -> None:
-    """Remove images that no container uses. Of several names of an image only the one given goes."""
+    """Remove images that no container uses. If an image has other names, it stays under those."""
     with _store(root_dir, runtime_root) as store:
         for name in names:
             image = _found(store, name)

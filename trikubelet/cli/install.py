@@ -23,12 +23,12 @@ _of_user = click.option(
     "--user/--system",
     "user",
     default=None,
-    help="A service of this user's, or of the machine's.  [default: the machine's as root]",
+    help="A service for this user, or for the whole machine.  [default: the machine's as root]",
 )
 _destination = click.option(
     "--destdir",
     type=click.Path(path_type=Path),
-    help="Write below this folder and start nothing: for those who make packages and images.",
+    help="Write below this folder and start nothing: for building packages and images.",
 )
 
 
@@ -92,9 +92,9 @@ def install_service(
 @_of_user
 @_destination
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed and run.")
-@click.option("--purge", is_flag=True, help="Remove the state folder, too. Its pods have to have ended.")
+@click.option("--purge", is_flag=True, help="Remove the state folder too. Its pods must have ended.")
 def uninstall(user: bool | None, destdir: Path | None, dry_run: bool, purge: bool) -> None:
-    """Stop the service and remove what `install` wrote. Pods run on: `trikubelet stop` ends them first.
+    """Stop the service and remove what `install` wrote. Pods keep running: use `trikubelet stop` first to end them.
 
     Manifests stay: they are yours.
     """

@@ -129,7 +129,9 @@ _OTHERS: Final = (
         hidden=True,
     ),
     click.option("--runtime-cgroups", default="", help="The runtime's cgroup, for its statistics."),
-    click.option("--lock-file", type=_PATH, help="A file to lock while the agent runs; who is not first, waits."),
+    click.option(
+        "--lock-file", type=_PATH, help="A file that the agent locks while it runs. It waits until the lock is free."
+    ),
     click.option(
         "--exit-on-lock-contention",
         is_flag=False,
@@ -145,7 +147,7 @@ _OTHERS: Final = (
         flag_value="true",
         is_eager=True,
         callback=_print_version,
-        help="Print the version of Kubernetes whose kubelet this is, and quit.",
+        help="Print the Kubernetes version that this agent corresponds to, and exit.",
     ),
 )
 

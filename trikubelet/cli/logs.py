@@ -45,12 +45,12 @@ class _Since(click.ParamType[int]):
 @click.option("--all-containers", is_flag=True, help="Of all containers of the pod, one after the other.")
 @click.option("--prefix", is_flag=True, help="Begin each line with its pod and container.")
 @click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written until the container ends.")
-@click.option("--tail", type=click.IntRange(min=-1), default=-1, help="Only the last lines; -1: all.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until the container ends.")
+@click.option("--tail", type=click.IntRange(min=-1), default=-1, help="Print only so many of the last lines; -1: all.")
 @click.option("--since", type=_Since(), help="Only what is newer than this, e.g. 5m.")
 @click.option("--since-time", help="Only what is newer than this time, e.g. 2026-01-31T12:00:00Z.")
 @click.option("--limit-bytes", type=click.IntRange(min=1), help="At most so many bytes.")
-@click.option("-p", "--previous", is_flag=True, help="Of the instance before the last restart.")
+@click.option("-p", "--previous", is_flag=True, help="Print the log of the instance before the last restart.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @agent_root_dir_option
 def logs(

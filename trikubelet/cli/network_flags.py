@@ -19,7 +19,7 @@ def network_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     function = click.option(
         "--cluster-cidr",
         default="",
-        help="The addresses of all pods of the cluster: pods on the bridge go there by their own. Embedded runtime.",
+        help="The addresses of all pods in the cluster, for pods on the bridge. Embedded runtime.",
     )(function)
     function = click.option(
         "--cni-bin-dir",
@@ -28,7 +28,7 @@ def network_flags(function: Callable[..., Any]) -> Callable[..., Any]:
         default=DEFAULT_PLUGIN_FOLDERS,
         show_default=True,
         type=click.Path(path_type=Path),
-        help="A folder of CNI plugins; may be given again. Embedded runtime.",
+        help="A folder of CNI plugins; may be repeated. Embedded runtime.",
     )(function)
     function = click.option(
         "--cni-conf-dir",

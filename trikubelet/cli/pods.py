@@ -89,7 +89,7 @@ def pods_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(
         (
             click.option("-o", "--output", type=OutputType(), default=Output(), help=f"{OUTPUTS}."),
-            click.option("-w", "--watch", is_flag=True, help="Go on, and print every change."),
+            click.option("-w", "--watch", is_flag=True, help="Keep running, and print every change."),
             click.option("-n", "--namespace", help="Only those of this namespace."),
             click.option("-A", "--all-namespaces", is_flag=True, help="Those of all namespaces, as without -n."),
             click.option("-l", "--selector", default="", help="Only those with these labels: app=web,!old."),
@@ -106,7 +106,7 @@ def pods_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_pods)
 @pods_options
 def pods(names: tuple[str, ...], **options: Any) -> None:
-    """List the pods of the agent with what they are doing; all, or those called NAME."""
+    """List the agent's pods and what state they are in: all, or those called NAME."""
     show_pods(names, **options)
 
 

@@ -35,7 +35,7 @@ def port_forward(pod: str, ports: tuple[str, ...], namespace: str | None, addres
     """Forward ports of this machine to ports of POD, until it is interrupted.
 
     8080:80 listens on 8080, 80 on the same port, :80 on any that is free; REMOTE may be the name of a container's port.
-    What goes wrong on one connection ends that connection only, so it goes on when the pod or the agent was restarted.
+    An error ends only the connection it happens on, so forwarding survives a restart of the pod or of the agent.
     """
     client = AgentClient(root_dir)
     found = find_pod(client, pod, namespace)

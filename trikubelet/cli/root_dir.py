@@ -76,6 +76,6 @@ registry_hosts_option = click.option(
     "hosts_dirs",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="Where folders with a registry's hosts.toml are.  [default: /etc/trikubelet, containerd and docker/certs.d]",
+    help="Where registries' hosts.toml are; repeatable.  [default: /etc/trikubelet, containerd and docker/certs.d]",
 )
 """Adds the argument `hosts_dirs: tuple[Path, ...]`."""

@@ -68,13 +68,13 @@ def _ui_address(_: click.Context, __: click.Parameter, text: str | None) -> tupl
     "--image-credential-provider-config",
     "credential_provider_config",
     type=click.Path(path_type=Path),
-    help="A CredentialProviderConfig, or a folder of them: programs that know credentials for registries.",
+    help="A CredentialProviderConfig, or a folder of them: which programs to ask for registry credentials.",
 )
 @click.option(
     "--image-credential-provider-bin-dir",
     "credential_provider_bin_dir",
     type=click.Path(path_type=Path),
-    help="The folder of these programs.",
+    help="The folder with those programs.",
 )
 @click.option(
     "--drain-on-exit/--no-drain-on-exit",
@@ -101,7 +101,7 @@ def _ui_address(_: click.Context, __: click.Parameter, text: str | None) -> tupl
 def run(**arguments: Any) -> int:
     """Run the agent until it is interrupted. A second signal ends it at once.
 
-    With an IMAGE: have the agent that runs already run a pod of it, with COMMAND instead of the image's own.
+    With an IMAGE: tell the running agent to run a pod of it, with COMMAND instead of the image's own.
 
     The kubelet's flags for its configuration (--sync-frequency, --max-pods, --feature-gates, …) are taken too, and win
     over the files.

@@ -27,7 +27,11 @@ def runtime() -> None:
 @network_flags
 @pod_cidr_flag
 @click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How logs are written."
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The format of the log.",
 )
 @click.option("-v", "--v", "verbosity", type=click.IntRange(0, 10), default=0, help="Log verbosity.")
 def serve(
@@ -43,7 +47,7 @@ def serve(
     log_format: str,
     verbosity: int,
 ) -> None:
-    """Serve CRI v1 on a unix socket until interrupted. Containers that run then run on, and are found again."""
+    """Serve CRI v1 on a unix socket until interrupted. Containers keep running, and the next start finds them."""
     import trio
 
     from trikubelet.telemetry.logs import configure_logging

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 @click.option("--pods", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Pods at the same time.")
 @click.option("--hours", type=click.FloatRange(0.01), default=24.0, show_default=True, help="Simulated hours.")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Fixes every choice: the same seed, the same life."
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Decides every random choice: the same seed gives the same run.",
 )
-@click.option("--faults", is_flag=True, help="With storms of errors, hangs, lost replies, restarts and stale lists.")
+@click.option("--faults", is_flag=True, help="Inject errors, hangs, lost replies, restarts and stale lists.")
 @click.option(
     "--pod-hours",
     type=click.FloatRange(0.001),
@@ -28,18 +33,27 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long a pod stays, on average.",
 )
-def sim(pods: int, hours: float, seed: int, faults: bool, pod_hours: float) -> int:
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Draw the phases of the first 60 places' pods over time, as an SVG.",
+)
+def sim(pods: int, hours: float, seed: int, faults: bool, pod_hours: float, picture: Path | None) -> int:
     """Run the agent on a simulated runtime, with pods that come, change, crash, are evicted and go.
 
-    What must always hold is checked all the while. Exits 1 when something did not hold; the same seed shows it again.
+    Invariants are checked all the time. Exits 1 if one was violated; the same seed reproduces it.
     """
     from trikubelet.sim.life import LifeOptions, live
+    from trikubelet.sim.picture import PhasePicture
     from trikubelet.telemetry.logs import silence
 
     silence()  # thousands of pods come and go: the summary tells
     options = LifeOptions(pods=pods, hours=hours, seed=seed, faults=faults, mean_pod_hours=pod_hours)
+    phases = None if picture is None else PhasePicture()
     with _progress_bar(hours * 3600) as progress:
-        summary = live(options, progress)
+        summary = live(options, progress, phases)
+    if picture is not None and phases is not None:
+        picture.write_text(phases.draw(), encoding="utf-8")
     _print(summary)
     return 1 if summary.violations else 0
 

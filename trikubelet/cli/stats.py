@@ -25,7 +25,7 @@ _VOLUME_HEADER = ("NAMESPACE", "POD", "VOLUME", "USED", "CAPACITY", "INODES")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="The summary as the kubelet's JSON.")
 @agent_root_dir_option
 def stats(output: str | None, root_dir: Path) -> None:
-    """Show what node, pods and volumes use, as far as it is known (`/stats/summary`)."""
+    """Show all that is measured of the node, its pods and volumes (`/stats/summary`)."""
     summary = summary_with_rates(AgentClient(root_dir), only_cpu_and_memory=False)
     if output == "json":
         print_json(summary)

@@ -32,7 +32,7 @@ _CREDENTIALS = struct.Struct("iII")
 def stop(runtime_endpoint: str | None, config_file: Path | None, root_dir: Path) -> int:
     """End the agent, if one runs, and every pod that runs on without it, each with its grace period.
 
-    Pods run on when an agent was killed, was interrupted twice, or was told so by --no-drain-on-exit. Their volumes and
+    Pods outlive an agent that was killed, was interrupted twice, or ran with --no-drain-on-exit. Their volumes and
     cgroups are released too. Manifests stay: the next agent runs their pods again.
     """
     return end_everything(root_dir, runtime_endpoint, config_file)

@@ -32,8 +32,8 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 """The terminal's second screen without a cursor, and back."""
 _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
-_watch = click.option("-w", "--watch", is_flag=True, help="Go on, with a new picture every 2 seconds.")
-_no_headers = click.option("--no-headers", is_flag=True, help="Without the first line.")
+_watch = click.option("-w", "--watch", is_flag=True, help="Keep running, and refresh every 2 seconds.")
+_no_headers = click.option("--no-headers", is_flag=True, help="Leave out the header.")
 
 
 @click.group(short_help="Show what pods and the node use.")
@@ -46,7 +46,7 @@ def top() -> None:
 @click.option("-n", "--namespace", help="Only pods of this namespace.")
 @click.option("--containers", is_flag=True, help="A line for each container.")
 @click.option("--sort-by", type=click.Choice(["cpu", "memory"]), help="Highest first.  [default: by name]")
-@click.option("--sum", "sum_up", is_flag=True, help="Add the sum.")
+@click.option("--sum", "sum_up", is_flag=True, help="Add a line with the total.")
 @_no_headers
 @_watch
 @agent_root_dir_option
@@ -60,7 +60,7 @@ def top_pods(
     watch: bool,
     root_dir: Path,
 ) -> None:
-    """Show what pods use, or the pod NAME."""
+    """Show what all pods use, or what the pod NAME uses."""
     client = AgentClient(root_dir)
     wanted = None
     if name is not None:
@@ -83,7 +83,7 @@ def top_pods(
 @_watch
 @agent_root_dir_option
 def top_node(no_headers: bool, watch: bool, root_dir: Path) -> None:
-    """Show what the node uses, also in percent of what the machine has."""
+    """Show what the node uses, and how much of the machine that is."""
 
     def table(summary: dict[str, Any]) -> Table:
         header, rows = node_table(summary, os.cpu_count() or 1)

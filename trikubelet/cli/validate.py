@@ -20,7 +20,7 @@ STDIN: Final = Path("-")
 
 @click.command(short_help="Check manifests.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--node-name", help="The node that they are for.  [default: the host's name]")
+@click.option("--node-name", help="The node that the manifests are for.  [default: the host's name]")
 def validate(files: tuple[Path, ...], node_name: str | None) -> int:
     """Check manifest files, or folders of them, as the agent would read them; - is stdin.
 

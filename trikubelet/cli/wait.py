@@ -27,7 +27,7 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _STEP: Final = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\['([^']+)'\]")
 
 
-@click.command(short_help="Wait until something is so of a pod.")
+@click.command(short_help="Wait until a pod meets a condition.")
 @click.argument("name", metavar="POD")
 @click.option(
     "--for",
@@ -40,9 +40,9 @@ _STEP: Final = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(-?\d+)\]|\['([^']+)'\]")
 @click.option("--timeout", default="30s", show_default=True, help="How long to wait, such as 90s or 5m; 0 asks once.")
 @agent_root_dir_option
 def wait(name: str, awaited: str, namespace: str | None, timeout: str, root_dir: Path) -> None:
-    """Wait until something is so of the pod POD, which may have yet to come.
+    """Wait until the pod POD meets a condition. The pod need not exist yet.
 
-    Exits 1 when it is not so in time, and tells what the pod waits for then.
+    Exits 1 if that does not happen in time, and says what the pod is waiting for.
     """
     condition = read_condition(awaited)
     client = AgentClient(root_dir)

@@ -22,17 +22,17 @@ LINES_SHOWN: Final = 5
 """The last lines of each container's log."""
 
 
-@click.command(short_help="Tell what a pod waits for.")
+@click.command(short_help="Explain what a pod is waiting for.")
 @click.argument("name", metavar="POD")
 @click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="The agent's answer as it is.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the agent's answer as JSON.")
 @agent_root_dir_option
 def why(name: str, namespace: str | None, output: str | None, root_dir: Path) -> None:
-    """Tell what the pod POD waits for now, and how it came to that.
+    """Explain what the pod POD is waiting for, and how it got there.
 
-    The first line is the cause. Below it: each phase of the pod's life with when and how long, who asked for its end,
-    the last runs of each container with their exit codes, and the last lines of their logs. A pod that is gone is known
-    for two more minutes.
+    The first line is the cause. Below it: each phase of the pod's life, when it began and how long it took, who asked
+    for the pod's end, the last runs of each container with their exit codes, and the last lines of their logs. A pod
+    can still be asked about for two minutes after it is gone.
     """
     client = AgentClient(root_dir)
     answer = ask_why(client, name, namespace)

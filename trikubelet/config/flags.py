@@ -192,7 +192,7 @@ CONFIG_FLAGS: Final[tuple[ConfigFlag, ...]] = (
         "logging-format",
         "logging.format",
         spellings=("--log-format",),
-        help="How logs are written: text or json.  [default: text]",
+        help="The format of the log: text or json.  [default: text]",
     ),
     ConfigFlag(
         "v", "logging.verbosity", FlagKind.INT, spellings=("-v",), help="Log verbosity, as the kubelet's.  [default: 0]"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from trikubelet.agent.agent import Agent
     from trikubelet.api import Pod, PodStatus
     from trikubelet.sim.machine import Change
+    from trikubelet.sim.picture import PhasePicture
 
 SWEEP_PERIOD: Final = 10.0
 FINAL_QUIET: Final = 180.0
@@ -374,10 +375,15 @@ def _evicted(status: PodStatus) -> PodStatus:
     return attrs.evolve(status, phase="Failed", reason="Evicted", message="simulated: the node was low on memory")
 
 
-def live(options: LifeOptions, progress: Callable[[float], None] | None = None) -> LifeSummary:
-    """Run a life from beginning to end."""
+def live(
+    options: LifeOptions, progress: Callable[[float], None] | None = None, picture: PhasePicture | None = None
+) -> LifeSummary:
+    """Run a life from beginning to end; `picture` is told of its phases."""
 
     async def script() -> LifeSummary:
-        return await ProgrammedLife(options, progress).run()
+        life = ProgrammedLife(options, progress)
+        if picture is not None:
+            life.watch.on_phase.append(picture.moved)
+        return await life.run()
 
     return run_deterministically(script, seed=options.seed)

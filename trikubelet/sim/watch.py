@@ -140,6 +140,8 @@ class Watch:
         self.checks: Counter[str] = Counter()
         """How often each invariant was checked."""
         self.transitions = 0
+        self.on_phase: list[Callable[[str, Phase | None], None]] = []
+        """Are told of each pod that is in another phase, by its UID; None: it is forgotten."""
         self.wanted: dict[str, Wanted] = {}
         self.slowest_end = 0.0
         """Seconds beyond its grace period that the slowest end took while nothing failed."""
@@ -254,6 +256,8 @@ class Watch:
     def _moved(self, uid: str, before: Phase | None, after: Phase | None) -> None:
         if type(before) is not type(after):
             self.transitions += 1
+            for told in self.on_phase:
+                told(uid, after)
         if after is None:
             self._record_end(uid)
             self._asked.pop(uid, None)

@@ -97,8 +97,8 @@ class PodNetwork(Protocol):
     async def reconcile(self, pods: Mapping[str, tuple[PodNetworkSpec, Attachment | None]]) -> frozenset[str]:
         """Bring the machine to what these pods, by sandbox id, need: at the start, after a crash, and now and then.
 
-        What lacks is made again (rules, routes), what belongs to no pod of this runtime goes. Returns the sandboxes
-        whose network is gone for good, so that their pods need others. Raises NetworkError.
+        What is missing is made again (rules, routes), and what belongs to no pod of this runtime goes. Returns the
+        sandboxes whose network is gone for good, so that their pods need others. Raises NetworkError.
         """
         ...
 
