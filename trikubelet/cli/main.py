@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "port-forward": "trikubelet.cli.port_forward:port_forward",
     "cp": "trikubelet.cli.cp:cp",
     "top": "trikubelet.cli.top:top",
+    "ui": "trikubelet.cli.ui.command:ui",
     "stats": "trikubelet.cli.stats:stats",
     "validate": "trikubelet.cli.validate:validate",
     "images": "trikubelet.cli.images:images",
