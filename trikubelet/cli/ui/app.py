@@ -9,6 +9,7 @@ run                            until `q` or a signal; the terminal is given back
 
 from __future__ import annotations
 
+import errno
 import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 import urwid
 
-from trikubelet.cli.command_session import Target, interact
+from trikubelet.cli.command_session import Interrupted, Target, interact
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.pod_containers import why_not_running
 from trikubelet.cli.pod_description import describe_pod
 from trikubelet.cli.ui.asking import ACTION_TIMEOUT, answer, asked
-from trikubelet.cli.ui.feed import Feed
+from trikubelet.cli.ui.feed import AgentsClock, Feed
 from trikubelet.cli.ui.model import Model
 from trikubelet.cli.ui.screen import HELP, Look, picture
 from trikubelet.cli.ui.text_view import TextView
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 LEAST_PAUSE: Final = 0.1
 """Seconds between two pictures."""
 TICK: Final = 1.0
+LONGEST_LINE: Final = 2**16
+"""Bytes of a line of a log until which its end is waited for."""
 LOG_LINES: Final = 200
 """The newest of a log that are shown at first."""
 SHELL: Final = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
@@ -96,10 +99,10 @@ class App:
 
     def __init__(self, socket: Path, clock: WallClock) -> None:
         self._socket = socket
-        self._clock = clock
+        self._clock = AgentsClock(clock)
         self.model = Model(since=clock.now())
         self.look = Look()
-        self._pods = PodList(self.model, self.look, clock)
+        self._pods = PodList(self.model, self.look, self._clock)
         self._events = urwid.TrioEventLoop()
         self._screen = urwid.display.raw.Screen(bracketed_paste_mode=False, focus_reporting=False)
         self._loop = urwid.MainLoop(
@@ -126,8 +129,13 @@ class App:
                 self._nursery.start_soon(self._await_signal, signals)
                 self._nursery.start_soon(feed.run)
                 self._nursery.start_soon(self._refresh)
-                with self._loop.start():
-                    await self._events.run_async()
+                try:
+                    with self._loop.start():
+                        await self._events.run_async()
+                except (urwid.InputClosedError, OSError) as error:
+                    if isinstance(error, OSError) and error.errno != errno.EIO:
+                        raise
+                    self._quit(128 + signal.SIGHUP)  # the terminal is gone
         return self._code
 
     # --- Pictures ----------------------------------------------------------------------------------------------------
@@ -248,7 +256,7 @@ class App:
         self._begin(partial(self._log, view, chosen, text))
 
     async def _log(self, view: PodView, container: str, text: TextView) -> None:
-        """Follow it, over restarts of the agent and of the container."""
+        """Follow it until the container ends."""
         path = f"/containerLogs/{view.name}/{container}"
         query: dict[str, Any] = {"follow": True, "tailLines": LOG_LINES}
         try:
@@ -256,7 +264,10 @@ class App:
                 rest = b""
                 while block := await body.block():
                     *lines, rest = (rest + block).split(b"\n")
+                    if len(rest) > LONGEST_LINE:
+                        lines, rest = [*lines, rest], b""
                     text.add(*(line.decode(errors="replace") for line in lines))
+                    await trio.sleep(LEAST_PAUSE)  # nobody reads faster, and the agent is not to read for nobody
                 if rest:
                     text.add(rest.decode(errors="replace"))
             text.add("-- the container has ended --")
@@ -305,6 +316,9 @@ class App:
         finally:
             self._screen.start()
             self._loop.screen_size = None
+        if isinstance(outcome, Interrupted):
+            self._quit(128 + outcome.number)
+            return
         if isinstance(outcome, Failed):
             raise CommandError(outcome.message)
         self._say(

@@ -8,6 +8,7 @@ usage       asked for every few seconds, since nobody tells it
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -18,6 +19,7 @@ from trikubelet.cli.ui.asking import RefusedError, answer, asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
     from pathlib import Path
 
     from trikubelet.cli.ui.model import Model
@@ -32,10 +34,24 @@ MOST_BY_NAME: Final = 50
 _AGAIN: Final = Backoff(first=0.25, longest=2.0)
 
 
+class AgentsClock:
+    """The agent's time, by this process's clock and what was last told of the agent's."""
+
+    def __init__(self, own: WallClock) -> None:
+        self._own = own
+        self._ahead = timedelta()
+
+    def now(self) -> datetime:
+        return self._own.now() + self._ahead
+
+    def set(self, moment: datetime) -> None:
+        self._ahead = moment - self._own.now()
+
+
 class Feed:
     """`changed` is called whenever the model is another one."""
 
-    def __init__(self, socket: Path, model: Model, clock: WallClock, changed: Callable[[], None]) -> None:
+    def __init__(self, socket: Path, model: Model, clock: AgentsClock, changed: Callable[[], None]) -> None:
         self._socket = socket
         self._model = model
         self._clock = clock
@@ -72,6 +88,9 @@ class Feed:
     def _take(self, line: bytes) -> None:
         try:
             self._model.take(json.loads(line))
+            if self._model.told_at is not None:
+                self._clock.set(self._model.told_at)
+                self._model.told_at = None
         except (KeyError, TypeError, ValueError) as error:
             raise CommandError(f"the agent speaks another version of the journal: {error!r}") from None
 

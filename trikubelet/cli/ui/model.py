@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from trikubelet.api import Pod, pod_from_dict
+from trikubelet.api.timestamps import parse_time
 from trikubelet.cli.pod_columns import PodRow, human_duration, pod_row
 from trikubelet.cli.ui.timeline import Stage, Timeline
 from trikubelet.cli.usage_rows import Usage, pod_lines
@@ -67,18 +68,20 @@ class Model:
     """Why nothing new is known; "" when all is well."""
     since: datetime | None = None
     """Of the trouble."""
+    told_at: datetime | None = None
+    """The agent's clock when it told of all pods."""
 
     def take(self, line: Mapping[str, Any]) -> None:
         """A line of the journal. Raises KeyError, TypeError and ValueError for what is none."""
         if line["type"] == "SNAPSHOT":
-            known = self.pods
+            known, self.told_at = self.pods, parse_time(line["now"])
             self.pods = {}
             for told in line["pods"]:
                 view = self._view(told["uid"], told["pod"])
                 if (before := known.get(view.uid)) is not None:
                     view.pod, view.usage = before.pod, before.usage
                 for entry in told["entries"]:
-                    view.timeline.apply(entry)
+                    view.timeline.apply(entry, kept=True)
             self.unread = set(self.pods)
         elif line["type"] == "ENTRY":
             self._view(line["uid"], line["pod"]).timeline.apply(line)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 SPANS: Final = (20, 60, 300, 1800, 3 * 3600, 24 * 3600)
 """Seconds that pictures of timelines may show."""
 KEYS: Final = "l logs  d describe  w why  x shell  r restart  +- time  ? help  q quit"
+_FEW_KEYS: Final = "? help  q quit  l logs  d describe  w why  x shell"
+"""Where there is no room for all."""
+_TOO_SHORT: Final = 0.05
+"""Seconds: shorter stages are not told beside longer ones."""
 HELP: Final = """
 Keys
 
@@ -59,9 +63,10 @@ say, and its newest events. CPU is in thousandths of a core, MEM the working set
 """
 _LEAST_TIMELINE: Final = 12
 _LEAST_NAME: Final = 12
-_LONGEST_NAME: Final = 60
-_STATUS: Final = 16
-_COLUMNS: Final = (("READY", 5), ("RST", 4), ("AGE", 6), ("CPU", 6), ("MEM", 7))
+_LONGEST_NAME: Final = 80
+_STATUS: Final = 17
+"""Columns for `ContainerCreating`."""
+_COLUMNS: Final = (("READY", 5), ("RST", 3), ("AGE", 5), ("CPU", 5), ("MEM", 6))
 """With their widths; on a narrow terminal the last ones are left out."""
 _DETAIL: Final = 9
 """Lines for the chosen pod, where there are at least twice as many."""
@@ -127,7 +132,8 @@ def picture(model: Model, look: Look, columns: int, lines: int, now: datetime) -
     if detail:
         about = [] if chosen is None else list(_about(chosen, SPANS[look.span], columns, now))[:detail]
         drawn += [*about, *([("", "")] for _ in range(detail - len(about)))]
-    footer = plain(look.message)[: columns - 1] if look.message else fitted(KEYS, columns)
+    keys = KEYS if len(KEYS) <= columns else _FEW_KEYS
+    footer = plain(look.message) if look.message else fitted(keys, columns)
     return [*drawn, [("message" if look.message else "footer", footer)]][-lines:]
 
 
@@ -229,6 +235,8 @@ def _life(view: PodView, width: int, now: datetime) -> str:
     """Each stage with its duration, as many of the newest as fit."""
     told = ""
     for stage, duration in reversed(lasted(view.timeline, now)):
+        if told and duration.total_seconds() < _TOO_SHORT:
+            continue
         if stage is Stage.DONE:
             part = stage.word
         else:

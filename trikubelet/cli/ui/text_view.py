@@ -31,6 +31,7 @@ class TextView(urwid.WidgetWrap[urwid.Widget]):
     def add(self, *lines: str) -> None:
         """More lines at the end."""
         at_end = not self._walker or (self._walker.focus or 0) >= len(self._walker) - 1
+        lines = lines[-MOST_LINES:]
         self._walker.extend(urwid.Text(plain(line), wrap="any") for line in lines)
         if len(self._walker) > MOST_LINES:
             del self._walker[: len(self._walker) - MOST_LINES]

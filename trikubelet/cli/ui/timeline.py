@@ -117,10 +117,11 @@ class Timeline:
     gone: datetime | None = None
     """When the agent forgot it."""
 
-    def apply(self, entry: Mapping[str, Any]) -> None:
+    def apply(self, entry: Mapping[str, Any], *, kept: bool = False) -> None:
         """Take the next entry (`pods.journal.Entry.as_json`); kinds that are not known change nothing.
 
-        Raises KeyError and ValueError for what is no entry.
+        `kept`: by the journal, which keeps of an event that came several times the last only. What it tells of has
+        been so since the first. Raises KeyError and ValueError for what is no entry.
         """
         at = _time(entry["at"])
         match entry["kind"], entry["what"]:
@@ -130,7 +131,7 @@ class Timeline:
                 self.events = [*self.events, Happened(at, reason, str(entry["message"]))][-EVENTS:]
                 stage = _EVENTS.get(reason)
                 if stage is not None and self.stage in _NOT_UP and not self.running:
-                    self._go(stage, at)
+                    self._go(stage, _time(entry.get("firstSeen", entry["at"])) if kept else at)
             case "container", "Started":
                 self.running.add(entry["id"])
                 if self.stage in _NOT_UP:
@@ -189,10 +190,11 @@ def cells(timeline: Timeline, now: datetime, span: float, width: int) -> list[St
     each = span / width
     end = (now.timestamp() // each + 1) * each
     found: list[Stage | None] = [None] * width
-    for segment, following in _spans(timeline.segments, now):
-        first = int((segment.start.timestamp() - end) // each) + width
-        last = int((following.timestamp() - end) // each) + width
-        for index in range(max(first, 0), min(last, width - 1) + 1):
+    starts = [segment.start.timestamp() - end for segment in timeline.segments]
+    for segment, start, following in zip(timeline.segments, starts, [*starts[1:], 0.0], strict=False):
+        first = int(start // each) + width
+        behind = min(width, width - int(-following // each))  # the one that begins where it is over, or later
+        for index in range(max(first, 0), behind if following > start else 0):
             known = found[index]
             if known is None or _RANK[segment.stage] < _RANK[known]:
                 found[index] = segment.stage
