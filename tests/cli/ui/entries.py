@@ -40,7 +40,7 @@ def snapshot(*entries: dict[str, Any]) -> dict[str, Any]:
     told = [
         {"uid": f"uid-{pod}", "pod": pod, "entries": [each for each in entries if each["pod"] == pod]} for pod in pods
     ]
-    return {"type": "SNAPSHOT", "n": 1, "now": format_micro_time(BEGIN), "pods": told}
+    return {"type": "SNAPSHOT", "n": 1, "now": format_micro_time(at(20)), "pods": told}
 
 
 START: Final = (

@@ -54,7 +54,7 @@ def test_a_screen_of_eighty_by_twenty_four() -> None:
 
 
 def test_the_grace_runs_down() -> None:
-    kill = {"grace": 30, "until": at(45), "askedBy": ["manifest removed", "evicted"]}
+    kill: dict[str, Any] = {"grace": 30, "until": at(45), "askedBy": ["manifest removed", "evicted"]}
     rows = shown(live(*START, entry(15, "phase", "Terminating", **kill)), 30)
     assert "Terminating 15s" in rows[2]
     assert rows[0].startswith(" node: 1 pod, 0 ready, 1 terminating ")

@@ -25,7 +25,7 @@ def drawn(made: Timeline, now: float, span: float = 20, width: int = 20) -> str:
 
 
 ENDED = entry(12, "container", "Ended", container="main", id="a", restarts=0, exitCode=1)
-KILL = {"grace": 30, "until": at(45), "askedBy": ["manifest removed"]}
+KILL: dict[str, Any] = {"grace": 30, "until": at(45), "askedBy": ["manifest removed"]}
 
 STORIES = {
     "a pod waits, pulls, starts, runs and is ready": (START, ".>vv>---==========="),
@@ -107,7 +107,7 @@ def test_an_event_that_came_again_was_so_from_the_first_one_on() -> None:
 def test_the_grace_is_the_one_that_counts_now() -> None:
     made = timeline([*START, entry(10, "phase", "Terminating", **KILL)])
     assert (made.grace, made.until, made.asked_by) == (30, at(45), ("manifest removed",))
-    hastened = {"grace": 5, "until": at(20), "askedBy": ["manifest removed", "evicted"]}
+    hastened: dict[str, Any] = {"grace": 5, "until": at(20), "askedBy": ["manifest removed", "evicted"]}
     made.apply(entry(15, "phase", "Terminating", **hastened))
     assert (made.grace, made.until, made.asked_by) == (5, at(20), ("manifest removed", "evicted"))
     made.apply(entry(19, "phase", "Terminated"))
