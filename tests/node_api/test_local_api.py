@@ -185,11 +185,11 @@ async def test_pods_are_a_pod_list_with_statuses() -> None:
 async def test_some_pods_can_be_asked_for_by_uid() -> None:
     agent = FakeAgent([make(name) for name in ("a", "b", "c")])
     api = local_api(agent, TrioClock())
-    answers = [
-        await api(Request("GET", "/pods", query={"uid": uids}))
-        for uids in (["uid-a", "uid-c", "uid-of-nobody"], ["uid-of-nobody"])
-    ]
-    named = [[item["metadata"]["name"] for item in json.loads(found.body)["items"]] for found in answers]
+    named = []
+    for uids in (["uid-a", "uid-c", "uid-of-nobody"], ["uid-of-nobody"]):
+        found = await api(Request("GET", "/pods", query={"uid": uids}))
+        assert isinstance(found, Response)
+        named.append([item["metadata"]["name"] for item in json.loads(found.body)["items"]])
     assert named == [["a", "c"], []]
 
 

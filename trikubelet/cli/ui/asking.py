@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HEAD_TIMEOUT: Final = 10.0
 """Seconds until an answer begins."""
-ANSWER_TIMEOUT: Final = 30.0
+ANSWER_TIMEOUT: Final = 10.0
 ACTION_TIMEOUT: Final = 600.0
 """Seconds for what makes the agent work: a restart waits for the grace of containers."""
 _BLOCK: Final = 64 * 2**10
