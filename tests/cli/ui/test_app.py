@@ -19,6 +19,7 @@ from tests.cli.ui.entries import START, line, snapshot
 from tests.cli.ui.person import person
 from trikubelet.config.kubelet_configuration import Authorization, WebhookAuthentication
 from trikubelet.http.messages import JSON, HTTPError, Response
+from trikubelet.http.streaming.command import Exited
 from trikubelet.sim import Program
 
 if TYPE_CHECKING:
@@ -168,8 +169,6 @@ async def test_a_log_of_several_containers_is_chosen_by_tab(agent: StreamingAgen
 
 async def test_a_shell_has_the_terminal_and_gives_it_back(agent: StreamingAgent) -> None:
     async def shell(command: Any, words: list[str]) -> Any:
-        from trikubelet.http.streaming.command import Exited
-
         await command.stdout.send_all(b"hello from inside\r\n")
         assert await command.stdin.receive_some() == b"q"
         return Exited(3)
@@ -184,6 +183,28 @@ async def test_a_shell_has_the_terminal_and_gives_it_back(agent: StreamingAgent)
         assert me.line_of(">web")
         await me.type("q")
         assert await me.terminal.process.wait() == 0
+
+
+async def test_a_pod_with_a_hostile_name_moves_no_cursor(agent: StreamingAgent) -> None:
+    async def shell(command: Any, words: list[str]) -> Any:
+        await command.stdout.send_all(b"hello from inside\r\n")
+        return Exited(0)
+
+    agent.commands["sh"] = shell
+    agent.pods[0]["metadata"]["name"] = f"w{EVIL}eb"
+    agent.journal = [snapshot(*(dict(each, pod=f"default/w{EVIL}eb") for each in START))]
+    agent.journal[0]["pods"][0]["uid"] = "uid-default/web"
+    agent.answers["containerLogs"] = Response(b"hello\n")
+    async with person(agent.root_dir) as me:
+        await me.sees(">w?[2J?[H?]0;", "1/1")
+        await me.type("l")
+        await me.sees("log of default/w\N{REPLACEMENT CHARACTER}[2J")
+        await me.type("qx")
+        await me.sees("the shell ended with exit code 0")
+        await me.type("r")
+        await me.sees("restart the containers of default/w\N{REPLACEMENT CHARACTER}[2J")
+        assert me.title == ""
+        assert EVIL.encode() not in me.raw
 
 
 async def test_a_shell_that_there_is_not_is_told(agent: StreamingAgent) -> None:

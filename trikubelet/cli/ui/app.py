@@ -25,6 +25,7 @@ from trikubelet.cli.ui.asking import ACTION_TIMEOUT, answer, asked
 from trikubelet.cli.ui.feed import AgentsClock, Feed
 from trikubelet.cli.ui.model import Model
 from trikubelet.cli.ui.screen import HELP, Look, picture
+from trikubelet.cli.ui.text import plain
 from trikubelet.cli.ui.text_view import TextView
 from trikubelet.cli.why import why_lines
 from trikubelet.http.streaming.command import CommandStreams, Exited, Failed
@@ -311,7 +312,7 @@ class App:
         target = Target(self._socket, f"/exec/{view.name}/{container}", streams, SHELL)
         self._screen.stop()
         try:
-            print(f"\r\n{view.name} {container}: leave with exit or Ctrl-D\r\n", end="", flush=True)
+            print(f"\r\n{plain(f'{view.name} {container}')}: leave with exit or Ctrl-D\r\n", end="", flush=True)
             outcome = await interact(target, raw=True)
         finally:
             self._screen.start()
