@@ -100,9 +100,9 @@ class StreamingAgent:
     async def _tell(self, writer: Writer) -> None:
         count = 0
         while True:
-            for line in self.journal[count:]:
+            while count < len(self.journal):
                 count += 1
-                await writer.write(json.dumps(line).encode() + b"\n")
+                await writer.write(json.dumps(self.journal[count - 1]).encode() + b"\n")
             await self.told.park()
 
     async def _command(self, request: Request, takeover: Takeover) -> None:

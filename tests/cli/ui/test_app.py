@@ -217,6 +217,14 @@ async def test_a_shell_that_there_is_not_is_told(agent: StreamingAgent) -> None:
         assert me.title == ""
 
 
+async def test_an_answer_that_is_not_understood_is_told(agent: StreamingAgent) -> None:
+    async with person(agent.root_dir) as me:
+        await me.sees(">web", "1/1", "251m")
+        await me.type("w")  # the stand-in answers with a list of pods
+        await me.sees("the agent's answer is of another version: KeyError")
+        assert me.line_of(">web")
+
+
 async def test_a_log_without_an_end_does_not_keep_keys_from_working(agent: StreamingAgent) -> None:
     agent.answers["containerLogs"] = Response(b"spam\n" * 400_000)
     async with person(agent.root_dir) as me:

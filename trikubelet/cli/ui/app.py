@@ -234,6 +234,8 @@ class App:
             await do()
         except CommandError as error:
             self._say(error.message)
+        except (KeyError, TypeError, ValueError) as error:
+            self._say(f"the agent's answer is of another version: {error!r}")
 
     # --- What keys do ------------------------------------------------------------------------------------------------
 
