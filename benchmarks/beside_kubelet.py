@@ -12,7 +12,6 @@ to the same watch. Ends come at odd moments, so that nobody's period hides or sh
 
 from __future__ import annotations
 
-import logging
 import shlex
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
-import structlog
 import trio
 
 from benchmarks.report import Result, print_table, report
@@ -34,6 +32,7 @@ from trikubelet.clock import SystemClock
 from trikubelet.kube_client.client import HttpApiClient, open_client
 from trikubelet.kube_client.dialing import open_access
 from trikubelet.kube_client.types import PODS, PatchType
+from trikubelet.telemetry.logs import only_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,7 +154,6 @@ def running(command: str, log: Path) -> Iterator[None]:
 
 
 async def measure(kubeconfig: Path, node: str, image: str, rounds: int, shared: Path) -> dict[str, list[float]]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     access = open_access(kubeconfig, clock=SystemClock())
     async with open_client(access) as client, trio.open_nursery() as nursery:
         lives = Lives(client, node, image, shared)
@@ -183,7 +181,8 @@ def main(kubeconfig: Path, node: str, image: str, agents: tuple[str, ...], round
             with running(command, Path(folder) / f"{name}.log"):
                 shared = Path(folder) / name
                 shared.mkdir()
-                found[name] = trio.run(measure, kubeconfig, node, image, rounds, shared)
+                with only_warnings():
+                    found[name] = trio.run(measure, kubeconfig, node, image, rounds, shared)
     columns = ["milliseconds: p50 (slowest)", *found]
     rows = [
         [what, *(f"{median(one[what]):.0f} ({max(one[what]):.0f})" for one in found.values())]

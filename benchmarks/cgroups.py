@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
-import structlog
 import trio
 
 from benchmarks.report import Result, print_table, report
@@ -41,6 +40,7 @@ from trikubelet.cgroups.settings import CgroupOptions, CgroupSettings, cpu_share
 from trikubelet.cgroups.version import read_hierarchies
 from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.node import ScriptedSource, simulated_node
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -254,7 +254,7 @@ def p99(values: Sequence[float]) -> float:
 @click.option("--others", default="0,100,500", show_default=True, help="Other pods on the node.")
 @click.option("--containerd", "on_containerd", default=0, help="Starts on a real runtime, with and without.")
 def main(json_file: Path | None, starts: int, others: str, on_containerd: int) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    silence()
     hierarchies = read_hierarchies()
     rows: list[list[str]] = []
     worst = 0.0

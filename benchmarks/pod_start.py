@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
-import structlog
 import trio
 
 from benchmarks.agent_process import running_agent
@@ -44,6 +43,7 @@ from tests.containerd_node import ContainerdNode
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -350,7 +350,7 @@ def aims(kind: str, agent: list[float], floor: list[float], cpu: float, pods: in
 @click.option("--pods", type=click.IntRange(min=1), default=100, show_default=True, help="Pods of the crowd.")
 def main(json_file: Path | None, kind: str, runs: int, pods: int) -> None:
     """Measure what a pod's start costs beyond what the runtime takes."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True)
+    silence()
     with TemporaryDirectory(prefix="trikubelet-pods-") as name:
         folders = Folders(Path(name) / "files")
         folder = folders.top / "agent"

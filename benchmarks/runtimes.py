@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
-import structlog
 import trio
 
 from benchmarks.agent_process import COMMAND, PATIENCE, interruptible_once
@@ -43,6 +42,7 @@ from tests.oci_image import make_root_folder, write_oci_archive
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -402,7 +402,7 @@ def a_containerd(folder: Path) -> Iterator[ContainerdNode]:
 @click.option("--pods", type=click.IntRange(min=1), default=100, show_default=True, help="Pods for the memory.")
 def main(json_file: Path | None, runs: int, pods: int) -> None:
     """Measure the embedded runtime beside containerd."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True)
+    silence()
     with TemporaryDirectory(prefix="trikubelet-runtimes-") as name, a_containerd(Path(name)) as node:
         folder, archive = Path(name), Path(name) / "image.tar"
         rootfs = make_root_folder(folder / "rootfs")

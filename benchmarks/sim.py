@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 import click
-import structlog
 import trio
 import trio.testing
 
@@ -27,6 +26,7 @@ from trikubelet.sim import SimulatedRuntime
 from trikubelet.sim.kinds import KINDS, install
 from trikubelet.sim.life import LifeOptions, live
 from trikubelet.sim.node import run_deterministically, simulated_node
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +121,7 @@ def _cost(pods: int) -> Cost:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Also write the aims here.")
 def main(sizes: tuple[int, ...], hours: float, faults: bool, json_file: Path | None) -> None:
     """Measure what pods cost."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True)
+    silence()
     costs = [_cost(pods) for pods in sizes]
     print_table(
         "CPU time",

@@ -21,7 +21,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from benchmarks.agent_process import AgentProcess, running_agent
+from benchmarks.agent_process import AgentProcess, compile_package, running_agent
 from benchmarks.report import Result, print_table, report
 from trikubelet.cli.client import AgentClient
 from trikubelet.cli.failures import CommandError
@@ -57,6 +57,7 @@ class Memory:
 
 def measure_imports(runs: int) -> dict[str, float]:
     """Median seconds of a whole Python that does one thing. The kinds take turns, so that noise hits all alike."""
+    compile_package()
     times: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for run in range(runs + 1):
         for name, code in IMPORTS.items():

@@ -7,11 +7,11 @@ The compiler is grpc_tools' protoc with betterproto's plugin, both from the envi
 `dev`). The plugin formats its output with whatever black is installed, so the check compares syntax trees: a
 new black does not make the code stale, a changed field number does.
 
-Four things are done to the plugin's output. Messages of CRI and of pod resources get the base class of
-`trikubelet.rpc.cri.codec`, which is faster than betterproto's, makes dataclasses of them when they are used, and is
-otherwise the same; those that are few, or have what that codec does not know, keep betterproto's. Enums get
-`enum.IntEnum` as their base for type checkers, which do not see that betterproto's own `Enum` is one and take its
-members for ints. Trailing blanks go. The header names the command that made the file.
+Five things are done to the plugin's output. Stubs and bases of services are our own, which need no grpclib. Messages
+of CRI and of pod resources get the base class of `trikubelet.rpc.cri.codec`, which is faster than betterproto's, makes
+dataclasses of them when they are used, and is otherwise the same; those that are few, or have what that codec does not
+know, keep betterproto's. Enums get `enum.IntEnum` as their base for type checkers, which do not see that betterproto's
+own `Enum` is one and take its members for ints. Trailing blanks go. The header names the command that made the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 BETTERPROTO_BASE = "from betterproto.grpc.grpclib_server import ServiceBase"
-OWN_BASE = "from trikubelet.rpc.grpc.service import ServiceBase"
+OWN_BASE = "from trikubelet.rpc.service import ServiceBase, ServiceStub"
 HEADER = """\
 # Generated from protos/{proto} by `make protos`. Do not edit.
 # This file has been @generated
@@ -133,7 +133,9 @@ def adapt(source: Source, code: str) -> str:
         del lines[0]
     first_class = next(number for number, line in enumerate(lines) if line.startswith(("class ", "@dataclass")))
     head = "\n".join(lines[:first_class]).rstrip().replace(BETTERPROTO_BASE, OWN_BASE)
-    body = "\n".join(line.rstrip() for line in lines[first_class:])
+    body = "\n".join(line.rstrip() for line in lines[first_class:]).replace(
+        "(betterproto.ServiceStub)", "(ServiceStub)"
+    )
     bases = ""
     if source.fast:
         body = body.replace("(betterproto.Message):", "(Message):").replace("@dataclass(eq=False, repr=False)\n", "")

@@ -6,6 +6,7 @@ And the profile for nights (`python -m tests.nightly`), chosen like Hypothesis' 
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ import hypothesis
 import pytest
 
 from tests.containerd_programs import missing_programs
+from tests.watchdog import bounded
 from trikubelet.telemetry.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -81,12 +83,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker(name):
                 item.add_marker(pytest.mark.xdist_group(group))
                 break
+        if item.get_closest_marker("fuzz"):
+            _bound_examples(item)
         reason = _missing(item)
         if reason is None:
             continue
         if os.environ.get("CI") == "true" and reason.startswith("needs ") and "root" not in reason:
             raise pytest.UsageError(f"{item.nodeid} {reason}; under CI=true nothing may be skipped for that")
         item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _bound_examples(item: pytest.Item) -> None:
+    """Those that Hypothesis makes. Others are made by a loop in the test, which knows where each begins."""
+    assert isinstance(item, pytest.Function)
+    handle = getattr(item.obj, "hypothesis", None)
+    if handle is not None:
+        handle.inner_test = bounded(handle.inner_test)
+    elif inspect.iscoroutinefunction(item.obj):
+        item.obj = bounded(item.obj)
 
 
 def pytest_collection_finish() -> None:

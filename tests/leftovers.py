@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -18,6 +19,11 @@ from tests.embedded.runtime_node import mounts_with, processes_with
 from trikubelet.embedded.network.bridge.names import Names
 from trikubelet.linux.netlink import nftables
 from trikubelet.linux.netlink.client import NETLINK_NETFILTER, NetlinkSocket
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
 
 LINKS: Final = ("tkb-", "tv", "br-", "veth", "cni")
 TABLES: Final = "tkb-"
@@ -44,7 +50,13 @@ def outside() -> set[str]:
 
 def tables() -> list[str]:
     """Names of all tables of nf_tables. Nobody but root may ask for them, or make one."""
-    return trio.run(_tables) if os.geteuid() == 0 else []
+    return _run(_tables) if os.geteuid() == 0 else []
+
+
+def _run(ask: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """Also within a test that is run by Trio: in a thread, which is in the network namespace of who asks."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(trio.run, ask, *arguments).result()
 
 
 def forwarding() -> dict[str, str]:
@@ -75,7 +87,7 @@ def remove_network(root: Path) -> None:
         if kind == "link":  # a pod's may be gone with its namespace
             subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
         else:
-            trio.run(_delete_table, names.table)
+            _run(_delete_table, names.table)
 
 
 async def _delete_table(name: str) -> None:

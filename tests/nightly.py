@@ -51,8 +51,9 @@ PARSERS: Final = (
     "tests/embedded/registry/test_mutated_documents.py",
     "tests/embedded/network/cni/test_mutated_documents.py",
     "tests/rpc/grpc/test_http2.py",
+    "tests/test_pumped_inputs.py",
 )
-MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000"}
+MANY_INPUTS: Final = {"DOCUMENT_INPUTS": "1000000", "PUMPED_INPUTS": "1000"}
 CONTAINERD_TESTS: Final = ("tests", "-m", "containerd")
 CRI_TOOLS: Final = ("TRIKUBELET_CRICTL", "TRIKUBELET_CRITEST")
 CRI_TOOLS_TESTS: Final = "tests/embedded/test_cri_tools.py"

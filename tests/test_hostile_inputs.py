@@ -17,8 +17,9 @@ from typing import Any, Final, TypeAlias
 import pytest
 import trio
 
+from tests import watchdog
 from tests.embedded.images.archives import digest
-from tests.watchdog import LIMIT, assert_quick, watched
+from tests.watchdog import LIMIT, SlowError, assert_quick, bounded, watched
 from trikubelet.admission.predicates import matches_node
 from trikubelet.admission.resources import any_conflict, host_ports
 from trikubelet.api import (
@@ -50,7 +51,7 @@ from trikubelet.formats.pem import pem_blocks
 from trikubelet.formats.yaml_documents import _steps
 from trikubelet.http.client.answer import read_simple_answer
 from trikubelet.http.streaming.spdy_headers import DICTIONARY, HeaderDecoder
-from trikubelet.kube_client.decoding import decode_answer
+from trikubelet.kube_client.decoding import Known, decode_answer
 from trikubelet.kube_client.patches import strategic_patch
 from trikubelet.kube_client.pod_certificate_state import cleaned_chain
 from trikubelet.kube_client.trust_bundles import anchors, selects
@@ -167,7 +168,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "login": lambda text: parse_config(json.dumps({"auths": {"a": {"auth": text}}}).encode()),
     "answer of a plugin": lambda text: decode_response(text.encode(errors="replace")[:MIB], "v1"),
     "result of a network plugin": lambda text: parse_result(text.encode(errors="replace")[:MIB], "1.0.0", "it"),
-    "JSON of an API server": lambda text: decode_answer(Pod, text.encode(errors="replace"), "it"),
+    "JSON of an API server": lambda text: decode_answer(Pod, text.encode(errors="replace"), "it", Known()),
 }
 
 
@@ -315,7 +316,7 @@ def headers_of_http2() -> Callable[[], object]:
 
 def deep_json() -> Callable[[], object]:
     body = b'{"spec":' + b'{"a":' * 200_000
-    return lambda: decode_answer(Pod, body, "it")
+    return lambda: decode_answer(Pod, body, "it", Known())
 
 
 def quoted() -> Callable[[], object]:
@@ -363,7 +364,7 @@ def large_pod() -> Callable[[], object]:
     variables = [{"name": f"V{number}", "value": "x"} for number in range(TEXT // 32)]
     body = {"containers": [{"name": "main", "image": "test:1", "env": variables}]}
     text = json.dumps({"kind": "Pod", "metadata": {"name": "p"}, "spec": body}).encode()
-    return partial(decode_answer, Pod, text, "it")
+    return partial(decode_answer, Pod, text, "it", Known())
 
 
 def large_list_of_devices() -> Callable[[], object]:
@@ -415,3 +416,19 @@ async def _step(seconds: float) -> None:
 def test_a_slow_function_is_noticed() -> None:
     with pytest.raises(AssertionError, match="it took"):
         assert_quick(lambda: _work(2 * LIMIT))
+
+
+def test_an_example_that_is_too_slow_each_time_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "EXAMPLE", 0.02)
+    took = [0.03, 0.0]
+    bounded(lambda: _work(took.pop(0)))()
+    assert took == [], "another program may have made the first one slow"
+    with pytest.raises(SlowError, match="this example took"):
+        bounded(lambda: _work(0.03))()
+
+
+def test_an_example_that_keeps_the_event_loop_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "of_package", lambda _: True)
+    monkeypatch.setattr(watchdog, "EXAMPLE", 10.0)
+    with pytest.raises(SlowError, match="kept the event loop"):
+        bounded(lambda: trio.run(_step, 2 * LIMIT))()

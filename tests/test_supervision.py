@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 import trio
 
+from tests.captured_logs import capture_logs
 from trikubelet.broadcast import Broadcast
 from trikubelet.supervision import FAULTS, contain, faults, follow, supervise
 
@@ -71,7 +71,7 @@ async def test_what_ran_for_long_has_recovered(autojump_clock: MockClock) -> Non
 
 async def test_a_fault_is_told_and_counted(autojump_clock: MockClock) -> None:
     part, before = Part(), faults["Part.run",]
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(supervise, part.run)
             await trio.testing.wait_all_tasks_blocked()
@@ -138,7 +138,7 @@ async def test_a_cancellation_that_comes_with_a_fault_ends_it(autojump_clock: Mo
             nursery.start_soon(fail_at_the_end)
             nursery.start_soon(trio.sleep_forever)
 
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(by, run)
             await trio.testing.wait_all_tasks_blocked()

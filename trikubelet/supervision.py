@@ -13,7 +13,8 @@ What is begun again has to find what it needs: it subscribes outside of the supe
 and a value that it took and has not dealt with stays where the next attempt looks first.
 
 What still ends the agent: an exception before a part tells that it has started, since a part that never ran cannot be
-relied on later; and what is no `Exception`: cancellation and KeyboardInterrupt.
+relied on later; and what is no `Exception`: cancellation and KeyboardInterrupt. So whatever a part asks of strangers
+before it has started (a driver, the runtime, what lies on the disk) it asks under `contain`, or expects any exception.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import click
-import structlog
 import trio
 
 from benchmarks.cluster.arena import Settings, arena, compete
@@ -27,6 +26,7 @@ from benchmarks.report import print_table, report
 from benchmarks.termination.__main__ import progress_bar
 from benchmarks.termination.phases import Percentiles
 from benchmarks.termination.pods import LEAST_GRACE
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ def main(
     kind: str, pods: int, rounds: int, grace: int, settle: float, at_once: tuple[int, ...], json_file: Path | None
 ) -> None:
     """Measure how long pods take to start and to end in a cluster."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    silence()
     settings = Settings(pods, rounds, grace, settle)
     measured = measure_on(kind, settings, sorted({min(number, pods) for number in at_once}))
     of_pods = "one pod at a time" if pods == 1 else f"{pods} pods at once"

@@ -24,7 +24,7 @@ import attrs
 import click
 import trio
 
-from benchmarks.agent_process import PATIENCE, running_agent
+from benchmarks.agent_process import PATIENCE, compile_package, running_agent
 from tests.containerd_node import TEST_IMAGE, ContainerdNode
 from trikubelet.clock import SystemClock
 from trikubelet.rpc.cri import v1
@@ -146,6 +146,7 @@ async def until_running(
 
 @contextmanager
 def _process(command: list[str], log: Path, cwd: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    compile_package()
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd)
     try:

@@ -21,7 +21,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import click
-import structlog
 
 from benchmarks.detect.processes import runtime_process
 from benchmarks.report import Result, print_table, report
@@ -29,6 +28,7 @@ from benchmarks.server.commands import measure_commands
 from benchmarks.server.followers import measure_followers
 from benchmarks.server.logs import MIB, measure_logs
 from benchmarks.server.requests import measure_requests
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -200,7 +200,7 @@ def main(
     rotations: int,
 ) -> None:
     """Measure the node's API."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    silence()
     click.echo(f"load of the machine at the start: {os.getloadavg()[0]:.2f}, {os.cpu_count()} cores")
     wanted = only or MEASUREMENTS
     results: list[Result] = []

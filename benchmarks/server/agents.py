@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from benchmarks.agent_process import NODE_NAME, PATIENCE, write_configuration
+from benchmarks.agent_process import NODE_NAME, PATIENCE, compile_package, write_configuration
 from benchmarks.server.sockets import Place
 from trikubelet.agent.server import AgentServer
 
@@ -91,6 +91,7 @@ def serving_agent(
         "--drain-on-exit",
         *flags,
     ]
+    compile_package()
     with (folder / "agent.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=REPOSITORY)
     try:

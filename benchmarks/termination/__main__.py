@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
-import structlog
 import trio
 
 from benchmarks.agent_process import interruptible_once
@@ -38,6 +37,7 @@ from benchmarks.termination.pods import LEAST_GRACE, Behaviour
 from benchmarks.termination.rounds import Settings, measure
 from benchmarks.termination.sim import simulate
 from benchmarks.termination.watch import FEW_PODS, PERIOD_OF_FEW, PERIOD_OF_MANY, ContainerdEyes, EmbeddedEyes
+from trikubelet.telemetry.logs import silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -257,7 +257,7 @@ def main(
         raise click.UsageError("--kubelet: a kubelet needs a real runtime, not --runtime sim")
     if latencies and kind != "sim":
         raise click.UsageError("--latency: only a simulated runtime takes as long as it is told")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    silence()
     wanted = tuple(Behaviour) if ALL in behaviours else tuple(Behaviour(name) for name in dict.fromkeys(behaviours))
     settings = Settings(pods, rounds, grace, wanted, settle, idle)
     try:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
-import structlog
 import trio
 
 from benchmarks.report import print_table, report
@@ -32,6 +31,7 @@ from benchmarks.volumes.kinds import MOST_VOLUMES, Kind
 from benchmarks.volumes.prepare import manager_on, time_prepare
 from benchmarks.volumes.results import Case, Round, aims, rows
 from benchmarks.volumes.starts import Starts, open_starts, running_node
+from trikubelet.telemetry.logs import silence
 from trikubelet.volumes.manager import VolumeManager
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def main(
     runtime: str, kinds: tuple[str, ...], counts: tuple[int, ...], rounds: int, settle: float, json_file: Path | None
 ) -> None:
     """Measure what volumes add to a pod's start."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    silence()
     chosen = [Kind(kind) for kind in kinds] or list(Kind)
     cases = [Case(kind, count) for kind in chosen for count in counts]
     steps = 1 + len(chosen) + rounds * len(cases)

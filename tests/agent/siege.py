@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
-from structlog.testing import capture_logs
 
 from tests.agent.serving import POD, PORTS, Served, authentication, client_context, served
 from tests.agent.sim_node import static_pod
+from tests.captured_logs import capture_logs
 from tests.conftest import NIGHTLY, PROFILE
 from tests.node_api.auth.people import client
 from tests.watchdog import watched

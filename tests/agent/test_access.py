@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from tests.agent.serving import POD, UID, Caller, Served, authentication, served
 from tests.apiserver.users import AUTHENTICATED
 from tests.apiserver.users import User as ServerUser
+from tests.captured_logs import capture_logs
 from tests.node_api.auth.people import NOW, SERVER_AUTH, YEAR, authority, client
 from tests.node_api.handlers.stage import FakeNode, clock, fake_parts
 from trikubelet.agent.server import ServerError

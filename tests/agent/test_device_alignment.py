@@ -96,9 +96,11 @@ async def test_a_removed_pod_keeps_what_it_has_until_it_has_ended(mock_clock: Mo
         assert had.bit_count() == 2
         node.source.remove(ending)
         await trio.sleep(10)
-        for other in (of_cpus, pod_with("of-bricks", cpu="1")):
+        others = (of_cpus, pod_with("of-bricks", cpu="1"))
+        for other in others:
             node.source.put(other)
             await node.until_phase(other, "Failed")
+        node.source.remove(*others)  # or they would begin when there is room
         assert node.bricks(ending) == "a", "it still runs"
         assert managers.exclusive_cpus(uid, "main") == had
         await node.until_gone(ending, within=120)

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.forked import fork
 from tests.hanging_ends import HANGING
 from trikubelet.agent import ending
-from trikubelet.agent.ending import EXIT_SECOND_SIGNAL, TOLD_EVERY, Ending, until_ended
+from trikubelet.agent.ending import EXIT_SECOND_SIGNAL, ONE_SIGNAL, TOLD_EVERY, Ending, until_ended
+from trikubelet.telemetry import logs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -39,8 +42,8 @@ async def send(number: signal.Signals = signal.SIGTERM) -> None:
 async def ended_by(
     run: Callable[[Ending], Awaitable[int]], signals: int, *, runtime_started: bool = True
 ) -> tuple[Ending, int]:
-    """How it ends when so many signals are sent."""
-    asked = Ending(runtime_started=runtime_started)
+    """How it ends when so many signals are sent, with time between them."""
+    asked = Ending(runtime_started=runtime_started, clock=itertools.count(0, ONE_SIGNAL).__next__)
     codes: list[int] = []
 
     async def until() -> None:
@@ -78,6 +81,15 @@ async def test_without_a_runtime_the_first_signal_ends_everything(left: trio.Eve
     _, code = await ended_by(stubborn, 1, runtime_started=False)
     assert code == 0
     assert not left.is_set()
+
+
+async def test_signals_that_come_together_are_one(left: trio.Event, autojump_clock: MockClock) -> None:
+    asked = Ending(runtime_started=True)
+    with asked.by_signals():
+        await send(signal.SIGINT)
+        await send(signal.SIGTERM)
+        assert asked.asked.is_set()
+        assert not asked.insisted
 
 
 @pytest.mark.parametrize("signals", [2, 3])
@@ -130,18 +142,23 @@ async def test_handlers_are_as_before_afterwards(left: trio.Event) -> None:
     assert [signal.getsignal(number) for number in ending.SIGNALS] == before
 
 
-async def test_an_end_that_takes_long_tells_what_it_is_at(left: trio.Event, autojump_clock: MockClock) -> None:
+async def test_an_end_that_takes_long_tells_what_it_is_at(
+    left: trio.Event, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def slow(asked: Ending) -> int:
         await asked.asked.wait()
-        asked.step = "waiting for the moon"
-        await trio.sleep(2.5 * TOLD_EVERY)
+        asked.step = "ending the moon"
+        await trio.sleep(1.5 * TOLD_EVERY)
+        asked.progress = lambda: "waiting for web: 3 s of 30 s grace"
+        await trio.sleep(TOLD_EVERY)
         return 0
 
+    monkeypatch.setattr(logs, "_thresholds", logs._Thresholds(level=0))
     with capture_logs() as lines:
         await ended_by(slow, 1)
-    told = [line for line in lines if line["event"] == "still ending"]
-    assert [line["step"] for line in told] == ["waiting for the moon"] * 2
-    [[wait], _] = [line["waits"] for line in told]
+    told = [line["event"] for line in lines if line["log_level"] == "info"]
+    assert told == ["asked to end", "still ending the moon", "waiting for web: 3 s of 30 s grace"]
+    [[wait], _] = [line["waits"] for line in lines if line["log_level"] == "debug"]
     assert ".slow:" in wait
 
 
@@ -156,6 +173,7 @@ def test_a_second_signal_ends_a_process_whatever_hangs(what: str) -> None:
         assert told.readline() == b"ready\n"
         # Two different ones: the kernel may make one of two that are the same.
         process.send_signal(signal.SIGINT)
+        time.sleep(1.1 * ONE_SIGNAL)
         process.send_signal(signal.SIGTERM)
         try:
             assert process.wait(PATIENCE) == EXIT_SECOND_SIGNAL, told.read()

@@ -6,200 +6,139 @@ The fault comes out of whatever the task waits for, as a cancellation would.
 
 from __future__ import annotations
 
+import os
 import random
-from collections import Counter
-from contextlib import asynccontextmanager
-from datetime import timedelta
+import stat
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import pytest
-import structlog
 import trio
-from trio.lowlevel import Task
 
-from tests.agent.serving import PORTS, Caller, OnFreePorts, authentication, client_context
 from tests.agent.sim_node import clock_without_threads
-from tests.device_plugin import ToyPlugin
-from tests.node.devices.plugin_sockets import PluginSockets
-from tests.node.shutdown.fake_logind import FakeLogind
-from tests.node_api.auth.people import authority
-from tests.pods.test_tree import PROBE, sizes
-from tests.scenarios.stage import Stage, cluster_stage
-from tests.scenarios.test_eviction import ScriptedUsage, configuration
-from tests.throwing import is_ours, may_fail, throw_into, tree
-from trikubelet.agent.node_view import NodeView
-from trikubelet.node.devices.server import FOLDER
-from trikubelet.rpc.grpc.unix import connect_unix
+from tests.agent.whole_node import OWN_PODS, SETTLED, whole_node
+from tests.captured_logs import capture_logs
+from tests.pods.test_tree import sizes
+from tests.supervised_places import supervised_places
+from tests.throwing import throw_into
+from tests.volumes.fake_mounter import FakeMounter
+from trikubelet.agent.volumes import VolumeTools
 from trikubelet.supervision import FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from trio.testing import MockClock
 
-    from trikubelet.agent.agent import Agent
+    from tests.scenarios.stage import Stage
+    from trikubelet.api import Pod
 
 PLUGIN: Final = "trikubelet.node.devices.connections.PluginConnections._keep"
-BRICK: Final = "toy.example.com/brick"
 OF_EVENTS: Final = "agent.cluster.events."
 """Remembers the last so and so many."""
-SETTLED: Final = 90.0
-"""Seconds after which a node at which nothing happens does nothing but wait."""
-
-NOT_THROWN_INTO: Final = {
-    "trikubelet.node.devices.connections.PluginConnections.run": "it sleeps for ever, and runs no line that could fail",
-}
-"""Tasks that nothing is thrown into, by their names, and why."""
 
 
 @pytest.fixture
 def mock_clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    seek = os.lseek
+
+    def seek_in_file(descriptor: int, *where: Any) -> int:
+        """The kernel's log is a pipe here, which has no end to go to."""
+        return 0 if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else seek(descriptor, *where)
+
+    monkeypatch.setattr(os, "lseek", seek_in_file)
+    monkeypatch.setattr("trikubelet.agent.volumes.VolumeTools", partial(VolumeTools, mounter=FakeMounter()))
     return clock_without_threads(monkeypatch)
 
 
-@attrs.frozen
-class Place:
-    """A task, by where it is in the tree: names of tasks from the root on, and its number among those alike."""
-
-    path: tuple[str, ...]
-    number: int
-
-    def __str__(self) -> str:
-        return f"{' > '.join(self.path[-2:])} #{self.number}"
-
-
-@attrs.frozen
-class WholeNode:
-    stage: Stage
-    roots: tuple[Task, ...]
-    """What the agent is made of is below these."""
-    server: OnFreePorts
-    plugins: PluginSockets
-    plugin: ToyPlugin
-
-    @property
-    def agent(self) -> Agent:
-        return self.stage.agent
-
-    def tree(self) -> Iterator[tuple[tuple[str, ...], Task]]:
-        for root in self.roots:
-            yield from tree(root)
-
-    def shape(self) -> Counter[tuple[str, ...]]:
-        return Counter(path for path, _ in self.tree())
-
-    def places(self) -> dict[Place, Task]:
-        """Where there is something that may fail."""
-        found: dict[Place, Task] = {}
-        seen: Counter[tuple[str, ...]] = Counter()
-        for path, task in self.tree():
-            if is_ours(task) and may_fail(task) and task.name not in NOT_THROWN_INTO:
-                found[Place(path, seen[path])] = task
-                seen[path] += 1
-        return found
-
-    def pods(self) -> dict[str, frozenset[int]]:
-        """The tasks of each pod's life, by the name of its first."""
-        lives: dict[str, set[int]] = {}
-        for path, task in self.tree():
-            life = next((name for name in path if name.startswith("pod ")), None)
-            if life is not None:
-                lives.setdefault(life, set()).add(id(task))
-        return {life: frozenset(ids) for life, ids in lives.items()}
-
-    def containers(self) -> set[str]:
-        return {container.id for container in self.stage.sim.running_containers()}
-
-    async def register_plugin(self) -> None:
-        manager = self.agent.devices.manager
-        assert manager is not None
-        await self.plugins.register(manager, self.plugin)
-
-    async def serves(self, name: str) -> None:
-        """All that an agent is for: a pod comes, runs, is reported, and goes."""
-        self.stage.create_pod(name)
-        await self.stage.until_ready(name, within=70)
-        self.stage.delete_pod(name, grace=0)
-        await self.stage.until_gone(name, within=70)
-        for port in ("socket", *PORTS):
-            caller = Caller(partial(self._dial, port))
-            assert await caller.status("GET", "/healthz") in (200, 401), port
-            await caller.hang_up()
-
-    async def _dial(self, port: str) -> trio.abc.Stream:
-        if port == "socket":
-            return await connect_unix(self.agent.options.socket)
-        stream = await trio.open_tcp_stream(*self.server.addresses[port])
-        return trio.SSLStream(stream, client_context(), https_compatible=True) if port == "node" else stream
-
-
-@asynccontextmanager
-async def whole_node(folder: Path) -> AsyncIterator[WholeNode]:
-    (folder / "root").mkdir()
-    (folder / "clients.pem").write_bytes(authority().pem)
-    settings: dict[str, Any] = {
-        "folder": folder,
-        "sees_exits": True,
-        "usage": ScriptedUsage(),
-        "logind": FakeLogind(),
-        "configuration": configuration(
-            authentication=authentication(folder),
-            read_only_port=1,
-            kube_api_qps=0,
-            shutdown_grace_period=timedelta(seconds=30),
-        ),
-    }
-    async with trio.open_nursery() as nursery:
-        plugins = PluginSockets(nursery, folder / "root" / FOLDER)
-        plugin = ToyPlugin(BRICK, ["a", "b"])
-        async with cluster_stage(connect_plugins=plugins.connect, **settings) as stage:
-            server = await stage.nursery.start(_serve, stage)
-            roots = (task for task in stage.nursery.child_tasks if task.name.endswith(("Stage._live", "_serve")))
-            node = WholeNode(stage, tuple(sorted(roots, key=lambda task: task.name)), server, plugins, plugin)
-            await stage.until_node_ready()
-            await node.register_plugin()
-            _create_pods(stage)
-            await stage.until_ready("plain", "rich", "static-simulated")
-            await trio.sleep(SETTLED)
-            yield node
-        nursery.cancel_scope.cancel()
+ABSENT: Final = {
+    "it lasts as long as what it does for a pod": (
+        "agent/tracing.py: contain self._until_ready",
+        "allocation/manager.py: contain self._make_room",
+        "node/dra/manager.py: contain self._take_off",
+        "node/eviction/manager.py: contain end",
+        "pods/admitting.py: supervise self._answer_about_devices",
+        "pods/admitting.py: supervise self._make_room",
+        "pods/life.py: contain tell_when_stuck",
+        "pods/preempting.py: contain self._end",
+        "runtime/cpusets.py: contain self._update",
+        "status/writer.py: contain self._write",
+        "volumes/manager.py: contain self._resolve_again",
+        "volumes/runner.py: contain self._perform",
+        "volumes/stats.py: contain self._measure_pod",
+    ),
+    "it lasts as long as a connection, a request or a program": (
+        "agent/run.py: contain server.serve_stream",
+        "kube_client/transport.py: contain task",
+        "node_api/auth/sharing.py: contain self._carry_out",
+        "node_api/listeners.py: contain self._serve",
+        "runtime/logs/rotation.py: contain self._make_log",
+        "runtime/logs/rotation.py: contain self._rotate_in_turn",
+        "volumes/flex/discovery.py: contain self._ask",
+    ),
+    "it is over once the agent has started": (
+        "agent/service.py: contain _collect_old_garbage_again",
+        "agent/service.py: supervise tell_of_nothing_to_run",
+        "node/dra/slices.py: supervise self.wipe",
+        "node/observer.py: contain self._inspect_images",
+        "node/observer.py: contain self._resolve_name",
+        "node/status_manager.py: supervise self._keep_csi_node",
+        "pods/mirrors.py: supervise self._adopt",
+    ),
+    "it is there when a driver has gone, or after a fault": (
+        "node/dra/slices.py: supervise self._wipe_later",
+        "pods/sync_loop.py: supervise self._handle_again",
+    ),
+    "it is there when the agent or the machine ends": (
+        "agent/ending.py: supervise _log_what_takes_long",
+        "node/shutdown/manager.py: contain run.node.report_node",
+        "node/shutdown/manager.py: contain self._end_pod",
+        "node/shutdown/manager.py: contain self._lengthen_delay",
+        "node/shutdown/manager.py: contain self._shut_down",
+        "node/shutdown/manager.py: supervise self._end_pods",
+    ),
+    "the simulated machine has no cgroups, and its runtime's images are nobody's to remove or to remember": (
+        "agent/agent.py: supervise collector.run",
+        "agent/resources.py: supervise _verify_periodically",
+        "agent/resources.py: supervise manager.run",
+        "agent/resources.py: supervise node.run",
+        "agent/resources.py: supervise self._daemons.run",
+        "node/eviction/threshold_notifier.py: supervise self._wait_for_stalls",
+        "node/eviction/threshold_notifier.py: supervise self._wait_for_usage",
+        "runtime/manager.py: supervise records.run",
+    ),
+    "it belongs to an agent without a cluster, without sources of pods, or without the gate PLEGOnDemandRelist": (
+        "agent/agent.py: supervise pod_cidr.run",
+        "pleg/pleg.py: supervise self._inspect_each_second",
+        "sources/mux.py: supervise trio.sleep_forever",
+    ),
+    "the node has it from elsewhere: the test begins what belongs to the process, and `scopes.running` the exporter": (
+        "agent/cluster_access.py: supervise identity.run",
+        "agent/service.py: supervise _cancel_when",
+        "agent/service.py: supervise _end_on_contention",
+        "agent/service.py: supervise _flush_logs",
+        "agent/service.py: supervise console.run",
+        "agent/service.py: supervise keep_chains",
+        "agent/service.py: supervise sd_notify.watchdog",
+        "agent/service.py: supervise show_ending",
+        "agent/service.py: supervise watch_image_arrivals",
+        "agent/service.py: supervise watch_listed_images",
+        "tracing/exporter.py: supervise self._run",
+    ),
+}
+"""Places in the source whose tasks the quiet node does not have, by the reason why."""
 
 
-async def _serve(stage: Stage, *, task_status: trio.TaskStatus[OnFreePorts]) -> None:
-    view = NodeView(stage.agent, started_at=stage.sim.clock.now())
-    server = OnFreePorts(stage.agent, view)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(view.run)
-        await nursery.start(server.run)
-        task_status.started(server)
-
-
-def _create_pods(stage: Stage) -> None:
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "told", "namespace": "default"}}
-    stage.admin.create({**config, "data": {"key": "value"}})
-    main = {"name": "main", "image": "test:1"}
-    stage.create_pod("plain")
-    stage.create_pod(
-        "rich",
-        containers=[
-            {
-                **main,
-                "readinessProbe": PROBE,
-                "livenessProbe": PROBE,
-                "volumeMounts": [{"name": "told", "mountPath": "/told"}],
-                "resources": {"limits": {BRICK: "1"}, "requests": {BRICK: "1"}},
-            }
-        ],
-        volumes=[{"name": "told", "configMap": {"name": "told"}}],
-    )
-    stage.add_static_pod("static")
+async def test_every_task_that_is_kept_is_in_the_tree(mock_clock: MockClock, tmp_path: Path) -> None:
+    """So that there is a fault in each."""
+    async with whole_node(tmp_path) as node:
+        there = {where for _, task in node.tree() for where in node.beginnings.of(task)}
+    absent = {str(place) for place in supervised_places() if not any(place.has(where) for where in there)}
+    assert absent == {place for places in ABSENT.values() for place in places}
 
 
 async def test_a_fault_in_any_task_is_that_tasks_alone(mock_clock: MockClock, tmp_path: Path) -> None:
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         async with whole_node(tmp_path) as node:
             await node.serves("before")
             await trio.sleep(SETTLED)
@@ -233,9 +172,14 @@ async def test_faults_while_pods_come_and_go_lose_no_pod(mock_clock: MockClock, 
     async with whole_node(tmp_path) as node:
         shape = node.shape()
         wanted: set[str] = set()
+        static: list[Pod] = []
         for number in range(40):
             node.stage.create_pod(name := f"pod-{number}")
             wanted.add(name)
+            if number % 4 == 0:
+                static.append(node.stage.add_static_pod(f"static-{number}"))
+            elif number % 4 == 3 and rng.random() < 0.7:
+                node.stage.source.remove(static.pop(rng.randrange(len(static))))
             if len(wanted) > 5:
                 gone = rng.choice(sorted(wanted))
                 wanted.remove(gone)
@@ -244,12 +188,18 @@ async def test_faults_while_pods_come_and_go_lose_no_pod(mock_clock: MockClock, 
             busy = {place: task for place, task in node.places().items() if PLUGIN not in place.path}
             throw_into(busy[rng.choice(list(busy))])
             await trio.sleep(rng.uniform(0, 0.3))
-        await node.stage.until_ready(*wanted, within=300)
+        await node.stage.until_ready(*wanted, *(pod.metadata.name for pod in static), within=300)
         gone_pods = {f"pod-{number}" for number in range(40)} - wanted
         await node.stage.until_gone(*gone_pods, within=300)
         for name in sorted(wanted):
             assert node.stage.status(name)["containerStatuses"][0]["restartCount"] == 0
             node.stage.delete_pod(name, grace=0)
+        node.stage.source.remove(*static)
         await node.stage.until_gone(*wanted, within=300)
+        await node.stage.until(lambda: _names_of_pods(node.stage) == OWN_PODS, 300, "mirror pods are left")
         await trio.sleep(SETTLED)
         assert node.shape() == shape
+
+
+def _names_of_pods(stage: Stage) -> set[str]:
+    return {pod["metadata"]["name"] for pod in stage.admin.list("pods")}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-from structlog.testing import capture_logs
 
 from tests.agent.sim_node import clock_without_threads, sim_node, static_pod
+from tests.captured_logs import capture_logs
 from trikubelet.agent.sources import nothing_to_run, tell_of_nothing_to_run
 from trikubelet.sim.node import ScriptedSource
 

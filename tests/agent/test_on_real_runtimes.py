@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.agent.broken_manifests import write_broken_manifests
 from tests.agent.real_node import NODE_NAME, numbers
 from tests.patience import PATIENCE
+from trikubelet.agent.ending import ONE_SIGNAL
 
 if TYPE_CHECKING:
     from tests.agent.real_node import RealNode
@@ -254,6 +255,7 @@ def test_a_second_signal_ends_the_agent_at_once(node: RealNode) -> None:
     pid = node.until_process()
     node.send(signal.SIGINT)
     node.until(lambda: "Stopping container main" in node.told(), "the pod is being ended")
+    time.sleep(1.1 * ONE_SIGNAL)
     # The alarm ends an agent that takes long to clean up, on a busy machine also while Python itself ends.
     assert node.stop(signal.SIGINT) in (130, -signal.SIGALRM), "before the pod's hour is over"
     assert node.process() == pid

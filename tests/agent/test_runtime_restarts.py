@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import pytest
-import structlog
 import trio
 
 from tests.agent.sim_node import SimNode, sim_node, static_pod
+from tests.captured_logs import capture_logs
 from trikubelet.sim import ExecOutcome, FaultKind, Life, Program, Run, SimulatedRuntime
 from trikubelet.sim.faults import When
 from trikubelet.sim.node import run_deterministically
@@ -70,7 +70,7 @@ QUIET: Final = 16.0
 
 @pytest.fixture(autouse=True)
 def _no_logs() -> Iterator[None]:
-    with structlog.testing.capture_logs():
+    with capture_logs():
         yield
 
 

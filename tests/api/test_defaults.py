@@ -65,6 +65,8 @@ def test_what_is_given_stays() -> None:
         ("nginx", "latest", "Always"),
         ("nginx:latest", "latest", "Always"),
         ("nginx:1.25", "1.25", "IfNotPresent"),
+        ("localhost/app", "latest", "IfNotPresent"),
+        ("localhost:5000/app", "latest", "Always"),
         ("registry:5000/nginx", "latest", "Always"),
         ("registry:5000/a/nginx:v1", "v1", "IfNotPresent"),
         ("nginx@sha256:" + "0" * 64, "", "IfNotPresent"),

@@ -217,6 +217,7 @@ def test_reading_what_was_written_changes_nothing(text: str) -> None:
     assert str(again) == str(once) or again.canonical() == once.canonical()
 
 
+@pytest.mark.fuzz
 @given(st.text(max_size=30))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(QuantityError):

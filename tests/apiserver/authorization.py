@@ -46,7 +46,7 @@ from tests.apiserver.resources import (
     ResourceInfo,
 )
 from tests.apiserver.selectors import parse_fields
-from tests.apiserver.users import AUTHENTICATED, BOOTSTRAPPERS, User
+from tests.apiserver.users import AUTHENTICATED, BOOTSTRAPPERS, KUBEADM_BOOTSTRAPPERS, User
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ class NodeAuthorizer:
         try:
             if user.node is not None:
                 self._authorize_node(user.node, call, call.info)
-            elif not _may_request_certificates(user, call):
+            elif not _may_join(user, call):
                 raise _Refused("")
         except _Refused as refused:
             raise _denied(user, call, call.info, str(refused)) from None
@@ -237,8 +237,13 @@ class NodeAuthorizer:
         raise _Refused("can only list/watch pods with spec.nodeName field selector")
 
 
-def _may_request_certificates(user: User, call: Call) -> bool:
-    """What a bootstrap token is for."""
+def _may_join(user: User, call: Call) -> bool:
+    """What a bootstrap token is for, and what the roles that kubeadm makes grant newcomers."""
+    if call.info is CONFIG_MAPS:
+        named = (call.verb, call.namespace, call.name)
+        if named == ("get", "kube-public", "cluster-info"):
+            return True
+        return KUBEADM_BOOTSTRAPPERS in user.groups and named == ("get", "kube-system", "kubelet-config")
     may = BOOTSTRAPPERS in user.groups and call.info is SIGNING_REQUESTS
     return may and not call.subresource and call.verb in ("create", *_READ)
 

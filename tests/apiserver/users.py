@@ -12,6 +12,7 @@ NODE_PREFIX: Final = "system:node:"
 AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
 BOOTSTRAPPERS: Final = "system:bootstrappers"
+KUBEADM_BOOTSTRAPPERS: Final = "system:bootstrappers:kubeadm:default-node-token"
 
 
 @attrs.frozen

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
+
+from trikubelet.telemetry.logs import configured_as_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
+    with configured_as_before():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.cgroups.fake_v2 import FakeKernel
 from tests.cgroups.programs import SLEEP, running
 from trikubelet.cgroups.daemons import PERIOD, DaemonCgroups

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.cgroups.pods import MI
 from tests.cgroups.programs import DIES_WITHIN, FORKS, HOLDS, SLEEP, running
 from trikubelet.cgroups.errors import CgroupBusyError, CgroupError, CgroupNameError, MemoryInUseError

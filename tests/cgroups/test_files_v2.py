@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.cgroups.fake_v2 import CONTROLLERS, FakeKernel
 from tests.cgroups.pods import MI
 from tests.cgroups.programs import DIES_WITHIN, FORKS, SLEEP, running

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.cgroups.fake_driver import FakeDriver
 from tests.cgroups.pods import MI, best_effort
 from tests.cgroups.programs import HOLDS, running

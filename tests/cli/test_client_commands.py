@@ -113,7 +113,9 @@ def test_logs_are_those_of_the_pod_that_is_meant(agent: StandInAgent, name: str)
 
 
 def test_log_options_reach_the_agent(agent: StandInAgent) -> None:
-    agent.has_pods(a_pod())
+    pod = a_pod()
+    pod["spec"]["containers"].append({"name": "side", "image": "x:1"})
+    agent.has_pods(pod)
     query = "follow=true&tailLines=5&sinceSeconds=90&previous=true&timestamps=true"
     agent.will_answer(f"GET /containerLogs/default/web-node/side?{query}", b"x\n")
     options = ["-c", "side", "-f", "--tail", "5", "--since", "1m30s", "-p", "--timestamps"]

@@ -37,3 +37,22 @@ def test_an_agent_in_the_users_state_directory_is_found(tmp_path: Path) -> None:
         assert running_agent_root_dir(default, environ) == tmp_path / "state" / "trikubelet"
         with listen(default):
             assert running_agent_root_dir(default, environ) == default, "the default comes first"
+
+
+def test_an_agent_of_a_joined_node_is_found_in_the_kubelet_s_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default, environ = tmp_path / "default", {"XDG_STATE_HOME": str(tmp_path / "state")}
+    monkeypatch.setattr("trikubelet.cli.root_dir.KUBELET_ROOT", tmp_path / "kubelet")
+    with listen(tmp_path / "kubelet"):
+        assert running_agent_root_dir(default, environ) == tmp_path / "kubelet"
+        with listen(default):
+            assert running_agent_root_dir(default, environ) == default
+
+
+def test_a_folder_that_may_not_be_entered_has_no_agent_for_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_socket", refuse)
+    assert running_agent_root_dir(tmp_path, {"HOME": str(tmp_path)}) == tmp_path

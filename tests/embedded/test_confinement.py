@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 from grpclib import GRPCError
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.embedded.confined import PYTHON, probe
 from tests.embedded.runtime_node import mounts_with, running_node
 from tests.embedded.test_unprivileged import IN_USER_NAMESPACE, WITHOUT_NAMESPACES

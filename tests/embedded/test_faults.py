@@ -11,6 +11,7 @@ import trio
 
 from tests.embedded.runtime_node import is_alive, running_node, wait_until
 from tests.throwing import is_ours, may_fail, throw_into, tree
+from trikubelet.embedded.lifecycle import Lifecycle
 from trikubelet.supervision import FAULTS, faults
 
 if TYPE_CHECKING:
@@ -54,5 +55,22 @@ async def test_a_fault_in_any_task_is_that_tasks_alone(tmp_path: Path) -> None:
             assert (await node.exec(container, ["/bin/echo", "here"])).stdout == b"here\n"
             assert node.pid(container) == pid
             assert is_alive(pid)
+        await node.remove_everything()
+        assert await node.runtime.shutdown()
+
+
+async def test_networks_about_which_nobody_thought_keep_no_runtime_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stumble(_: Lifecycle) -> None:
+        raise TypeError("what does this plugin say?")
+
+    monkeypatch.setattr(Lifecycle, "has_networks", lambda _: True)
+    monkeypatch.setattr(Lifecycle, "reconcile_networks", stumble)
+    async with running_node(tmp_path / "runtime", tmp_path / "logs") as node:
+        monkeypatch.undo()
+        sandbox = await node.sandbox()
+        container = await node.launch(sandbox, ["/bin/sh", "-c", "while :; do sleep 0.1; done"])
+        assert (await node.exec(container, ["/bin/echo", "here"])).stdout == b"here\n"
         await node.remove_everything()
         assert await node.runtime.shutdown()

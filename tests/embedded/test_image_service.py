@@ -12,8 +12,8 @@ import pytest
 import trio
 from grpclib import GRPCError
 from grpclib.const import Status
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.embedded.images.archives import layer, oci_archive
 from tests.embedded.registry.scripted_registry import Answer, ask_for_password, scripted_registry
 from tests.patience import PATIENCE

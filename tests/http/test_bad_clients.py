@@ -282,6 +282,7 @@ async def throw(listeners: NodeListeners, name: str, dialled: bool, data: bytes)
     await trio.aclose_forcefully(stream)
 
 
+@pytest.mark.fuzz
 @given(st.lists(IMPERTINENT, min_size=1, max_size=10))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_bytes_end_their_connection_and_nothing_else(thrown: list[bytes]) -> None:
@@ -296,6 +297,7 @@ def test_random_bytes_end_their_connection_and_nothing_else(thrown: list[bytes])
     trio.run(main)
 
 
+@pytest.mark.fuzz
 async def test_requests_of_random_bytes_leave_no_trace() -> None:
     rng = random.Random(20)
     kinds = (("plain", True, REQUESTS // 2), ("tls", False, REQUESTS * 9 // 20), ("tls", True, REQUESTS // 20))

@@ -429,6 +429,7 @@ async def test_shutdown_cancels_what_does_not_finish(autojump_clock: MockClock) 
     assert trio.current_time() == pytest.approx(7)
 
 
+@pytest.mark.fuzz
 @given(st.lists(st.binary(max_size=200) | st.sampled_from([GET, b"GET / ", b"\r\n", b"Host: h\r\n\r\n"]), max_size=8))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_bytes_end_at_most_their_connection(pieces: list[bytes]) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.http.test_server import ACCEPTED, GET, UPGRADE, connected, read_all, read_until
 from tests.node_api.tls_peers import OpenSslClient, handshake, serving_pair
 from trikubelet.http.limits import Limits
@@ -18,7 +18,8 @@ from trikubelet.http.tls_stream import TlsStream
 from trikubelet.node_api.serving_tls import TlsSettings, serving_context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableMapping
+    from collections.abc import Iterator
+    from typing import Any
 
     from trio.testing import MockClock
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 SECRET = b"GET /exec/default/web/main?command=secret HTTP/1.1\r\nHost: h\r\n\r\n"
 
-Lines = list["MutableMapping[str, object]"]
+Lines = list[dict[str, "Any"]]
 
 
 @pytest.fixture

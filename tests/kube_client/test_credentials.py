@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-import structlog
-import structlog.testing
 import trio
 import trio.testing
 
+from tests.captured_logs import capture_logs
 from tests.kube_client.pki import authority, pair, pem_of
 from trikubelet.clock import TrioClock
 from trikubelet.kube_client import credentials as module
@@ -269,7 +268,7 @@ async def test_a_certificate_that_has_ended_is_told_once_with_its_file_and_used_
     folder.put("old", end)
     credentials = made(**folder.settings())
     told = [(str(folder.path / "tls.crt"), end.isoformat())]
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         assert isinstance(await credentials.tls_context(), ssl.SSLContext)
         credentials.rejected({})
         await credentials.headers()
@@ -290,7 +289,7 @@ async def test_a_certificate_that_ends_while_it_is_used_is_told_within_a_minute(
     settings = folder.settings()
     access = ClusterAccess(SERVER, settings.pop("tls"), CredentialSettings(**settings))
     credentials = Credentials(access, clock=clock, environment={})
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await credentials.tls_context()
         for _ in range(9):
             await trio.sleep(10)
@@ -306,7 +305,7 @@ async def test_of_a_certificate_in_the_kubeconfig_the_kubeconfig_is_named(tmp_pa
     old = pair(authority("users"), "old", CLOCK.now() - timedelta(days=1))
     settings = CredentialSettings(certificate=old.certificate, key=old.key)
     access = ClusterAccess(SERVER, TlsSettings(pem_of(authority())), settings, file=tmp_path / "kubelet.conf")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         await Credentials(access, clock=CLOCK, environment={}).tls_context()
     assert [file for file, _ in expired_in(logs)] == [str(tmp_path / "kubelet.conf")]
 

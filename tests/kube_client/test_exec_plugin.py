@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-import structlog
-import structlog.testing
 import trio
 
+from tests.captured_logs import capture_logs
 from trikubelet.kube_client import exec_plugin
 from trikubelet.kube_client.exec_plugin import ExecPluginError, decode_credential, exec_info, run_exec_plugin
 from trikubelet.kube_client.kubeconfig import ClusterAccess, ExecSettings, TlsSettings
@@ -164,6 +163,6 @@ async def test_an_answer_as_long_as_allowed_is_read_whole(tmp_path: Path) -> Non
 
 async def test_much_on_stderr_neither_stops_a_program_nor_is_kept(tmp_path: Path) -> None:
     plugin = script(tmp_path, "sys.stderr.write('e' * 3_000_000)\nsys.exit(3)")
-    with structlog.testing.capture_logs() as logs, trio.fail_after(20), pytest.raises(ExecPluginError, match="code 3"):
+    with capture_logs() as logs, trio.fail_after(20), pytest.raises(ExecPluginError, match="code 3"):
         await ask(plugin)
     assert logs[0]["stderr"] == "e" * 2000

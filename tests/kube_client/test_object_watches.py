@@ -15,7 +15,7 @@ from tests.kube_client.pod_scopes import PodScopes
 from tests.kube_client.scripted_client import ScriptedClient, status_error
 from tests.listening import told_by
 from trikubelet.api import ConfigMap, ObjectMeta, Pod, Problem, Secret, pod_from_dict
-from trikubelet.kube_client.decoding import decode_answer
+from trikubelet.kube_client.decoding import Known, decode_answer
 from trikubelet.kube_client.errors import ApiAnswerError
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.object_watches import ObjectWatches
@@ -309,7 +309,7 @@ async def test_a_hundred_pods_with_the_same_object_ask_once(world: World, autoju
 )
 def test_a_secret_that_cannot_be_read_is_not_shown(body: bytes) -> None:
     with pytest.raises(ApiAnswerError) as caught:
-        decode_answer(Secret, body, "GET /")
+        decode_answer(Secret, body, "GET /", Known())
     shown = "".join(traceback.format_exception(caught.value))
     assert "hunter2" not in shown
     assert "GET /" in shown

@@ -161,6 +161,7 @@ statuses = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.fuzz
 @given(old=statuses, new=statuses)
 def test_the_server_makes_the_new_object_of_the_old_one(old: dict[str, Any], new: dict[str, Any]) -> None:
     patch = strategic_patch({"status": old}, {"status": new}, POD_LISTS)

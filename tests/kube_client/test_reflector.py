@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.kube_client.scripted_client import ScriptedClient, lost, status_error
 from trikubelet.api import ObjectMeta, Pod, PodSpec, Problem
 from trikubelet.kube_client.reflector import Reflector

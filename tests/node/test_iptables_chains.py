@@ -17,9 +17,9 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from structlog.testing import capture_logs
 
 from tests.agent.real_node import WITHOUT_CGROUPS
+from tests.captured_logs import capture_logs
 from tests.own_machine import run, run_there
 from tests.patience import PATIENCE
 from trikubelet.linux.programs import Finished, run_program

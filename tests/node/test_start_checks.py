@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import pytest
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.node.oom.test_watcher import StoppedClock
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
 from trikubelet.linux.machine_facts import MachineFacts

@@ -83,6 +83,7 @@ def test_what_cannot_be_wanted(text: str, status: int, message: str) -> None:
     assert message in caught.value.message
 
 
+@pytest.mark.fuzz
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=3), st.text(max_size=30))
 def test_nothing_that_a_stranger_says_is_an_argument_by_itself(names: list[str], pattern: str) -> None:
     try:

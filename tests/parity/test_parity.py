@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.parity import known
+from tests.parity import known, upstream
 from tests.parity.emitted import CONTAINER, POD, Emitted, emitted
 from tests.parity.kubelet_events import FACTS, Fact
 from tests.parity.report import PAGE, page
@@ -31,6 +32,41 @@ that it does not give."""
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_line_says_where_it_is_or_why_not(kind: str) -> None:
     assert list(problems(kind, read(kind))) == []
+
+
+@pytest.mark.parametrize("kind", upstream.BY_KIND)
+def test_each_name_of_the_kubelets_source_has_a_line(kind: str) -> None:
+    lines = [row.name for row in read(kind)]
+    assert [name for name in upstream.names(kind) if not any(covers(line, name) for line in lines)] == []
+
+
+def covers(line: str, name: str) -> bool:
+    """The line of a name, of a group of names, or of a part of what is named."""
+    return fnmatchcase(name, line) or line.startswith(f"{name}.")
+
+
+def test_names_are_read_from_the_kubelets_source(tmp_path: Path) -> None:
+    for path, text in {
+        "cmd/kubelet/app/options/options.go": 'fs.StringVar(&f.X, "node-ip", f.X, "The")\nfs.VarP(x, "v", "v", "")\n',
+        "pkg/features/kube_features.go": 'A featuregate.Feature = "AGate"\n\tB featuregate.Feature = "BGate"\n',
+        "pkg/kubelet/kubelet.go": "utilfeature.DefaultFeatureGate.Enabled(features.A)\n",
+        "pkg/kubelet/kubelet_test.go": "features.B\n",
+        "staging/src/k8s.io/kubelet/config/v1beta1/types.go": (
+            'type KubeletConfiguration struct {\n\tA int `json:"a,omitempty"`\n}\n'
+        ),
+        "test/instrumentation/documentation/documentation-list.yaml": (
+            "- {name: a, subsystem: kubelet, componentEndpoints: [{component: kubelet}]}\n"
+            "- {name: b, componentEndpoints: [{component: kube-proxy}]}\n"
+        ),
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert {kind: read(tmp_path) for kind, read in upstream.BY_KIND.items()} == {
+        "fields": {"KubeletConfiguration.a"},
+        "flags": {"node-ip", "v"},
+        "gates": {"AGate"},
+        "metrics": {"kubelet_a"},
+    }
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "fields"])

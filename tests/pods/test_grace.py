@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import pytest
-import structlog
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from tests.agent.sim_node import SimNode, sim_node
+from tests.captured_logs import capture_logs
 from tests.pods.test_tree import deleted, make_pod
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.sim import Program, SimulatedRuntime
@@ -60,7 +60,7 @@ asks = st.lists(
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(asks, st.sampled_from(HOOK_SECONDS))
 def test_the_earliest_deadline_holds(asked: Sequence[Ask], hook: float) -> None:
-    with structlog.testing.capture_logs():
+    with capture_logs():
         trio.run(_ask_for_the_end, asked, hook, clock=MockClock(autojump_threshold=0))
 
 

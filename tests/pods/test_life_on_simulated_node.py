@@ -11,11 +11,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.captured_logs import capture_logs
 from tests.sim.node_stage import PROGRAMS, VERSIONS, FaultName, NodeStage, make_pod
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SimulatedNodeMachine(RuleBasedStateMachine):
         super().__init__()
         self.gone: dict[str, tuple[str, Pod]] = {}
         """Pods that were removed, as they were then."""
-        self.logs = structlog.testing.capture_logs()
+        self.logs = capture_logs()
         self.logs.__enter__()
         self.stage = NodeStage()
         self.stage.let_faults_come()

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
-import structlog
 import trio
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.captured_logs import capture_logs
 from tests.pods.factories import CREATE, KILL, SYNC, UPDATE, make_pod, request, running, runtime_status
 from tests.pods.pure_node import PureNode
 from tests.sim.held_run import HeldRun
@@ -184,7 +184,7 @@ class RealNode:
 class LivesMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.logs = structlog.testing.capture_logs()
+        self.logs = capture_logs()
         self.logs.__enter__()
         self.real = RealNode()
         self.pure = PureNode()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pytest
-import structlog
 import trio
 import trio.testing
 
 from tests.agent.sim_node import SimNode, sim_node
+from tests.captured_logs import capture_logs
 from tests.conftest import NIGHTLY, PROFILE
 from trikubelet.api import Pod, pod_from_dict, set_pod_defaults
 from trikubelet.node_api.task_tree import task_tree
@@ -272,7 +272,7 @@ async def test_pods_that_come_and_go_leave_nothing(autojump_clock: MockClock) ->
     )
     pods = [make_pod(f"pod-{number}", **shapes[number % len(shapes)]) for number in range(PODS)]
     source = ScriptedSource("api")
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         async with sim_node(sim=sim, source=source) as node:
 
             async def come_and_go(some: list[Pod]) -> None:

@@ -40,6 +40,8 @@ class Stage:
     node: Node = attrs.field(factory=lambda: Node(None))
     told: list[tuple[str, str]] = attrs.field(factory=list)
     failing: set[str] = attrs.field(factory=set)
+    odd: set[str] = attrs.field(factory=set)
+    """Containers about which the runtime says what nobody thought of."""
     cache: PodStatusCache = attrs.field(factory=lambda: PodStatusCache(lambda _uid, _at: None))
     observed: Broadcast[PodRuntimeStatus] = attrs.field(factory=Broadcast)
 
@@ -47,6 +49,8 @@ class Stage:
         await trio.sleep(0.01)
         if container_id in self.failing:
             raise CRIError("UpdateContainerResources", Status.UNAVAILABLE, "away")
+        if container_id in self.odd:
+            raise RuntimeError("nobody thought of that")
         self.told.append((container_id, linux.cpuset_cpus))
 
     def runs(self, pod: Pod, run: int = 1, state: ContainerState = ContainerState.RUNNING) -> None:
@@ -129,6 +133,19 @@ async def test_what_fails_is_tried_again_and_keeps_nobody_waiting(autojump_clock
         stage.failing.clear()
         await trio.sleep(PERIOD)
         assert stage.told[1:] == [("a-1", "0-1,4-7")]
+
+
+async def test_a_fault_about_one_keeps_no_other_from_its_cpus(autojump_clock: MockClock) -> None:
+    async with staged() as stage:
+        stage.odd.add("a-1")
+        await stage.start(shared("a"))
+        await stage.start(shared("b"))
+        await stage.start(exclusive("own"))
+        await trio.sleep(1)
+        assert stage.told == [("b-1", "0-1,4-7")]
+        stage.odd.clear()
+        await trio.sleep(PERIOD + 1)
+        assert stage.told == [("b-1", "0-1,4-7"), ("a-1", "0-1,4-7")]
 
 
 async def test_who_does_not_run_is_left_alone(autojump_clock: MockClock) -> None:

@@ -13,6 +13,7 @@ from trikubelet.sim import SimulatedRuntime
 from trikubelet.supervision import follow
 
 if TYPE_CHECKING:
+    import pytest
     from trio.testing import MockClock
 
 
@@ -58,6 +59,23 @@ async def test_a_runtime_that_does_not_answer_is_a_problem_until_it_does(autojum
         await trio.sleep(PERIOD + 1)
         assert "container runtime is down" in problems(state)[0]
         await trio.sleep(60)
+        assert problems(state) == ("", "")
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_that_nobody_thought_of_is_a_problem_of_the_runtime(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(_: v1.StatusResponse) -> None:
+        raise TypeError("what is this?")
+
+    monkeypatch.setattr("trikubelet.runtime.state._abilities", stumble)
+    async with SimulatedRuntime().connect() as channel, trio.open_nursery() as nursery:
+        state = RuntimeState(RuntimeClient(channel))
+        await nursery.start(state.run)
+        assert problems(state)[0] == "container runtime is down: what is this?"
+        monkeypatch.undo()
+        await trio.sleep(PERIOD + 1)
         assert problems(state) == ("", "")
         nursery.cancel_scope.cancel()
 

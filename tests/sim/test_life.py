@@ -9,8 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 
+from tests.captured_logs import capture_logs
 from trikubelet.sim.life import LifeOptions, LifeSummary, live
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ SHORT = LifeOptions(pods=6, hours=0.25, seed=11, faults=True, mean_pod_hours=0.1
 
 @pytest.fixture(autouse=True)
 def _no_logs() -> Iterator[None]:
-    with structlog.testing.capture_logs():
+    with capture_logs():
         yield
 
 
@@ -50,7 +50,7 @@ def test_everything_holds_in_a_life_with_faults() -> None:
 
 def test_the_order_of_sets_changes_nothing() -> None:
     script = (
-        "import structlog; structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))\n"
+        "from trikubelet.telemetry.logs import silence; silence()\n"
         "from trikubelet.sim.life import LifeOptions, live\n"
         "print(live(LifeOptions(pods=6, hours=0.15, seed=11, faults=True, mean_pod_hours=0.1)).digest)\n"
     )

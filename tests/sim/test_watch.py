@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import structlog
 import trio
 
+from tests.captured_logs import capture_logs
 from tests.sim.node_stage import NodeStage, make_pod
 from trikubelet.pods import life as pod_life
 from trikubelet.pods import machine, phases
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watched_node() -> Iterator[NodeStage]:
-    with structlog.testing.capture_logs():
+    with capture_logs():
         stage = NodeStage()
         try:
             yield stage

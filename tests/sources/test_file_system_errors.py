@@ -150,7 +150,7 @@ async def test_a_folder_that_cannot_be_reached_ends_nothing_and_is_tried_again(
 _AS_NOBODY = """
 import os, sys
 from pathlib import Path
-import structlog, trio, yaml
+import trio, yaml
 from trikubelet.clock import SystemClock
 from trikubelet.config.loader import ConfigurationError, load_configuration
 from trikubelet.sources.file import FileSource

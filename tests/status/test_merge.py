@@ -13,6 +13,7 @@ from tests.status.builders import NOW, ended, pod, running, sidecar, waiting, wi
 from trikubelet.api import (
     Container,
     ContainerState,
+    ContainerStateRunning,
     ContainerStateTerminated,
     ContainerStatus,
     Pod,
@@ -151,6 +152,21 @@ def test_normalizing_twice_changes_nothing(message: str, count: int) -> None:
     of = pod(*[f"c{index}" for index in range(count)])
     once = normalized(of, PodStatus(container_statuses=(ContainerStatus(name="c0", state=end),)))
     assert normalized(of, once) == once
+
+
+def test_what_is_normal_already_stays_the_same_object() -> None:
+    running_since = ContainerState(running=ContainerStateRunning(started_at=NOW))
+    normal = PodStatus(
+        start_time=NOW,
+        conditions=(ready("True", last_transition_time=NOW),),
+        container_statuses=(ContainerStatus(name="a", state=running_since), ContainerStatus(name="b")),
+    )
+    assert normalized(pod("a", "b"), normal) is normal
+    late = attrs.evolve(normal, start_time=NOW + timedelta(microseconds=1))
+    assert normalized(pod("a", "b"), late) == normal
+    assert normalized(pod("a", "b"), late).container_statuses is normal.container_statuses
+    turned = attrs.evolve(normal, container_statuses=normal.container_statuses[::-1])
+    assert normalized(pod("a", "b"), turned) == normal
 
 
 def test_statuses_say_the_same_when_only_times_and_others_conditions_differ() -> None:

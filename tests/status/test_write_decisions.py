@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from trikubelet.status.write_decisions import (
     DeletePod,
     Failures,
     Fetch,
+    LastAction,
     Later,
     NothingThere,
     ObjectGone,
@@ -159,6 +161,37 @@ def test_doubts_ask_for_a_new_copy_and_what_is_gone_for_nothing() -> None:
     assert decide(change_to(), copy, Record("u", unsure=True)) == Fetch(copy)
     assert decide(change_to(), copy, Record("u", gone=True)) == NothingThere()
     assert decide(change_to(), None, Record("u", gone=True), may_fetch=True) == NothingThere()
+
+
+def test_a_question_that_is_asked_again_is_answered_as_before() -> None:
+    change, copy, record = change_to(), copy_of(), Record("u")
+    facts: dict[str, Any] = {"may_fetch": False, "may_run": False, "now": NOW, "time": 100.0}
+    last = LastAction()
+    action = last.next(change, record, copy, **facts)
+    assert isinstance(action, PatchStatus)
+    assert action == next_action(change, record, copy, **facts)
+    assert last.next(change, record, copy, **facts | {"now": NOW + timedelta(milliseconds=9)}) is action
+    later = NOW + timedelta(seconds=1)
+    others: list[tuple[StatusChange, Record, Pod | None, dict[str, Any]]] = [
+        (change_to(), record, copy, facts),
+        (change, Record("u", gone=True), copy, facts),
+        (change, record, copy_of(NEW), facts),
+        (change, record, None, facts | {"may_fetch": True}),
+        (change, record, copy, facts | {"may_run": True, "now": later}),
+    ]
+    for of, known, there, more in others:
+        assert last.next(of, known, there, **more) == next_action(of, known, there, **more)
+        assert last.next(of, known, there, **more) is not action
+
+
+def test_what_is_to_wait_is_looked_at_again() -> None:
+    change = change_to()
+    record = written(change, copy_of(NEW, "6"), time=100.0)
+    foreign = copy_of(OLD, "7")
+    facts: dict[str, Any] = {"may_fetch": False, "may_run": False, "now": NOW}
+    last = LastAction()
+    assert last.next(change, record, foreign, **facts, time=101.0) == Later()
+    assert isinstance(last.next(change, record, foreign, **facts, time=110.0), PatchStatus)
 
 
 def test_an_end_is_held_back_while_something_may_run() -> None:

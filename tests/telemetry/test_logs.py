@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 
 from trikubelet.telemetry import logs
 
@@ -18,10 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def put_back() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    logs.configure_logging("json", 0)
-    structlog.configure(**before)
+    with logs.configured_as_before():
+        yield
 
 
 def events(text: str) -> list[str]:

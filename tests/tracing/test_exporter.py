@@ -13,8 +13,8 @@ import trio
 import trio.testing
 from grpclib import Status
 from grpclib.const import Cardinality, Handler
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.tracing.collector import Collector
 from trikubelet.clock import TrioClock
 from trikubelet.config.tracing_endpoint import TcpEndpoint, UnixEndpoint

@@ -66,6 +66,22 @@ async def test_what_a_kind_cannot_make_out_is_remembered_by_its_path(stage: Stag
     ]
 
 
+@pytest.mark.parametrize("question", ["reconstruct", "staged_volumes"])
+async def test_what_lies_on_the_disk_does_not_keep_the_agent_from_starting(
+    stage: Stage, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    from tests.volumes.fake_kind import FakeKind
+
+    async def stumble(*_: object, **__: object) -> None:
+        raise TypeError("nobody thought of that")
+
+    kind = stage.kind(CSI)
+    kind.path("uid", "x").mkdir(parents=True)
+    monkeypatch.setattr(FakeKind, question, stumble)
+    async with stage.running() as manager:
+        assert manager.statistics()["mounts"] == 1
+
+
 async def test_a_kind_that_does_not_answer_does_not_keep_the_agent_from_starting(
     stage: Stage, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pytest
-import structlog
 import trio
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.volumes.fake_mounter import FakeMounter
 from tests.volumes.payload.steps import before_each_step
 from tests.volumes.real_kinds import KnownObjects, OneToken, running_manager
@@ -26,7 +25,7 @@ from trikubelet.api import Pod, PodSecurityContext, Secret, set_pod_defaults
 from trikubelet.clock import TrioClock
 from trikubelet.kube_client.volume_objects import CertificateAndKey, Token
 from trikubelet.telemetry.events import EventRecorder
-from trikubelet.telemetry.logs import configure_logging
+from trikubelet.telemetry.logs import configure_logging, configured_as_before
 from trikubelet.volumes.errors import VolumesNotReadyError
 from trikubelet.volumes.payload.files import PayloadFile
 
@@ -97,10 +96,9 @@ class Told:
 def all_levels(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Of logs; and no threads."""
     monkeypatch.setattr(trio.from_thread, "check_cancelled", lambda: None)
-    before = structlog.get_config()
-    configure_logging("json", 10)
-    yield
-    structlog.configure(**before)
+    with configured_as_before():
+        configure_logging("json", 10)
+        yield
 
 
 def pod() -> Pod:

@@ -1,7 +1,7 @@
 """The part of an agent that has to do with resource claims (`trikubelet.node.dra`).
 
-Claims are objects of an API server, so an agent without one has no manager of them, nor has a simulated node: a pod
-with claims does not start there.
+Claims are objects of an API server, so an agent without one has no manager of them, nor has a simulated node without a
+disk: a pod with claims does not start there.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def cdi_problem(runtime: VersionResponse | None) -> str:
 
 def node_claims(agent: Agent, overrides: Overrides, rng: Random) -> NodeClaims:
     """The resource claims of an agent's node. Raises CheckpointError for a file that cannot be used."""
-    if agent.cluster is None or overrides.diskless:
+    if agent.cluster is None or not overrides.grants_devices:
         return NodeClaims(agent, None)
     from trikubelet.node.dra.claims import ClaimGates
     from trikubelet.node.dra.manager import ClaimManager, PodsOnNode

@@ -138,7 +138,7 @@ def node_devices(
     """The devices of an agent's node. `changed` is sent to when they change.
 
     `needed`: of a pod's UID, see `Agent.may_run`."""
-    if overrides.diskless and overrides.connect_plugins is None:
+    if not overrides.grants_devices:
         return NodeDevices(None)
     from trikubelet.node.devices.endpoint import MOST_FROM_PLUGIN
     from trikubelet.node.devices.manager import DeviceManager

@@ -8,8 +8,11 @@ Python does at its exit keeps the process. An agent that was asked to end logs n
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,13 +24,15 @@ from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Iterator
     from types import FrameType
 
 log = get_logger("agent")
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 EXIT_SECOND_SIGNAL: Final = 130
+ONE_SIGNAL: Final = 1.0
+"""Seconds in which several signals count as one: a terminal and `timeout` both signal a whole group of processes."""
 CLEANUP_TIMEOUT: Final = 1.0
 """Seconds between a second signal and the end by force."""
 TOLD_EVERY: Final = 5.0
@@ -46,8 +51,14 @@ class Ending:
     """Before, there is nothing to end in order."""
     step: str = "starting"
     """What is being done, for the log."""
+    progress: Callable[[], str] = lambda: ""
+    """What it waits for, for people; empty when that is not known."""
+    left_running: Callable[[], str] = lambda: ""
+    """What runs on after a second signal, for people."""
+    clock: Callable[[], float] = time.monotonic
     everything: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _signals: int = 0
+    _signaled_at: float = -math.inf
 
     @contextmanager
     def by_signals(self) -> Iterator[None]:
@@ -55,7 +66,10 @@ class Ending:
         token = trio.lowlevel.current_trio_token()
 
         def count(number: int, _: FrameType | None) -> None:
-            self._signals += 1
+            now = self.clock()
+            if self._signals == 1 and now - self._signaled_at < ONE_SIGNAL:
+                return
+            self._signals, self._signaled_at = self._signals + 1, now
             if self._signals == 1:
                 token.run_sync_soon(self._ask, number)
             elif self._signals == 2:
@@ -82,6 +96,8 @@ class Ending:
 
     def _insist(self, number: int) -> None:
         log.warning("second signal: ending at once", signal=signal.Signals(number).name)
+        if left := self.left_running():
+            log.warning(left)
         self.everything.cancel()
 
 
@@ -118,8 +134,9 @@ async def _log_what_takes_long(ending: Ending) -> None:
     await ending.asked.wait()
     while True:
         await trio.sleep(TOLD_EVERY)
+        log.info(ending.progress() or f"still {ending.step}")
         waits = list(dict.fromkeys(_waiting(task_tree())))
-        log.info("still ending", step=ending.step, tasks=len(waits), waits=waits[:_MOST_TASKS])
+        log.debug("tasks that are left", tasks=len(waits), waits=waits[:_MOST_TASKS])
 
 
 def _waiting(task: dict[str, Any]) -> Iterator[str]:

@@ -99,6 +99,8 @@ class AgentOptions:
     """How pods get networks on the embedded runtime."""
     registry_hosts_dirs: tuple[Path, ...] = ()
     """Where the embedded runtime looks for registries' hosts.toml; none: where it always does."""
+    console: bool = False
+    """Whether a person looks at the terminal: it shows what happens to pods, and the log goes to a file."""
     warnings: tuple[str, ...] = ()
     flags: Mapping[str, str] = attrs.field(factory=dict)
     """The command line's, by name without dashes, with those that have their defaults."""
@@ -158,7 +160,7 @@ def runtime_options(options: AgentOptions) -> RuntimeOptions:
         node_name=options.node_name,
         ipv6_first=options.node.ipv6_first,
         cluster_domain=configuration.cluster_domain,
-        cluster_dns=cluster_servers(configuration.cluster_dns)[0],
+        cluster_dns=cluster_servers(configuration.cluster_dns)[0] or (None if options.cluster is None else ()),
         resolver_config=Path(configuration.resolv_conf) if configuration.resolv_conf else None,
         cpu_cfs_quota=configuration.cpu_cfs_quota,
         cpu_cfs_quota_period=round(configuration.cpu_cfs_quota_period.total_seconds() * 1e6),

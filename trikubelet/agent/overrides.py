@@ -40,7 +40,8 @@ class Overrides:
     diskless: bool = False
     """No pull records, no credentials from files, no rotation of logs and no collection of images."""
     connect_plugins: Callable[[Path], AbstractAsyncContextManager[Channel]] | None = None
-    """How device plugins are reached, by their sockets; None on a node without a disk: there are none."""
+    """How plugins of devices and of resource claims are reached, by their sockets; None on a node without a disk: there
+    are none."""
     make_pidfds: Callable[[RuntimeClient, ExitTracker], PidfdWatchers] = PidfdWatchers
     machine: MachineView = attrs.field(factory=MachineView)
     admission: Admission | None = None
@@ -56,4 +57,10 @@ class Overrides:
     rng: Random | None = None
     """For the jitter of the pod workers."""
     logind: Logind | None = None
+
+    @property
+    def grants_devices(self) -> bool:
+        """Whether there are devices and resource claims, and files of what was granted."""
+        return not self.diskless or self.connect_plugins is not None
+
     """Announces shutdowns. None: the machine's; a node without a disk has none."""

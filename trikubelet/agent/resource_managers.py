@@ -53,7 +53,7 @@ def resource_managers(
     settings: NodeSettings,
 ) -> ResourceManagers | None:
     """`needed`: of a pod's UID, see `Agent.may_run`. Raises ResourceManagerError."""
-    folder = None if overrides.diskless else options.root_dir
+    folder = options.root_dir if overrides.grants_devices else None
     left = folder is not None and any(
         (folder / name).exists() for name in ("cpu_manager_state", "memory_manager_state")
     )

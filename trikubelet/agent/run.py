@@ -8,6 +8,7 @@ it at once (`ending.py`).
 from __future__ import annotations
 
 import socket
+import sys
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from importlib import import_module
@@ -42,6 +43,7 @@ from trikubelet.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from trikubelet.agent.console import Terminal
     from trikubelet.agent.tracing import Tracing
     from trikubelet.clock import WallClock
     from trikubelet.linux.inotify import Inotify
@@ -75,14 +77,29 @@ def run_agent(options: AgentOptions) -> int:
             return EXIT_CANNOT_START
         if unlimited is not None:
             options = attrs.evolve(options, warnings=(*options.warnings, unlimited))
-        return _run_on_shared_mount(options)
+        return _run_on_shared_mount(options, _terminal(options))
 
 
-def _run_on_shared_mount(options: AgentOptions) -> int:
+def _terminal(options: AgentOptions) -> Terminal | None:
+    """What a person looks at; None when nobody does, or when the log cannot go elsewhere."""
+    if not options.console:
+        return None
+    from trikubelet.agent.console import Terminal, log_to_file
+
+    terminal = Terminal(sys.stdout)
+    try:
+        log_to_file(options, terminal)
+    except OSError as error:
+        log.warning("the log cannot go to a file", error=str(error))
+        return None
+    return terminal
+
+
+def _run_on_shared_mount(options: AgentOptions, terminal: Terminal | None) -> int:
     """The exit code. The mount stays where containers may rely on it."""
     made = share_root_folder(options.root_dir)
     try:
-        code = trio.run(_run, options)
+        code = trio.run(_run, options, terminal)
     except BaseExceptionGroup as group:
         from trikubelet.agent.devices import DeviceFolderError
         from trikubelet.agent.resources import CgroupStartError
@@ -102,19 +119,21 @@ def _run_on_shared_mount(options: AgentOptions) -> int:
     return code
 
 
-async def _run(options: AgentOptions) -> int:
+async def _run(options: AgentOptions, terminal: Terminal | None) -> int:
     for warning in options.warnings:
         log.warning(warning)
     log.info("starting", version=__version__, node=options.node_name, root_dir=str(options.root_dir))
     ending = Ending()
     with ending.by_signals(), ExitStack() as stack:
         contention = watch_lock(options, stack)
-        code = await until_ended(partial(_run_until, options, ending, contention), ending)
+        code = await until_ended(partial(_run_until, options, ending, contention, terminal), ending)
     log.info("ended", exit_code=code)
     return code
 
 
-async def _run_until(options: AgentOptions, ending: Ending, contention: Inotify | None) -> int:
+async def _run_until(
+    options: AgentOptions, ending: Ending, contention: Inotify | None, terminal: Terminal | None
+) -> int:
     clock = SystemClock()
     started_at = clock.now()
     _check_machine(options)
@@ -129,7 +148,8 @@ async def _run_until(options: AgentOptions, ending: Ending, contention: Inotify 
         if options.only_ends:
             ending.ask()
         if unprotected is not None:
-            log.warning(unprotected)
+            # A node is told to be protected; an agent that nobody has configured makes do without.
+            (log.warning if options.configured else log.info)(unprotected)
         from trikubelet.agent.service import serve  # which `_embedded_runtime` has begun to import
 
         return await serve(
@@ -141,6 +161,7 @@ async def _run_until(options: AgentOptions, ending: Ending, contention: Inotify 
             started_at=started_at,
             tracing=tracing,
             contention=contention,
+            terminal=terminal,
         )
     raise AssertionError("unreachable")
 

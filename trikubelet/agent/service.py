@@ -6,6 +6,7 @@ All parts of the agent are imported here. `run.py` imports this module while the
 from __future__ import annotations
 
 import gc
+import linecache
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ import trio
 
 from trikubelet.admission.sysctls import SysctlPatternError
 from trikubelet.agent.agent import Agent
+from trikubelet.agent.console import Console, pods_waited_for, show_ending
 from trikubelet.agent.image_arrivals import watch_image_arrivals, watch_listed_images
 from trikubelet.agent.node import ReservationError
 from trikubelet.agent.node_view import NodeView
@@ -23,6 +25,7 @@ from trikubelet.agent.resources import CgroupStartError
 from trikubelet.agent.server import AgentServer, ServerError
 from trikubelet.agent.sources import tell_of_nothing_to_run
 from trikubelet.agent.start import StartError
+from trikubelet.container.model import nothing_runs
 from trikubelet.linux import sd_notify
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.node.iptables_chains import keep_chains
@@ -30,13 +33,14 @@ from trikubelet.node.start_checks import set_kernel
 from trikubelet.rpc.cri.client import ImageClient, RuntimeClient
 from trikubelet.runtime.options import DEFAULT_IDS_PER_POD
 from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaceError, id_range_of_node
-from trikubelet.supervision import supervise
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import flush, get_logger
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from trikubelet.agent.cluster_access import OpenCluster
+    from trikubelet.agent.console import Terminal
     from trikubelet.agent.ending import Ending
     from trikubelet.agent.options import AgentOptions
     from trikubelet.agent.start import ConnectedRuntime
@@ -70,15 +74,23 @@ async def serve(
     started_at: datetime,
     tracing: Tracing | None,
     contention: Inotify | None,
+    terminal: Terminal | None,
 ) -> int:
     """Until the agent is asked to end; the exit code. Raises StartError when it cannot be what the options say."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_collect_old_garbage_again)
+        nursery.start_soon(contain, _collect_old_garbage_again)
         if contention is not None:
             nursery.start_soon(supervise, _end_on_contention, contention, ending)
         nursery.start_soon(supervise, _flush_logs, options.configuration.logging.flush_frequency.total_seconds())
         agent = await _agent(options, runtime, None if cluster is None else cluster.client, clock, tracing)
         view = NodeView(agent, runtime.embedded, started_at=started_at)
+        ending.progress = partial(pods_waited_for, agent.workers.states)
+        ending.left_running = partial(_left_running, agent)
+        console = None if terminal is None else Console(agent, terminal)
+        if console is not None and terminal is not None:
+            await nursery.start(supervise, console.run)
+            again = "leaves pods running" if options.drains else "ends at once"
+            nursery.start_soon(supervise, show_ending, ending.asked, ending.progress, terminal, again)
         await nursery.start(view.run)
         server = _server(agent, view, None if cluster is None else cluster.certificate)
         await nursery.start(server.run)
@@ -96,6 +108,8 @@ async def serve(
                 nursery.start_soon(supervise, watch_listed_images, agent)
             nursery.start_soon(supervise, tell_of_nothing_to_run, agent)
             sd_notify.notify("READY=1")
+            if console is not None and not options.only_ends:
+                console.banner()
             # A runtime that is away is no reason to restart the agent: only what is its own counts.
             nursery.start_soon(supervise, sd_notify.watchdog, partial(_is_well, view))
             await ending.asked.wait()
@@ -147,6 +161,19 @@ async def _agent(
         raise StartError(str(error)) from error
 
 
+def _left_running(agent: Agent) -> str:
+    """For people, which pods run on."""
+    running = [pod.full_name.rpartition("_")[0] for pod in agent.pods.pods() if _runs(agent, pod.metadata.uid)]
+    if not running:
+        return ""
+    return f"{', '.join(running)} run on: `trikubelet run` takes them up again, `trikubelet stop` ends them"
+
+
+def _runs(agent: Agent, uid: str) -> bool:
+    status = agent.pleg.cache.last_seen(uid)
+    return status is not None and not nothing_runs(status)
+
+
 def _server(agent: Agent, view: NodeView, client_certificate: CertificateManager | None) -> AgentServer:
     """Raises StartError when it cannot be served what the options say."""
     try:
@@ -178,6 +205,8 @@ async def _collect_old_garbage_again() -> None:
     would hold everything up for 50 ms.
     """
     await trio.sleep(SETTLED_AFTER)
+    # What attrs has compiled, 1.3 MiB, of which nothing but tracebacks would show a line. They name it without.
+    linecache.clearcache()
     gc.collect()
     gc.freeze()
     gc.set_threshold(5000, 10, 10)

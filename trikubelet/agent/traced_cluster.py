@@ -6,44 +6,45 @@ Imported only when `tracing` is configured, in a cluster.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-import httpx
-
-from trikubelet.kube_client.exchange import BODY
 from trikubelet.tracing.spans import Kind
 
 if TYPE_CHECKING:
-    from trikubelet.kube_client.exchange import Body
+    from trikubelet.kube_client.exchange import Body, Reply, Request, Sends
     from trikubelet.tracing.spans import Span, Tracer, Value
 
 SCOPE: Final = "trikubelet/cluster"
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class TracedTransport(httpx.AsyncBaseTransport):
-    """Sends requests by another transport. A span lasts until the answer's body was read, or let go."""
+class TracedTransport:
+    """Sends requests by another transport. A span lasts until the answer's body was read, or let go.
 
-    def __init__(self, transport: httpx.AsyncBaseTransport, tracer: Tracer) -> None:
+    Implements `Sends`.
+    """
+
+    def __init__(self, transport: Sends, tracer: Tracer) -> None:
         self._transport = transport
         self._tracer = tracer
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def send(self, request: Request) -> Reply:
         attributes = request_attributes(request)
         span = self._tracer.start(f"HTTP {request.method}", scope=SCOPE, kind=Kind.CLIENT, attributes=attributes)
-        request.headers.update(span.context.headers())
+        request.headers += [(name.encode(), value.encode()) for name, value in span.context.headers()]
         try:
-            response = await self._transport.handle_async_request(request)
+            reply = await self._transport.send(request)
         except BaseException as error:
             span.set("error.type", type(error).__name__)
             span.fail(error)
             span.end()
             raise
-        span.set("http.response.status_code", response.status_code)
-        if response.status_code >= 400:
-            span.set("error.type", str(response.status_code))
+        span.set("http.response.status_code", reply.status)
+        if reply.status >= 400:
+            span.set("error.type", str(reply.status))
             span.fail_with("")
-        response.extensions[BODY] = TracedBody(response.extensions[BODY], span)
-        return response
+        reply.body = TracedBody(reply.body, span)
+        return reply
 
 
 class TracedBody:
@@ -69,13 +70,13 @@ class TracedBody:
         await self._body.aclose()
 
 
-def request_attributes(request: httpx.Request) -> dict[str, Value]:
+def request_attributes(request: Request) -> dict[str, Value]:
     """What a request says of itself. Credentials are in its headers, which are not told."""
-    url = request.url.copy_with(userinfo=b"")
+    url = urlsplit(request.url)
     found: dict[str, Value] = {
         "http.request.method": request.method,
-        "url.full": str(url),
-        "server.address": url.host,
+        "url.full": request.url,
+        "server.address": url.hostname or "",
     }
     port = url.port or _PORTS.get(url.scheme)
     if port is not None and port != _PORTS.get(url.scheme):

@@ -16,6 +16,7 @@ from trikubelet.api import CONDITION_TRUE, POD_FAILED, POD_READY, POD_SUCCEEDED
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.config.tracing_endpoint import DEFAULT_ENDPOINT, parse_endpoint
 from trikubelet.pods import phases
+from trikubelet.supervision import contain
 from trikubelet.tracing.calls import TracedChannel
 from trikubelet.tracing.context import pod_context
 from trikubelet.tracing.exporter import Exporter, open_channel
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     import trio
-    from httpx import AsyncBaseTransport
 
     from trikubelet.agent.options import AgentOptions
     from trikubelet.api import Pod, PodStatus
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trikubelet.container.model import PodRuntimeStatus, RunningPod
     from trikubelet.http.messages import Handler
     from trikubelet.http.routing import Router
+    from trikubelet.kube_client.exchange import Sends
     from trikubelet.pods.manager import PodManager
     from trikubelet.pods.registry import PodStates
     from trikubelet.pods.types import Kill, OpenPod, PodSyncer, PodSyncReport, SyncPodType
@@ -69,9 +70,9 @@ class Tracing:
         """A channel to the runtime whose calls are spans."""
         return TracedChannel(channel, self.tracer, endpoint.removeprefix("unix://"))
 
-    def transport(self, transport: AsyncBaseTransport) -> AsyncBaseTransport:
+    def transport(self, transport: Sends) -> Sends:
         """A way to the API server whose requests are spans."""
-        from trikubelet.agent.traced_cluster import TracedTransport  # httpx takes its time, and not every node needs it
+        from trikubelet.agent.traced_cluster import TracedTransport
 
         return TracedTransport(transport, self.tracer)
 
@@ -204,7 +205,7 @@ class TracedPodSyncer:
             self._is_first = False
             if not status.sandbox_statuses:  # else an earlier agent has begun with it
                 self._trace.begin(facts, self._first_seen())
-                self._nursery.start_soon(self._until_ready, name="trace of the start")
+                self._nursery.start_soon(contain, self._until_ready, name="trace of the start")
         self._notice(self._traced.statuses.change(self._uid))  # this sync may be for what made it ready
         facts = {**facts, "k8s.pod.update_type": update_type.value}
         with self._traced.tracer.span("syncPod", scope=KUBELET, attributes=facts):

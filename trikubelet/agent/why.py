@@ -15,8 +15,8 @@ import trio
 
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.api.timestamps import format_micro_time
+from trikubelet.pods.context import INSPECTION
 from trikubelet.pods.journal import Kind, wall_time
-from trikubelet.pods.life import INSPECTION
 from trikubelet.pods.phases import (
     Finished,
     Phase,

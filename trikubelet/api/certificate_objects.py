@@ -8,7 +8,7 @@ from typing import Final
 from attrs import field
 
 from trikubelet.api.meta import Condition, KubernetesObject, ObjectMeta
-from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
 from trikubelet.values import frozen
 
 POD_CERTIFICATE_ISSUED: Final = "Issued"
@@ -52,7 +52,7 @@ class PodCertificateRequestSpec(APIObject):
     pkix_public_key: bytes = field(default=b"", metadata=wire("pkixPublicKey"))
     proof_of_possession: bytes = b""
     stub_pkcs10_request: bytes = field(default=b"", metadata=wire("stubPKCS10Request", required=True))
-    unverified_user_annotations: dict[str, str] = field(factory=dict)
+    unverified_user_annotations: dict[str, str] = field(default=EMPTY)
 
 
 @frozen(repr=False)

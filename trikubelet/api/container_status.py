@@ -8,7 +8,7 @@ from attrs import field
 
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.resources import ResourceRequirements
-from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
 from trikubelet.values import frozen
 
 
@@ -120,7 +120,7 @@ class ContainerStatus(APIObject):
     image_id: str = field(default="", metadata=wire("imageID", required=True))
     container_id: str = field(default="", metadata=wire("containerID"))
     started: bool | None = None
-    allocated_resources: dict[str, Quantity] = field(factory=dict)
+    allocated_resources: dict[str, Quantity] = field(default=EMPTY)
     resources: ResourceRequirements | None = None
     volume_mounts: tuple[VolumeMountStatus, ...] = ()
     user: ContainerUser | None = None

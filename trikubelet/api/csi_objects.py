@@ -9,7 +9,7 @@ from attrs import field
 
 from trikubelet.api.meta import KubernetesObject, ObjectMeta
 from trikubelet.api.persistent_volumes import PersistentVolumeSpec
-from trikubelet.api.schema import REQUIRED, APIObject, Int32
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32
 from trikubelet.values import frozen
 
 FS_GROUP_READ_WRITE_ONCE_WITH_FS_TYPE: Final = "ReadWriteOnceWithFSType"
@@ -88,7 +88,7 @@ class VolumeAttachmentStatus(APIObject):
     """Whether a volume is attached, and what the driver told to hand to the node (`publish_context`)."""
 
     attached: bool = field(default=False, metadata=REQUIRED)
-    attachment_metadata: dict[str, str] = field(factory=dict, repr=False)
+    attachment_metadata: dict[str, str] = field(default=EMPTY, repr=False)
     attach_error: VolumeError | None = None
     detach_error: VolumeError | None = None
 

@@ -64,7 +64,9 @@ def image_tag(image: str) -> str:
 
 
 def _pull_policy(image: str) -> str:
-    return PULL_ALWAYS if image_tag(image) == "latest" else PULL_IF_NOT_PRESENT
+    """As the API server's, but for images that no registry has: those of `localhost` were made or imported here."""
+    newest = image_tag(image) == "latest" and not image.startswith("localhost/")
+    return PULL_ALWAYS if newest else PULL_IF_NOT_PRESENT
 
 
 def _default_spec(spec: PodSpec) -> PodSpec:

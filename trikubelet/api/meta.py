@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import field
 
-from trikubelet.api.schema import REQUIRED, APIObject
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject
 from trikubelet.values import frozen
 
 
@@ -50,8 +50,8 @@ class ObjectMeta(APIObject):
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
-    labels: dict[str, str] = field(factory=dict)
-    annotations: dict[str, str] = field(factory=dict)
+    labels: dict[str, str] = field(default=EMPTY)
+    annotations: dict[str, str] = field(default=EMPTY)
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
     managed_fields: tuple[ManagedFieldsEntry, ...] = ()
@@ -89,7 +89,7 @@ class LabelSelectorRequirement(APIObject):
 class LabelSelector(APIObject):
     """Conditions on labels that must all hold; an empty selector matches everything."""
 
-    match_labels: dict[str, str] = field(factory=dict)
+    match_labels: dict[str, str] = field(default=EMPTY)
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 

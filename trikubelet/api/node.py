@@ -9,7 +9,7 @@ from attrs import field
 from trikubelet.api.meta import KubernetesObject, ListMeta, ObjectMeta
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.scheduling import Taint
-from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
 from trikubelet.values import frozen
 
 
@@ -155,8 +155,8 @@ class NodeFeatures(APIObject):
 class NodeStatus(APIObject):
     """Everything that the agent reports of its node."""
 
-    capacity: dict[str, Quantity] = field(factory=dict)
-    allocatable: dict[str, Quantity] = field(factory=dict)
+    capacity: dict[str, Quantity] = field(default=EMPTY)
+    allocatable: dict[str, Quantity] = field(default=EMPTY)
     phase: str = ""
     conditions: tuple[NodeCondition, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()

@@ -10,7 +10,7 @@ from trikubelet.api.meta import KubernetesObject, ListMeta, ObjectMeta
 from trikubelet.api.pod_spec import PodSpec
 from trikubelet.api.pod_status import PodStatus
 from trikubelet.api.references import ObjectReference
-from trikubelet.api.schema import REQUIRED, APIObject, Int32, MicroTime
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, MicroTime
 from trikubelet.values import frozen
 
 
@@ -48,8 +48,8 @@ class ConfigMap(KubernetesObject):
     kind: str = "ConfigMap"
     metadata: ObjectMeta = field(default=ObjectMeta())
     immutable: bool | None = None
-    data: dict[str, str] = field(factory=dict)
-    binary_data: dict[str, bytes] = field(factory=dict)
+    data: dict[str, str] = field(default=EMPTY)
+    binary_data: dict[str, bytes] = field(default=EMPTY)
 
 
 @frozen(repr=False)
@@ -60,8 +60,8 @@ class Secret(KubernetesObject):
     kind: str = "Secret"
     metadata: ObjectMeta = field(default=ObjectMeta())
     immutable: bool | None = None
-    data: dict[str, bytes] = field(factory=dict, repr=False)
-    string_data: dict[str, str] = field(factory=dict, repr=False)
+    data: dict[str, bytes] = field(default=EMPTY, repr=False)
+    string_data: dict[str, str] = field(default=EMPTY, repr=False)
     type: str = ""
 
 

@@ -16,7 +16,7 @@ from trikubelet.api.meta import KubernetesObject, ObjectMeta
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.references import ObjectReference, SecretReference
 from trikubelet.api.scheduling import NodeSelector
-from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
 from trikubelet.api.storage_volumes import (
     AWSElasticBlockStoreVolumeSource,
     AzureDiskVolumeSource,
@@ -85,7 +85,7 @@ class CSIPersistentVolumeSource(APIObject):
     volume_handle: str = field(default="", metadata=REQUIRED)
     read_only: bool = False
     fs_type: str = ""
-    volume_attributes: dict[str, str] = field(factory=dict)
+    volume_attributes: dict[str, str] = field(default=EMPTY)
     controller_publish_secret_ref: SecretReference | None = None
     node_stage_secret_ref: SecretReference | None = None
     node_publish_secret_ref: SecretReference | None = None
@@ -101,7 +101,7 @@ class FlexPersistentVolumeSource(APIObject):
     fs_type: str = ""
     secret_ref: SecretReference | None = None
     read_only: bool = False
-    options: dict[str, str] = field(factory=dict)
+    options: dict[str, str] = field(default=EMPTY)
 
 
 @frozen(repr=False)
@@ -191,7 +191,7 @@ class VolumeNodeAffinity(APIObject):
 class PersistentVolumeSpec(APIObject):
     """A volume's source, size, and the claim that it is bound to."""
 
-    capacity: dict[str, Quantity] = field(factory=dict)
+    capacity: dict[str, Quantity] = field(default=EMPTY)
     gce_persistent_disk: GCEPersistentDiskVolumeSource | None = None
     aws_elastic_block_store: AWSElasticBlockStoreVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
@@ -271,10 +271,10 @@ class PersistentVolumeClaimStatus(APIObject):
 
     phase: str = ""
     access_modes: tuple[str, ...] = ()
-    capacity: dict[str, Quantity] = field(factory=dict)
+    capacity: dict[str, Quantity] = field(default=EMPTY)
     conditions: tuple[PersistentVolumeClaimCondition, ...] = ()
-    allocated_resources: dict[str, Quantity] = field(factory=dict)
-    allocated_resource_statuses: dict[str, str] = field(factory=dict)
+    allocated_resources: dict[str, Quantity] = field(default=EMPTY)
+    allocated_resource_statuses: dict[str, str] = field(default=EMPTY)
     current_volume_attributes_class_name: str | None = None
     modify_volume_status: ModifyVolumeStatus | None = None
 

@@ -15,7 +15,7 @@ from trikubelet.api.scheduling import (
     Toleration,
     TopologySpreadConstraint,
 )
-from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
 from trikubelet.api.security import PodSecurityContext
 from trikubelet.api.volumes import Volume
 from trikubelet.values import frozen
@@ -81,7 +81,7 @@ class PodSpec(APIObject):
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     dns_policy: str = ""
-    node_selector: dict[str, str] = field(factory=dict)
+    node_selector: dict[str, str] = field(default=EMPTY)
     service_account_name: str = ""
     service_account: str = ""
     automount_service_account_token: bool | None = None
@@ -105,7 +105,7 @@ class PodSpec(APIObject):
     runtime_class_name: str | None = None
     enable_service_links: bool | None = None
     preemption_policy: str | None = None
-    overhead: dict[str, Quantity] = field(factory=dict)
+    overhead: dict[str, Quantity] = field(default=EMPTY)
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     set_hostname_as_fqdn: bool | None = field(default=None, metadata=wire("setHostnameAsFQDN"))
     os: PodOS | None = None

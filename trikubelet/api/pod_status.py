@@ -9,7 +9,7 @@ from attrs import field
 from trikubelet.api.container_status import ContainerStatus
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.resources import ResourceRequirements
-from trikubelet.api.schema import REQUIRED, APIObject, wire
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, wire
 from trikubelet.values import frozen
 
 
@@ -71,7 +71,7 @@ class NodeAllocatableResourceClaimStatus(APIObject):
 
     resource_claim_name: str = field(default="", metadata=REQUIRED)
     containers: tuple[str, ...] = ()
-    resources: dict[str, Quantity] = field(factory=dict, metadata=REQUIRED)
+    resources: dict[str, Quantity] = field(default=EMPTY, metadata=REQUIRED)
 
 
 @frozen(repr=False)
@@ -96,6 +96,6 @@ class PodStatus(APIObject):
     resize: str = ""
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
-    allocated_resources: dict[str, Quantity] = field(factory=dict)
+    allocated_resources: dict[str, Quantity] = field(default=EMPTY)
     resources: ResourceRequirements | None = None
     node_allocatable_resource_claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import field
 
 from trikubelet.api.quantity import Quantity
-from trikubelet.api.schema import REQUIRED, APIObject
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject
 from trikubelet.values import frozen
 
 
@@ -21,8 +21,8 @@ class ResourceClaim(APIObject):
 class ResourceRequirements(APIObject):
     """Requested and allowed amounts by resource name, and the claims in use."""
 
-    limits: dict[str, Quantity] = field(factory=dict)
-    requests: dict[str, Quantity] = field(factory=dict)
+    limits: dict[str, Quantity] = field(default=EMPTY)
+    requests: dict[str, Quantity] = field(default=EMPTY)
     claims: tuple[ResourceClaim, ...] = ()
 
 
@@ -30,8 +30,8 @@ class ResourceRequirements(APIObject):
 class VolumeResourceRequirements(APIObject):
     """Requested and allowed capacity of a volume."""
 
-    limits: dict[str, Quantity] = field(factory=dict)
-    requests: dict[str, Quantity] = field(factory=dict)
+    limits: dict[str, Quantity] = field(default=EMPTY)
+    requests: dict[str, Quantity] = field(default=EMPTY)
 
 
 @frozen(repr=False)

@@ -12,7 +12,7 @@ Defaults are Go's zero values: a field that is absent, null or zero on the wire 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import attrs
 
@@ -20,6 +20,21 @@ from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class _Empty(dict[str, Any]):
+    """An empty map that stays empty."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("this map is everybody's: make one of your own")
+
+    __setitem__ = __ior__ = update = setdefault = _refuse
+
+
+EMPTY: Final[dict[str, Any]] = _Empty()
+"""The default of every map. An object has dozens of them, and most are empty: one for all saves a third of a pod."""
 
 WIRE_NAME: Final = "wire"
 ALWAYS_WRITTEN: Final = "always"
@@ -57,7 +72,7 @@ class APIObject:
     one included, are shared between copies that `attrs.evolve` makes: treat them as read-only.
     """
 
-    unknown_fields: dict[str, Any] = attrs.field(factory=dict, kw_only=True)
+    unknown_fields: dict[str, Any] = attrs.field(default=EMPTY, kw_only=True)
 
     def __repr__(self) -> str:
         """Only what differs from the defaults: pods have hundreds of empty fields."""

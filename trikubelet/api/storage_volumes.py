@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import field
 
 from trikubelet.api.references import LocalObjectReference
-from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
 from trikubelet.values import frozen
 
 
@@ -81,7 +81,7 @@ class FlexVolumeSource(APIObject):
     fs_type: str = ""
     secret_ref: LocalObjectReference | None = None
     read_only: bool = False
-    options: dict[str, str] = field(factory=dict)
+    options: dict[str, str] = field(default=EMPTY)
 
 
 @frozen(repr=False)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
+from typing import Final
 
 _RFC3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
 )
 
+_SHORT: Final = 40
+"""Characters of a text whose time is worth to be remembered."""
+
 
 def parse_time(text: str) -> datetime | None:
     """Read an RFC 3339 time, any offset and any precision (cut to microseconds). None when it is none."""
+    return _parse_short(text) if len(text) <= _SHORT else _parse(text)
+
+
+def _parse(text: str) -> datetime | None:
     match = _RFC3339.fullmatch(text)
     if match is None:
         return None
@@ -25,6 +34,10 @@ def parse_time(text: str) -> datetime | None:
         return datetime(year, month, day, hour, minute, second, microsecond, zone).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+_parse_short = lru_cache(512)(_parse)
+"""An object has most of its times several times, and again in its next version: one is read, and kept, for all."""
 
 
 def format_time(time: datetime) -> str:

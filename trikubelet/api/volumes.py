@@ -9,7 +9,7 @@ from trikubelet.api.meta import LabelSelector, ObjectMeta
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.references import LocalObjectReference, TypedLocalObjectReference, TypedObjectReference
 from trikubelet.api.resources import VolumeResourceRequirements
-from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
+from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
 from trikubelet.api.storage_volumes import (
     AWSElasticBlockStoreVolumeSource,
     AzureDiskVolumeSource,
@@ -152,7 +152,7 @@ class PodCertificateProjection(APIObject):
     credential_bundle_path: str = ""
     key_path: str = ""
     certificate_chain_path: str = ""
-    user_annotations: dict[str, str] = field(factory=dict)
+    user_annotations: dict[str, str] = field(default=EMPTY)
 
 
 @frozen(repr=False)
@@ -190,7 +190,7 @@ class CSIVolumeSource(APIObject):
     driver: str = field(default="", metadata=REQUIRED)
     read_only: bool | None = None
     fs_type: str | None = None
-    volume_attributes: dict[str, str] = field(factory=dict)
+    volume_attributes: dict[str, str] = field(default=EMPTY)
     node_publish_secret_ref: LocalObjectReference | None = None
 
 

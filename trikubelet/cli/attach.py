@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trikubelet.cli.client import AgentClient
+from trikubelet.cli.completion import complete_pods
 from trikubelet.cli.exec import NO_TERMINAL, container_target, exit_code, run_session
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import find_pod
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Attach to what a container runs.")
-@click.argument("pod")
+@click.argument("pod", shell_complete=complete_pods)
 @click.option("-c", "--container", help="Which container.  [default: the pod's first]")
 @click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
 @click.option("-i", "--stdin", is_flag=True, help="Pass stdin to the container.")

@@ -13,6 +13,9 @@ from trikubelet.cli.root_dir import root_dir_option
 from trikubelet.embedded.network.choice import NetworkOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trikubelet.cli.machine_checks import CheckResult
     from trikubelet.config.kubelet_configuration import KubeletConfiguration
 
 
@@ -37,12 +40,6 @@ def check(
     cni_bin_dirs: tuple[Path, ...],
 ) -> int:
     """Check whether the agent can run here. Exits 1 when something it needs is missing."""
-    from trikubelet.cli.machine_checks import Level, Machine, check_machine
-    from trikubelet.cli.network_checks import check_networks
-    from trikubelet.cli.port_checks import check_ports
-    from trikubelet.cli.runtime_checks import check_runtime
-    from trikubelet.cli.volume_checks import check_volumes
-
     configuration = _configuration(config_file)
     options = NetworkOptions(
         way=pod_network,
@@ -52,16 +49,38 @@ def check(
         cni_conf_dir=cni_conf_dir,
         cni_bin_dirs=cni_bin_dirs,
     )
-    colours = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+    results = check_node(root_dir, runtime_endpoint, configuration, options)
+    return show_results(results)
+
+
+def check_node(
+    root_dir: Path, runtime_endpoint: str, configuration: KubeletConfiguration, options: NetworkOptions
+) -> list[CheckResult]:
+    """All that is looked at. Blocks on the runtime for seconds."""
+    from trikubelet.cli.machine_checks import Machine, check_machine
+    from trikubelet.cli.network_checks import check_networks
+    from trikubelet.cli.port_checks import check_ports
+    from trikubelet.cli.runtime_checks import check_runtime
+    from trikubelet.cli.volume_checks import check_volumes
+
     embedded = runtime_endpoint == "embedded"
-    results = [
+    return [
         *check_machine(root_dir, embedded=embedded),
         *check_volumes(root_dir),
         *(check_networks(root_dir, Machine(), options) if embedded else ()),
         check_ports(configuration),
         *check_runtime(runtime_endpoint),
     ]
+
+
+def show_results(results: Sequence[CheckResult], *, also_ok: bool = True) -> int:
+    """Print them, without those that are well unless `also_ok`; 1 when something is missing, else 0."""
+    from trikubelet.cli.machine_checks import Level
+
+    colours = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
     for result in results:
+        if result.level is Level.OK and not also_ok:
+            continue
         word = click.style(f"{result.level.value:<5}", fg=colours[result.level])
         click.echo(f"{word} {result.subject}: {result.finding}")
         if result.fix:

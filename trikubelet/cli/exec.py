@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from trikubelet.cli.client import AgentClient
+from trikubelet.cli.completion import complete_pods
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import find_pod
 from trikubelet.cli.pod_containers import chosen_container, refuse_ended_pod, why_not_running
@@ -38,7 +39,7 @@ class _ExecCommand(click.Command):
 
 
 @click.command("exec", cls=_ExecCommand, short_help="Run a command in a container.")
-@click.argument("pod")
+@click.argument("pod", shell_complete=complete_pods)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("-c", "--container", help="Which container.  [default: the pod's first]")
 @click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
 
 from trikubelet.cli.failures import CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trikubelet.api import Pod
     from trikubelet.cli.client import AgentClient
+
+
+MOST_NAMED: Final = 20
+"""Pods that an error names."""
 
 
 def find_pod(client: AgentClient, name: str, namespace: str | None) -> Pod:
@@ -33,8 +40,20 @@ def find_pod(client: AgentClient, name: str, namespace: str | None) -> Pod:
     if found:
         where = ", ".join(sorted({_place(pod) for pod in found}))
         raise CommandError(f"{name} may be any of {where}: say which")
-    known = ", ".join(sorted({_place(pod) for pod in every}))
-    raise CommandError(f"the agent has no pod {name}: " + (f"it has {known}" if known else "it has none"))
+    raise CommandError(
+        f"the agent has no pod {name}" + did_you_mean(name, {_short_name(pod): _place(pod) for pod in every})
+    )
+
+
+def did_you_mean(name: str, known: Mapping[str, str]) -> str:
+    """The end of a sentence about an unknown name: what is like it, else all that there is. `known`: each by what
+    people call it for short."""
+    if close := get_close_matches(name, known, n=1):
+        return f"; did you mean {known[close[0]]}?"
+    places = sorted(known.values())
+    if len(places) > MOST_NAMED:
+        return f": it has {', '.join(places[:MOST_NAMED])} and {len(places) - MOST_NAMED} more"
+    return f": it has {', '.join(places)}" if places else ": it has none"
 
 
 def _place(pod: Pod) -> str:

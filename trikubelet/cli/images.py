@@ -259,17 +259,12 @@ def _users(root_dir: Path, runtime_root: Path | None) -> Callable[[str], list[st
 
 def _run(work: Callable[[], Awaitable[T]]) -> T:
     """Do something asynchronous. What the store refuses is a CommandError. Only warnings are logged."""
-    import logging
-
-    import structlog
     import trio
 
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    try:
+    from trikubelet.telemetry.logs import only_warnings
+
+    with only_warnings():
         return _refused(lambda: trio.run(work))
-    finally:
-        structlog.configure(**before)
 
 
 def _refused(work: Callable[..., T], *arguments: Any) -> T:

@@ -55,30 +55,37 @@ def install(
     """
     of_user = _is_user_s(user)
     settings = ServiceSettings(
-        program=_program() if program is None else [program],
+        program=this_program() if program is None else [program],
         manifests=_absolute(manifests) if manifests is not None else _default_manifests(of_user),
         arguments=arguments,
         user=of_user,
     )
+    if install_service(settings, destdir=destdir, start=start and destdir is None, dry_run=dry_run):
+        click.echo(f"The agent runs. Put manifests of pods into {settings.manifests}; `trikubelet pods` shows them.")
+
+
+def install_service(
+    settings: ServiceSettings, *, destdir: Path | None = None, start: bool = True, dry_run: bool = False
+) -> bool:
+    """Write the service's files and start it; whether it runs then. Raises CommandError."""
     files = service_files(settings, Path.home())
-    commands = _commands_to_start(of_user) if start and destdir is None else []
+    commands = _commands_to_start(settings.user) if start else []
     if dry_run:
         for file in files:
             click.echo(f"# {_below(destdir, file.path)}\n{file.text}")
         for command in commands:
             click.echo(f"$ {' '.join(command)}")
-        return
+        return False
     for file in files:
         _write(_below(destdir, file.path), file)
     if destdir is None:
         _make_folder(settings.manifests)
     if commands and not RUNS_SYSTEMD.exists():
         click.echo("systemd does not run here: start the service where it does.")
-        return
+        return False
     for command in commands:
         _run(command)
-    if commands:
-        click.echo(f"The agent runs. Put manifests of pods into {settings.manifests}; `trikubelet pods` shows them.")
+    return bool(commands)
 
 
 @click.command(short_help="Undo install.")
@@ -92,18 +99,27 @@ def uninstall(user: bool | None, destdir: Path | None, dry_run: bool, purge: boo
     Manifests stay: they are yours.
     """
     of_user = _is_user_s(user)
+    state = _state_folder() if purge else None
+    if state is not None and not dry_run:
+        refuse_running_pods(state)
+    uninstall_service(of_user, destdir=destdir, dry_run=dry_run)
+    if state is not None and dry_run:
+        click.echo(f"remove {state}")
+    elif state is not None and state.exists():
+        remove_folder(state)
+
+
+def uninstall_service(of_user: bool, *, destdir: Path | None = None, dry_run: bool = False) -> None:
+    """Stop the service and remove its files. Raises CommandError."""
     settings = ServiceSettings(program=(), manifests=_default_manifests(of_user), user=of_user)
     files = [_below(destdir, file.path) for file in service_files(settings, Path.home())]
     commands = [_systemctl(of_user, "disable", "--now", UNIT)] if destdir is None and RUNS_SYSTEMD.exists() else []
-    state = _state_folder() if purge else None
     if dry_run:
         for command in commands:
             click.echo(f"$ {' '.join(command)}")
-        for path in (*files, *((state,) if state else ())):
+        for path in files:
             click.echo(f"remove {path}")
         return
-    if state is not None:
-        _refuse_running_pods(state)
     if files[-1].exists():
         for command in commands:
             _run(command)
@@ -113,8 +129,6 @@ def uninstall(user: bool | None, destdir: Path | None, dry_run: bool, purge: boo
             click.echo(f"removed {path}")
     if commands:
         _run(_systemctl(of_user, "daemon-reload"))
-    if state is not None and state.exists():
-        _remove_folder(state)
 
 
 # --- Pieces ----------------------------------------------------------------------------------------------------------
@@ -127,7 +141,7 @@ def _is_user_s(asked: bool | None) -> bool:
     return not root if asked is None else asked
 
 
-def _program() -> list[str]:
+def this_program() -> list[str]:
     """The words that start this program anew: the script that was called, or Python and the module."""
     script = Path(sys.argv[0])
     if script.name == "__main__.py" or not os.access(script, os.X_OK):
@@ -149,7 +163,7 @@ def _state_folder() -> Path:
     return default_root_dir()
 
 
-def _refuse_running_pods(state: Path) -> None:
+def refuse_running_pods(state: Path) -> None:
     """Raises CommandError while something in the folder may still be used."""
     from trikubelet.linux.mount_table import MountTable
     from trikubelet.linux.shared_folder import unshare_folder
@@ -163,7 +177,7 @@ def _refuse_running_pods(state: Path) -> None:
         )
 
 
-def _remove_folder(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Raises CommandError."""
     from trikubelet.linux.trees import remove_tree
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from difflib import get_close_matches
 from typing import Final
 
 import click
 
+from trikubelet import __version__
+
 _COMMANDS: Final = {
     "run": "trikubelet.cli.run:run",
     "pods": "trikubelet.cli.pods:pods",
+    "get": "trikubelet.cli.get:get",
     "describe": "trikubelet.cli.describe:describe",
     "why": "trikubelet.cli.why:why",
     "events": "trikubelet.cli.events:events",
@@ -34,9 +38,21 @@ _COMMANDS: Final = {
     "runtime": "trikubelet.cli.runtime:runtime",
     "install": "trikubelet.cli.install:install",
     "uninstall": "trikubelet.cli.install:uninstall",
+    "join": "trikubelet.cli.join:join",
+    "leave": "trikubelet.cli.leave:leave",
     "sim": "trikubelet.cli.sim:sim",
+    "completion": "trikubelet.cli.completion:completion",
     "version": "trikubelet.cli.version:version",
 }
+
+
+_ELSEWHERE: Final = {
+    "ps": "`trikubelet pods` lists what runs",
+    "start": "`trikubelet run` starts the agent",
+    "pull": "`trikubelet images pull` pulls an image",
+    "inspect": "`trikubelet describe` tells about a pod",
+}
+"""Commands of other programs, and what does the same here."""
 
 
 class LazyGroup(click.Group):
@@ -54,8 +70,20 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raises click.UsageError that names the command that is most like an unknown one."""
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            close = get_close_matches(name, _COMMANDS, n=1)
+            hint = _ELSEWHERE.get(name) or (f"did you mean {close[0]}?" if close else "")
+            ctx.fail(f"No such command {name!r}" + (f"; {hint}." if hint else "."))
+        return super().resolve_command(ctx, args)
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="trikubelet %(version)s")
 def cli() -> None:
     """A Kubernetes node agent: runs the pods of a folder on containerd or on its own runtime."""
 

@@ -27,26 +27,20 @@ def colour_of_status(word: str) -> str:
     return _COLOURS.get(word, "yellow" if word.startswith("Init:") and "/" in word else "red")
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, status_column: int | None = None) -> None:
-    """Columns as wide as they need to be. On a terminal, the status column is coloured."""
-    if not sys.stdout.isatty():
-        widths = column_widths(header, rows)
-        for row in (header, *rows):
-            click.echo(format_row(row, widths))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in header:
-        table.add_column(name, no_wrap=True)
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, status_column: int | None = None, headers: bool = True
+) -> None:
+    """Columns as wide as they need to be, however narrow the terminal is. On one, the status column is coloured."""
+    widths = column_widths(header, rows)
+    coloured = sys.stdout.isatty() and status_column is not None
+    if headers:
+        line = format_row(header, widths)
+        click.echo(click.style(line, bold=True) if coloured else line)
     for row in rows:
-        cells = [Text(cell) for cell in row]
-        if status_column is not None:
-            cells[status_column].stylize(colour_of_status(row[status_column]))
-        table.add_row(*cells)
-    Console().print(table, soft_wrap=True)
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        if coloured and status_column is not None:
+            cells[status_column] = click.style(cells[status_column], fg=colour_of_status(row[status_column]))
+        click.echo("   ".join(cells).rstrip())
 
 
 def column_widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:

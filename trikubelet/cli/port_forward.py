@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trikubelet.cli.client import AgentClient
+from trikubelet.cli.completion import complete_pods
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.find_pod import find_pod
 from trikubelet.cli.root_dir import agent_root_dir_option
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("port-forward", short_help="Forward local ports to a pod.")
-@click.argument("pod")
+@click.argument("pod", shell_complete=complete_pods)
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]REMOTE...")
 @click.option("-n", "--namespace", help="The pod's namespace, when its name is not enough.")
 @click.option(

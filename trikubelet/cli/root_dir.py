@@ -11,6 +11,8 @@ import click
 
 SOCKET_NAME: Final = "trikubelet.sock"
 ENVIRONMENT: Final = "TRIKUBELET_ROOT"
+KUBELET_ROOT: Final = Path("/var/lib/kubelet")
+"""Where nodes of a cluster have their state: CSI drivers and others look for it there."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,12 +25,19 @@ def default_root_dir(environ: Mapping[str, str] = os.environ, *, uid: int | None
 
 
 def running_agent_root_dir(default: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """`default`, or, when no agent listens there, the folder in the user's state directory if one does there.
+    """`default`, or, when no agent listens there, one of these folders if one does there.
 
-    That is where `make run` puts an agent, also root's.
+    The user's state directory is where `make run` puts an agent, also root's; the kubelet's where `join` does.
     """
-    candidates = [path for path in (default, _user_root_dir(environ)) if (path / SOCKET_NAME).is_socket()]
-    return candidates[0] if candidates else default
+    candidates = (default, _user_root_dir(environ), KUBELET_ROOT)
+    return next((path for path in candidates if _has_socket(path)), default)
+
+
+def _has_socket(root_dir: Path) -> bool:
+    try:
+        return (root_dir / SOCKET_NAME).is_socket()
+    except PermissionError:
+        return False
 
 
 def own_manifests(root_dir: Path) -> Path:

@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -133,7 +134,17 @@ def build_options(arguments: Mapping[str, Any]) -> AgentOptions:
         container_gc=_container_gc(arguments),
         network=_network(arguments, configuration.pod_cidr),
         registry_hosts_dirs=tuple(Path.cwd() / folder for folder in arguments["hosts_dirs"]),
+        console=_has_console(loaded),
         warnings=(*loaded.warnings, *node_warnings, *meaningless_flags(arguments)),
+    )
+
+
+def _has_console(loaded: LoadedConfiguration) -> bool:
+    """A person at a terminal who has said nothing of the log sees what happens to pods, and others see the log."""
+    return (
+        sys.stdout.isatty()
+        and sys.stderr.isatty()
+        and not any(name.partition(".")[0] == "logging" for name in loaded.explicit)
     )
 
 

@@ -42,9 +42,13 @@ def service_files(settings: ServiceSettings, home: Path) -> list[ServiceFile]:
     ]
 
 
+def run_command(settings: ServiceSettings) -> list[str]:
+    """How the agent is started. Pods outlive it, so that it can be restarted and upgraded."""
+    return [*settings.program, "run", "--manifests", str(settings.manifests), "--no-drain-on-exit", *settings.arguments]
+
+
 def unit(settings: ServiceSettings) -> str:
-    """The unit. Pods outlive the agent, so that it can be restarted and upgraded."""
-    run = [*settings.program, "run", "--manifests", str(settings.manifests), "--no-drain-on-exit", *settings.arguments]
+    """The unit."""
     after = "" if settings.user else "After=network-online.target containerd.service crio.service\n"
     wants = "" if settings.user else "Wants=network-online.target\n"
     return f"""\
@@ -53,7 +57,7 @@ Description=trikubelet, a Kubernetes node agent
 {after}{wants}
 [Service]
 Type=notify
-ExecStart={_quoted(run)}
+ExecStart={_quoted(run_command(settings))}
 Restart=always
 RestartSec=1
 WatchdogSec=60

@@ -34,20 +34,14 @@ def sim(pods: int, hours: float, seed: int, faults: bool, pod_hours: float) -> i
     What must always hold is checked all the while. Exits 1 when something did not hold; the same seed shows it again.
     """
     from trikubelet.sim.life import LifeOptions, live
+    from trikubelet.telemetry.logs import silence
 
-    _log_nothing()
+    silence()  # thousands of pods come and go: the summary tells
     options = LifeOptions(pods=pods, hours=hours, seed=seed, faults=faults, mean_pod_hours=pod_hours)
     with _progress_bar(hours * 3600) as progress:
         summary = live(options, progress)
     _print(summary)
     return 1 if summary.violations else 0
-
-
-def _log_nothing() -> None:
-    """Thousands of pods come and go: the summary tells."""
-    import structlog
-
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50), cache_logger_on_first_use=True)
 
 
 @contextmanager

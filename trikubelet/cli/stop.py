@@ -35,6 +35,11 @@ def stop(runtime_endpoint: str | None, config_file: Path | None, root_dir: Path)
     Pods run on when an agent was killed, was interrupted twice, or was told so by --no-drain-on-exit. Their volumes and
     cgroups are released too. Manifests stay: the next agent runs their pods again.
     """
+    return end_everything(root_dir, runtime_endpoint, config_file)
+
+
+def end_everything(root_dir: Path, runtime_endpoint: str | None, config_file: Path | None) -> int:
+    """What `stop` does; 0 when nothing runs any more. Raises CommandError."""
     pid = agent_pid(root_dir)
     if pid is not None:
         click.echo(f"ending the agent (process {pid})", err=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
     from trikubelet.sources.manifests import Manifest
 
 
+STDIN: Final = Path("-")
+
+
 @click.command(short_help="Check manifests.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--node-name", help="The node that they are for.  [default: the host's name]")
 def validate(files: tuple[Path, ...], node_name: str | None) -> int:
-    """Check manifest files, or folders of them, as the agent would read them.
+    """Check manifest files, or folders of them, as the agent would read them; - is stdin.
 
     Prints every problem as FILE:LINE: FIELD: MESSAGE, and exits 1 when there is one.
     """
@@ -29,7 +33,7 @@ def validate(files: tuple[Path, ...], node_name: str | None) -> int:
     owners: dict[str, Path] = {}
     failed = False
     for file in _manifest_files(files):
-        manifest = read_manifest(file, node)
+        manifest = _from_stdin(node) if file == STDIN else read_manifest(file, node)
         problems = [str(problem) for problem in manifest.problems] + _taken(manifest, file, owners)
         for warning in [*map(str, manifest.warnings), *_unmapped(manifest, file)]:
             click.echo(f"{warning} (warning)", err=True)
@@ -64,10 +68,19 @@ def _is_on_machines_network() -> bool:
     return chosen_network(default_root_dir(), Machine()).way == HOST
 
 
+def _from_stdin(node: str) -> Manifest:
+    from trikubelet.sources.manifests import parse_manifest
+
+    return parse_manifest(sys.stdin.buffer.read(), Path("stdin"), node)
+
+
 def _manifest_files(files: tuple[Path, ...]) -> list[Path]:
     """Folders stand for their files, in the agent's order and without hidden ones."""
     listed: list[Path] = []
     for file in files:
+        if file == STDIN:
+            listed.append(file)
+            continue
         try:
             entries = sorted(file.iterdir())
         except OSError:

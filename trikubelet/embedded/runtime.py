@@ -34,7 +34,7 @@ from trikubelet.embedded.registry.puller import Puller
 from trikubelet.embedded.runtime_service import EmbeddedRuntimeService
 from trikubelet.embedded.streaming_server import StreamingServer
 from trikubelet.http.client.connect import networks_apart
-from trikubelet.supervision import supervise
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class EmbeddedRuntime:
                 failure = error  # raised below: here the nursery would wrap it
             else:
                 if self._lifecycle.has_networks():
-                    await self._lifecycle.reconcile_networks()
+                    await contain(self._lifecycle.reconcile_networks)  # it asks plugins
                 await nursery.start(supervise, self._lead_into_networks)
                 nursery.start_soon(supervise, self._preload.run)
                 nursery.start_soon(supervise, self._keep_tidy)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
-import httpx
 import trio
 
+from trikubelet.kube_client.decoding import Known
 from trikubelet.kube_client.errors import (
     ApiAnswerError,
     ApiError,
@@ -25,7 +26,7 @@ from trikubelet.kube_client.errors import (
     CredentialsError,
     refusal,
 )
-from trikubelet.kube_client.exchange import BODY, EXCHANGE, Body, Exchange
+from trikubelet.kube_client.exchange import Body, Exchange, NotSentError, Request, Sends, TransportError
 from trikubelet.kube_client.health import ConnectionHealth
 from trikubelet.kube_client.metrics import NO_ANSWER, RequestMetrics
 from trikubelet.kube_client.retries import retry_delay
@@ -41,10 +42,12 @@ if TYPE_CHECKING:
 
 log = get_logger("cluster")
 
-WrapTransport: TypeAlias = Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport]
+WrapTransport: TypeAlias = Callable[[Sends], Sends]
 JSON: Final = "application/json"
 _CLOSE_TIMEOUT: Final = 1.0
 _GZIP: Final = 16 + zlib.MAX_WBITS
+_PORTS: Final = {"http": 80, "https": 443}
+_SAFE_IN_PATHS: Final = "/%:@!$&'()*+,;=~"
 
 
 @frozen
@@ -89,28 +92,28 @@ class Core:
         self.transport = ClusterTransport(access)
         access.on_change(self.health.worth_a_try)
         server = urlsplit(access.server)
-        self.base_path = server.path.rstrip("/")
-        self.origin = f"{server.scheme}://{server.netloc}"
+        self.base_path = quote(server.path.rstrip("/"), safe=_SAFE_IN_PATHS)
+        self.scheme = server.scheme
         self.metrics = RequestMetrics(server.netloc)
-        headers = {"User-Agent": access.user_agent, "Accept-Encoding": "gzip"}
-        way: httpx.AsyncBaseTransport = self.transport if wrap is None else wrap(self.transport)
-        # Neither proxies nor certificates of the environment: `access` knows how to get there.
-        self.http = httpx.AsyncClient(transport=way, trust_env=False, timeout=None, headers=headers)
+        self.known = Known()
+        self.way: Sends = self.transport if wrap is None else wrap(self.transport)
 
-    def build(self, call: Call, credentials: Mapping[str, str], exchange: Exchange) -> httpx.Request:
-        """The request as httpx sends it."""
-        headers = {"Accept": call.accept, **credentials}
+    def build(self, call: Call, credentials: Mapping[str, str], exchange: Exchange) -> Request:
+        """The request as it is sent. Raises ValueError when there cannot be one to this server."""
+        headers = {
+            "accept": call.accept,
+            # The lines of a watch are read as they come.
+            "accept-encoding": "identity" if exchange.lasting else "gzip",
+            "user-agent": self.access.user_agent,
+        }
         if call.body:
-            headers["Content-Type"] = call.content_type
-        if exchange.lasting:
-            # Its lines are read as they come.
-            headers["Accept-Encoding"] = "identity"
-        url = self.origin + self.base_path + call.path
+            headers["content-type"] = call.content_type
+        headers |= credentials
+        raw = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        target = self.base_path + call.path
         if call.query:
-            url += "?" + urlencode(call.query, quote_via=quote)
-        return self.http.build_request(
-            call.method, url, headers=headers, content=call.body or None, extensions={EXCHANGE: exchange}
-        )
+            target += "?" + urlencode(call.query, quote_via=quote)
+        return Request(call.method, self.scheme, authority_of(self.access.server), target, raw, call.body, exchange)
 
     async def answer(self, call: Call, timeout: float, *, lasting: bool) -> Answer:
         """The answer to a call that succeeds, read to its end, or only begun if it is `lasting`. Raises ApiError."""
@@ -161,36 +164,35 @@ class _Attempts:
         call = self._call
         try:
             request = self._core.build(call, self._credentials, exchange)
-        except (httpx.InvalidURL, ValueError) as error:
+        except ValueError as error:
             # A host name or a credential that HTTP cannot carry is bad input, and must not end the agent.
             raise ApiUnreachable(str(call), f"the request cannot be made: {error}", sent=False) from error
         began, code = trio.current_time(), NO_ANSWER
         try:
-            response = await self._core.http.send(request, stream=True)
-            code = str(response.status_code)
-            reply: Body = response.extensions[BODY]
-            if response.is_success and exchange.lasting:
-                return Answer(b"", reply, exchange)
+            reply = await self._core.way.send(request)
+            code = str(reply.status)
+            if reply.success and exchange.lasting:
+                return Answer(b"", reply.body, exchange)
             try:
-                content = await _read(reply)
+                content = await _read(reply.body)
             finally:
-                await close_reply(reply)
+                await close_reply(reply.body)
             self._core.metrics.received.observe((call.method,), len(content))
-        except httpx.TransportError as error:
-            sent = exchange.sent and not isinstance(error, httpx.ConnectError)
+        except TransportError as error:
+            sent = exchange.sent and not isinstance(error, NotSentError)
             raise ApiUnreachable(str(call), str(error) or type(error).__name__, sent=sent) from error
         except CredentialsError as error:
             raise CredentialsError(str(call), error.message) from error
         finally:
             self._measure(began, code, lasting=exchange.lasting)
-        if response.headers.get("content-encoding") == "gzip":
+        if reply.header(b"content-encoding") == "gzip":
             try:
                 content = zlib.decompress(content, _GZIP)
             except zlib.error as error:
                 raise ApiAnswerError(str(call), f"the body is not encoded as its headers say: {error}") from error
-        if response.is_success:
-            return Answer(content, reply, exchange)
-        raise refusal(str(call), response.status_code, content, response.headers.get("retry-after", ""))
+        if reply.success:
+            return Answer(content, reply.body, exchange)
+        raise refusal(str(call), reply.status, content, reply.header(b"retry-after"))
 
     def _measure(self, began: float, code: str, *, lasting: bool) -> None:
         metrics, method = self._core.metrics, self._call.method
@@ -230,14 +232,25 @@ class _Attempts:
             raise CredentialsError(str(self._call), error.message) from error
 
 
-async def _read(reply: Body) -> bytes:
+@lru_cache(16)
+def authority_of(server: str) -> str:
+    """Host and port of a URL: no user, and no port that goes without saying. Raises ValueError."""
+    parts = urlsplit(server)
+    host = (parts.hostname or "").encode("idna").decode("ascii")
+    if not host or parts.scheme not in _PORTS:
+        raise ValueError(f"expected a URL such as https://host:6443, got {server!r}")
+    name = f"[{host}]" if ":" in host else host
+    return name if parts.port in (None, _PORTS[parts.scheme]) else f"{name}:{parts.port}"
+
+
+async def _read(body: Body) -> bytes:
     pieces = []
-    while piece := await reply.receive():
+    while piece := await body.receive():
         pieces.append(piece)
     return b"".join(pieces)
 
 
-async def close_reply(reply: Body) -> None:
+async def close_reply(body: Body) -> None:
     """Be done with a response, read to its end or not. Works in a cancelled scope; does not wait for the server."""
     with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_TIMEOUT):
-        await reply.aclose()
+        await body.aclose()

@@ -142,7 +142,7 @@ class HttpApiClient:
         for index, item in enumerate(items or ()):
             if index % _BATCH == _BATCH - 1:
                 await trio.lowlevel.checkpoint()
-            decoded = decode_item(resource.cls, item)
+            decoded = decode_item(resource.cls, item, self._core.known)
             if isinstance(decoded, Undecodable):
                 undecodable.append(decoded)
             else:
@@ -259,7 +259,7 @@ class HttpApiClient:
 
     async def _object(self, cls: type[T], call: Call) -> T:
         body = await self._perform(call)
-        return await off_loop(self._decoding, len(body), decode_answer, cls, body, str(call))
+        return await off_loop(self._decoding, len(body), decode_answer, cls, body, str(call), self._core.known)
 
     async def _perform(self, call: Call) -> bytes:
         """Make the call; the body of its answer. Raises ApiError."""
@@ -274,7 +274,9 @@ class HttpApiClient:
             raise ApiStatusError(str(call), 400, "BadRequest", "the feature gate WatchListClient is off")
         answer = await self._answer(call, lasting=True)
         try:
-            yield OpenWatch(resource, str(call), answer.reply, answer.exchange, self._core.health, timeout)
+            yield OpenWatch(
+                resource, str(call), answer.reply, answer.exchange, self._core.health, timeout, self._core.known
+            )
         finally:
             await close_reply(answer.reply)
 

@@ -1,29 +1,32 @@
-"""What the client and its transports tell each other about one request, beside what httpx carries.
+"""One request to the API server and its answer, as the client and its transports see them.
 
-httpx has no words for three facts that matter here: whether a request may have reached the server before it failed,
-that a response is a watch and ends when the connection's credentials are replaced, and that it ended for that reason.
-And bodies are read here without httpx: its chain of async generators must be read to the end, which a watch never is.
+They say three things that no HTTP library has words for: whether a request may have reached the server before it
+failed, that a response is a watch and ends when the connection's credentials are replaced, and that it ended for that
+reason. And they carry little else, since a pod's life takes a dozen requests: httpx, which was here, looked for
+cookies, redirects and authentication each time.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import attrs
 
-if TYPE_CHECKING:
-    import httpx
 
-EXCHANGE: Final = "trikubelet.exchange"
-BODY: Final = "trikubelet.body"
-"""Names of the extensions of a request and of a response."""
+class TransportError(Exception):
+    """A request got no answer, or not all of it. It may have reached the server."""
+
+
+class NotSentError(TransportError):
+    """The request did not reach the server."""
 
 
 class Body(Protocol):
     """The body of a response, as it arrives and as it was encoded."""
 
     async def receive(self) -> bytes:
-        """The next piece; empty at the end. Raises a subclass of httpx.TransportError when the connection is lost."""
+        """The next piece; empty at the end. Raises TransportError when the connection is lost."""
         ...
 
     async def aclose(self) -> None:
@@ -43,7 +46,47 @@ class Exchange:
     """The watch was ended on this side, because it has to begin again on a new connection."""
 
 
-def exchange_of(request: httpx.Request) -> Exchange:
-    """The exchange that a request belongs to; requests that the client did not make get one of their own."""
-    found = request.extensions.get(EXCHANGE)
-    return found if isinstance(found, Exchange) else Exchange()
+@attrs.define
+class Request:
+    """What is asked."""
+
+    method: str
+    scheme: str
+    authority: str
+    """Host and port, as they are written in a URL."""
+    target: str
+    """Path and query, quoted."""
+    headers: list[tuple[bytes, bytes]]
+    """Names in small letters. Those about the connection and the body's length are the transport's."""
+    body: bytes
+    exchange: Exchange
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+
+@attrs.define
+class Reply:
+    """The head of a response, and its body to be read. Whoever has it closes the body."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    """Names in small letters."""
+    body: Body
+
+    @property
+    def success(self) -> bool:
+        return 200 <= self.status < 300
+
+    def header(self, name: bytes) -> str:
+        """Empty when there is none."""
+        return next((value for key, value in self.headers if key == name), b"").decode("latin-1")
+
+
+class Sends(Protocol):
+    """A way to the API server."""
+
+    async def send(self, request: Request) -> Reply:
+        """Send a request and wait for the head of its response. Raises TransportError and CredentialsError."""
+        ...

@@ -1,6 +1,6 @@
 """HTTP/1.1 to the API server: for servers without TLS, and for what stands before one and speaks nothing newer.
 
-The protocol and the pool are httpcore's, which is what httpx itself uses; only where the connections come from is ours.
+The protocol and the pool are httpcore's; only where the connections come from is ours.
 They arrive with TLS established, so httpcore is set up without it. Every watch takes a connection of its own.
 """
 
@@ -11,26 +11,18 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import httpcore
-import httpx
 import trio
 
-from trikubelet.kube_client.exchange import BODY, Exchange
+from trikubelet.kube_client.exchange import Exchange, NotSentError, Reply, Request, TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 _KEPT_IDLE: Final = 32
 """Idle connections that are kept for the next requests."""
 _MOST: Final = 10_000
-_ERRORS: Final[tuple[tuple[type[Exception], type[httpx.TransportError]], ...]] = (
-    (httpcore.ConnectError, httpx.ConnectError),
-    (httpcore.PoolTimeout, httpx.ConnectError),
-    (httpcore.WriteError, httpx.WriteError),
-    (httpcore.RemoteProtocolError, httpx.RemoteProtocolError),
-    (httpcore.LocalProtocolError, httpx.LocalProtocolError),
-    (httpcore.NetworkError, httpx.ReadError),
-    (httpcore.ProtocolError, httpx.RemoteProtocolError),
-)
+_NOT_SENT: Final = (httpcore.ConnectError, httpcore.PoolTimeout)
+_ERRORS: Final = (httpcore.NetworkError, httpcore.ProtocolError, *_NOT_SENT)
 
 
 class Http1Pool:
@@ -48,24 +40,21 @@ class Http1Pool:
         self._requests = 0
         self._retiring = False
 
-    async def send_request(self, request: httpx.Request, exchange: Exchange) -> httpx.Response:
+    async def send_request(self, request: Request) -> Reply:
         """Send a request and wait for the head of its response, which must be closed.
 
-        Raises what `connect` raises, else a subclass of httpx.TransportError. When cancelled, the connection is closed.
+        Raises what `connect` raises, else TransportError. When cancelled, the connection is closed.
         """
         self._requests += 1
         try:
             with _translated():
-                response = await self._pool.handle_async_request(_plain(request, exchange))
+                response = await self._pool.handle_async_request(_plain(request))
         except BaseException:
             await self._finished()
             raise
-        reply = _Http1Body(self, response, exchange)
-        self._bodies.add(reply)
-        extensions: dict[str, Any] = {"http_version": response.extensions.get("http_version", b"HTTP/1.1"), BODY: reply}
-        return httpx.Response(
-            response.status, headers=response.headers, stream=reply, extensions=extensions, request=request
-        )
+        body = _Http1Body(self, response, request.exchange)
+        self._bodies.add(body)
+        return Reply(response.status, [(name.lower(), value) for name, value in response.headers], body)
 
     async def replace(self) -> None:
         """Finish the requests in flight, end the watches, and close the connections then. Send no more requests."""
@@ -95,7 +84,7 @@ class Http1Pool:
             await self._backend.close_all()
 
 
-class _Http1Body(httpx.AsyncByteStream):
+class _Http1Body:
     def __init__(self, pool: Http1Pool, response: httpcore.Response, exchange: Exchange) -> None:
         self._pool = pool
         self._response = response
@@ -114,10 +103,6 @@ class _Http1Body(httpx.AsyncByteStream):
         self._ended = True
         return b""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while data := await self.receive():
-            yield data
-
     async def cut(self) -> None:
         """Make a read that waits fail."""
         await self._network.aclose()
@@ -132,7 +117,7 @@ class _Http1Body(httpx.AsyncByteStream):
                 await self.cut()
                 # httpcore's generators end by what they raise; dropped in the middle they would be finished by the
                 # garbage collector.
-                with suppress(httpx.TransportError, httpcore.ConnectionNotAvailable), _translated():
+                with suppress(TransportError, httpcore.ConnectionNotAvailable), _translated():
                     async for _ in self._pieces:
                         pass
             await self._response.aclose()
@@ -212,27 +197,28 @@ class _NetworkStream(httpcore.AsyncNetworkStream):
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raises httpcore's errors as httpx's."""
+    """Raises httpcore's errors as ours."""
     try:
         yield
-    except Exception as error:
-        for theirs, ours in _ERRORS:
-            if isinstance(error, theirs):
-                raise ours(str(error) or "the connection was lost") from error
-        raise
+    except _ERRORS as error:
+        kind = NotSentError if isinstance(error, _NOT_SENT) else TransportError
+        raise kind(str(error) or "the connection was lost") from error
 
 
-def _plain(request: httpx.Request, exchange: Exchange) -> httpcore.Request:
+def _plain(request: Request) -> httpcore.Request:
     async def trace(event: str, info: object) -> None:
         if event == "http11.send_request_headers.started":
-            exchange.sent = True
+            request.exchange.sent = True
 
-    url = request.url
+    headers = [(b"host", request.authority.encode("ascii")), *request.headers]
+    if request.body:
+        headers.append((b"content-length", b"%d" % len(request.body)))
     return httpcore.Request(
         method=request.method,
-        url=httpcore.URL(scheme=b"http", host=url.raw_host, port=url.port or 443, target=url.raw_path),
-        headers=request.headers.raw,
-        content=request.stream,
+        # Where the connection goes is known otherwise: to httpcore all are one host's.
+        url=httpcore.URL(scheme=b"http", host=b"server", port=80, target=request.target.encode("ascii")),
+        headers=headers,
+        content=request.body,
         extensions={"trace": trace},
     )
 

@@ -1,10 +1,10 @@
 """HTTP/2 to the API server, on the engine that carries gRPC here (`trikubelet.rpc.grpc.connection`).
 
-HTTP/2 is for the watches: there may be hundreds, and as HTTP/1.1 each would be a connection with TLS of its own. httpx
-brings an HTTP/2 of its own, which was weighed and is not used: what is cancelled there is not reset, so an abandoned
-watch goes on at the server; its unread data is never granted back, until the connection's window is used up and every
-call stands still; and a cancellation in the middle of a write loses bytes that h2 counts as sent. The engine here has
-none of that. What would change this: an httpcore that resets streams.
+HTTP/2 is for the watches: there may be hundreds, and as HTTP/1.1 each would be a connection with TLS of its own.
+httpcore brings an HTTP/2 of its own, which was weighed and is not used: what is cancelled there is not reset, so an
+abandoned watch goes on at the server; its unread data is never granted back, until the connection's window is used up
+and every call stands still; and a cancellation in the middle of a write loses bytes that h2 counts as sent. The engine
+here has none of that. What would change this: an httpcore that resets streams.
 
 A connection that has received nothing for a while asks whether the peer is still there (PING), as client-go's do, and
 fails all its calls when there is no answer. Without that a vanished API server is noticed after many minutes.
@@ -15,11 +15,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-import httpx
 import trio
 from grpclib import GRPCError, Status
 
-from trikubelet.kube_client.exchange import BODY, Exchange
+from trikubelet.kube_client.exchange import Exchange, NotSentError, Reply, TransportError
 from trikubelet.rpc.grpc.channel import ClientConnection
 from trikubelet.rpc.grpc.hpack import NeverIndexed
 from trikubelet.rpc.grpc.http2 import STREAM_WINDOW, ConnectionTerminated, ErrorCodes, Event
@@ -27,8 +26,7 @@ from trikubelet.rpc.grpc.status import Failure
 from trikubelet.rpc.grpc.wire import HEADERS, MESSAGE, WireStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+    from trikubelet.kube_client.exchange import Request
     from trikubelet.rpc.grpc.connection import Connection
     from trikubelet.rpc.grpc.hpack import Headers
 
@@ -40,13 +38,8 @@ _PING: Final = b"alive?  "
 _UNUSED: Final = 2**20
 """The engine's limit for gRPC messages, which there are none of here."""
 
-_HOP_HEADERS: Final = frozenset({b"host", b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"})
-"""Headers of HTTP/1.1 that HTTP/2 says otherwise, or not at all."""
-_UNIQUE_HEADERS: Final = frozenset({b"content-length"})
-"""Kept out of the compression tables: they differ in every request, and would push out what repeats."""
 
-
-class RefusedError(httpx.ConnectError):
+class RefusedError(NotSentError):
     """The server did not take the request: it may be sent again, on another connection, whatever it asks for."""
 
 
@@ -164,8 +157,8 @@ class ApiConnection(ClientConnection):
                 return
 
 
-class Http2Body(httpx.AsyncByteStream):
-    """The body of a response."""
+class Http2Body:
+    """The body of a response. Implements `Body`."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
@@ -178,12 +171,8 @@ class Http2Body(httpx.AsyncByteStream):
         if stream.messages:
             return stream.take_all()
         if stream.failure is not None:
-            raise httpx.ReadError(stream.failure.message)
+            raise TransportError(stream.failure.message)
         return b""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while data := await self.receive():
-            yield data
 
     async def aclose(self) -> None:
         """Reset the stream unless it has ended. Does not wait."""
@@ -192,13 +181,13 @@ class Http2Body(httpx.AsyncByteStream):
             self._stream.release()
 
 
-async def send_request(connection: ApiConnection, request: httpx.Request, exchange: Exchange) -> httpx.Response:
+async def send_request(connection: ApiConnection, request: Request) -> Reply:
     """Send a request on a `usable` connection and wait for the head of its response.
 
-    The response must be closed. Raises RefusedError, and httpx.ReadError when the connection or the stream is lost.
+    The response must be closed. Raises RefusedError, and TransportError when the connection or the stream is lost.
     When cancelled, the stream is reset.
     """
-    body = await request.aread()
+    body, exchange = request.body, request.exchange
     try:
         stream = connection.open_bytes(request_headers(request), end=not body)
     except GRPCError as error:
@@ -215,10 +204,7 @@ async def send_request(connection: ApiConnection, request: httpx.Request, exchan
     except BaseException:
         stream.release()
         raise
-    reply = Http2Body(stream)
-    return httpx.Response(
-        head[0], headers=head[1], stream=reply, extensions={"http_version": b"HTTP/2", BODY: reply}, request=request
-    )
+    return Reply(*head, Http2Body(stream))
 
 
 def _head_of(stream: ByteStream) -> tuple[int, Headers]:
@@ -228,7 +214,7 @@ def _head_of(stream: ByteStream) -> tuple[int, Headers]:
         )
         if stream.refused:
             raise RefusedError(text)
-        raise httpx.ReadError(text)
+        raise TransportError(text)
     status = math.nan
     headers: Headers = []
     for name, value in stream.headers:
@@ -237,23 +223,20 @@ def _head_of(stream: ByteStream) -> tuple[int, Headers]:
         elif not name.startswith(b":"):
             headers.append((name, value))
     if not isinstance(status, int):
-        raise httpx.RemoteProtocolError("the response has no HTTP status")
+        raise TransportError("the response has no HTTP status")
     return status, headers
 
 
-def request_headers(request: httpx.Request) -> Headers:
-    """The headers of an HTTP/2 request."""
-    url = request.url
+def request_headers(request: Request) -> Headers:
+    """The headers of an HTTP/2 request. What differs in every request is kept out of the compression tables: it would
+    push out what repeats."""
     headers: Headers = [
         (b":method", request.method.encode("ascii")),
-        (b":scheme", url.raw_scheme),
-        NeverIndexed(b":path", url.raw_path),
-        (b":authority", request.headers.get("host", "").encode("ascii") or url.netloc),
+        (b":scheme", request.scheme.encode("ascii")),
+        NeverIndexed(b":path", request.target.encode("ascii")),
+        (b":authority", request.authority.encode("ascii")),
+        *request.headers,
     ]
-    for raw_name, value in request.headers.raw:
-        name = raw_name.lower()
-        if name in _UNIQUE_HEADERS:
-            headers.append(NeverIndexed(name, value))
-        elif name not in _HOP_HEADERS:
-            headers.append((name, value))
+    if request.body:
+        headers.append(NeverIndexed(b"content-length", b"%d" % len(request.body)))
     return headers

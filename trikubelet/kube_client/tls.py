@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ALPN: Final = ("h2", "http/1.1")
+UNTRUSTED: Final = "tls: failed to verify certificate"
+"""How `handshake_problem` begins when the server has shown a certificate that is not to be trusted."""
 _BEGIN: Final = b"-----BEGIN"
 
 
@@ -121,7 +123,7 @@ def handshake_problem(error: BaseException) -> str:
     """Why TLS was not established, in words: what a certificate lacks, or what the peer did instead."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"tls: failed to verify certificate: {cause.verify_message}"
+            return f"{UNTRUSTED}: {cause.verify_message}"
         if isinstance(cause, ssl.SSLError):
             if cause.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
                 return "tls: first record does not look like a TLS handshake: is it an http server?"

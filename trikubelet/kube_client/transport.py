@@ -1,4 +1,4 @@
-"""Which connection a request goes over: the transport that the client's httpx uses.
+"""Which connection a request goes over: the client's transport.
 
 What the API server speaks is known when TLS is established (ALPN), so the first request that needs a connection causes
 one to be made, and all that come meanwhile wait for that same attempt. If it speaks HTTP/2, requests share that one
@@ -15,13 +15,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
-import httpx
 import trio
 from grpclib import GRPCError
 
 from trikubelet.kube_client.errors import ApiUnreachable, CredentialsError
-from trikubelet.kube_client.exchange import Exchange, exchange_of
-from trikubelet.kube_client.http1 import Http1Pool
+from trikubelet.kube_client.exchange import NotSentError
 from trikubelet.kube_client.http2 import ApiConnection, RefusedError, send_request
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
@@ -29,6 +27,8 @@ from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.kube_client.access import Access
+    from trikubelet.kube_client.exchange import Reply, Request
+    from trikubelet.kube_client.http1 import Http1Pool
 
 log = get_logger("cluster")
 
@@ -61,7 +61,7 @@ class TransportStatistics:
     """Connections that were ever made; with HTTP/1.1 only the first of each pool counts."""
 
 
-class ClusterTransport(httpx.AsyncBaseTransport):
+class ClusterTransport:
     """Sends requests to one API server. `run` it; requests fail while it does not run."""
 
     def __init__(self, access: Access) -> None:
@@ -95,30 +95,28 @@ class ClusterTransport(httpx.AsyncBaseTransport):
         async for task in self._starts:
             nursery.start_soon(contain, task, nursery)
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; what it needs is in `exchange_of` it.
+    async def send(self, request: Request) -> Reply:
+        """Send a request.
 
-        Raises httpx.ConnectError when it was not sent, other httpx.TransportErrors when that is unknown, and
-        CredentialsError.
+        Raises NotSentError, other TransportErrors when it is unknown whether it was sent, and CredentialsError.
         """
-        exchange = exchange_of(request)
         for refusals in range(_MOST_REFUSALS + 1):
             try:
-                return await self._send(request, exchange)
+                return await self._send(request)
             except RefusedError:
-                exchange.sent = False
+                request.exchange.sent = False
                 if refusals == _MOST_REFUSALS:
                     raise
         raise AssertionError("unreachable")
 
-    async def _send(self, request: httpx.Request, exchange: Exchange) -> httpx.Response:
+    async def _send(self, request: Request) -> Reply:
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
             if self._http1 is not None:
-                return await self._http1.send_request(request, exchange)
+                return await self._http1.send_request(request)
             connection = next((connection for connection in self._connections if connection.usable), None)
             if connection is not None:
-                return await send_request(connection, request, exchange)
+                return await send_request(connection, request)
             await self._wait_for_attempt()
 
     def replace_connections(self) -> None:
@@ -151,7 +149,7 @@ class ClusterTransport(httpx.AsyncBaseTransport):
 
     async def _wait_for_attempt(self) -> None:
         if not self._running:
-            raise httpx.ConnectError("the client is not running: start its run(), or use open_client()")
+            raise NotSentError("the client is not running: start its run(), or use open_client()")
         attempt = self._attempt
         if attempt is None:
             attempt = self._attempt = _Attempt()
@@ -160,7 +158,7 @@ class ClusterTransport(httpx.AsyncBaseTransport):
         if attempt.credentials:
             raise CredentialsError("", attempt.failure)
         if attempt.failure:
-            raise httpx.ConnectError(attempt.failure)
+            raise NotSentError(attempt.failure)
 
     async def _connect(self, nursery: trio.Nursery) -> None:
         """Make connections until one is of the current generation, and wake waiting callers."""
@@ -191,6 +189,8 @@ class ClusterTransport(httpx.AsyncBaseTransport):
             return False
         self._connects += 1
         if protocol != "h2":
+            from trikubelet.kube_client.http1 import Http1Pool  # with httpcore, which most do not need
+
             self._http1 = Http1Pool(self._connect_http1, stream)
             return True
         connection = ApiConnection(stream)
@@ -222,14 +222,14 @@ class ClusterTransport(httpx.AsyncBaseTransport):
         try:
             stream, protocol = await self._access.connect()
         except ApiUnreachable as error:
-            raise httpx.ConnectError(error.cause) from error
+            raise NotSentError(error.cause) from error
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise httpx.ConnectError(str(error) or type(error).__name__) from error
+            raise NotSentError(str(error) or type(error).__name__) from error
         if protocol == "h2":
             # Something else stands at this address now. The next request finds out.
             await trio.aclose_forcefully(stream)
             self.replace_connections()
-            raise httpx.ConnectError("the server speaks another HTTP version than before")
+            raise NotSentError("the server speaks another HTTP version than before")
         return stream
 
     def _finish_attempt(self, failure: str, *, credentials: bool = False) -> None:

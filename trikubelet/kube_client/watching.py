@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-import httpx
 import trio
 
 from trikubelet.api import KubernetesObject
 from trikubelet.kube_client.decoding import decode_event
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiUnreachable
+from trikubelet.kube_client.exchange import TransportError
 from trikubelet.scopes import off_loop
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from trikubelet.kube_client.decoding import Known
     from trikubelet.kube_client.exchange import Body, Exchange
     from trikubelet.kube_client.health import ConnectionHealth
     from trikubelet.kube_client.types import Resource, WatchEvent
@@ -79,12 +80,14 @@ class OpenWatch(Generic[T]):
         exchange: Exchange,
         health: ConnectionHealth,
         timeout: float,
+        known: Known,
     ) -> None:
         self._resource = resource
         self._request = request
         self._body = body
         self._exchange = exchange
         self._health = health
+        self._known = known
         self._deadline = trio.current_time() + timeout + GRACE
         self._lines = LineReader()
         self._line: bytes | None = None
@@ -107,7 +110,9 @@ class OpenWatch(Generic[T]):
                     await self._receive()
                     continue
                 line = self._line
-                event = await off_loop(self._decoding, len(line), decode_event, self._resource, line, self._request)
+                event = await off_loop(
+                    self._decoding, len(line), decode_event, self._resource, line, self._request, self._known
+                )
                 self._line = None
             except ValueError as error:
                 self._ended = True
@@ -127,7 +132,7 @@ class OpenWatch(Generic[T]):
         with trio.CancelScope(deadline=self._deadline) as scope:
             try:
                 data = await self._body.receive()
-            except httpx.TransportError as error:
+            except TransportError as error:
                 if self._exchange.retired:
                     self._ended = True
                     return

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 import trio
 
 from trikubelet.linux.programs import Finished, TooMuchOutputError, run_program
+from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
@@ -140,7 +141,7 @@ async def keep_chains_by(call: Call) -> None:
         return
     async with trio.open_nursery() as nursery:
         for family in present:
-            nursery.start_soon(_keep, call, family, name=f"chains of {family.program}")
+            nursery.start_soon(supervise, _keep, call, family, name=f"chains of {family.program}")
 
 
 async def _problem(call: Call, family: Family) -> str | None:

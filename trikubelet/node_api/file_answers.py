@@ -10,7 +10,6 @@ import os
 import re
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
-from html import escape
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -32,6 +31,8 @@ _MOST_DIGITS: Final = 18
 
 def listing(folder: NodeFolder) -> Response:
     """A page of links."""
+    from html import escape  # which knows the names of two thousand characters
+
     lines = []
     for entry in folder.entries:
         name = os.fsencode(entry.name) + (b"/" if entry.is_folder else b"")

@@ -265,34 +265,18 @@ class Journal:
 
     def _note_container(self, record: _PodRecord, container: ContainerStatus) -> None:
         facts: dict[str, Any] = {"id": container.id.id[:SHORT_ID], "restarts": container.restart_count}
-        match container.state:
-            case ContainerState.RUNNING:
-                self._note(
-                    record.uid,
-                    record.pod,
-                    Kind.CONTAINER,
-                    "Started",
-                    container.name,
-                    facts=facts,
-                    at=container.started_at,
-                )
-            case ContainerState.EXITED:
-                facts["exitCode"] = container.exit_code
-                if container.reason:
-                    facts["reason"] = container.reason
-                if container.started_at is not None:
-                    facts["startedAt"] = container.started_at
-                self._note(
-                    record.uid,
-                    record.pod,
-                    Kind.CONTAINER,
-                    "Ended",
-                    container.name,
-                    facts=facts,
-                    at=container.finished_at,
-                )
-            case _:
-                pass
+        if container.state is ContainerState.RUNNING:
+            what, at = "Started", container.started_at
+        elif container.state is ContainerState.EXITED:
+            what, at = "Ended", container.finished_at
+            facts["exitCode"] = container.exit_code
+            if container.reason:
+                facts["reason"] = container.reason
+            if container.started_at is not None:
+                facts["startedAt"] = container.started_at
+        else:
+            return
+        self._note(record.uid, record.pod, Kind.CONTAINER, what, container.name, facts=facts, at=at)
 
     def _facts_of_phase(self, phase: Phase) -> dict[str, Any]:
         if isinstance(phase, WaitingToStart | Syncing):
@@ -339,12 +323,16 @@ class Viewer:
         """At first, and when entries were lost because this one was too slow, the snapshot of all pods; else the next
         entry, its `type` is `ENTRY`. JSON values both. Cancelling it loses nothing."""
         await trio.lowlevel.checkpoint()
-        while not self._behind and not self._waiting:
+        while (news := self.receive_nowait()) is None:
             await self._arrived.park()
+        return news
+
+    def receive_nowait(self) -> dict[str, Any] | None:
+        """The same; None when there is nothing new."""
         if self._behind:
             self._behind = False
             return self._journal.snapshot()
-        return {"type": "ENTRY"} | self._waiting.popleft().as_json()
+        return {"type": "ENTRY"} | self._waiting.popleft().as_json() if self._waiting else None
 
     def offer(self, entry: Entry) -> None:
         """Called by the journal. Never waits."""

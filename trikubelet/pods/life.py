@@ -18,57 +18,27 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
-from random import Random
 from typing import TYPE_CHECKING, Final, assert_never
 
-import attrs
 import trio
 
 from trikubelet.pods import phases
+from trikubelet.pods.context import INSPECTION, tell_when_stuck
 from trikubelet.pods.machine import is_in_the_way
-from trikubelet.pods.registry import PodWorkerRegistry
-from trikubelet.pods.retry import RetryPolicy, failure
-from trikubelet.pods.statistics import WorkerCounts
-from trikubelet.pods.types import STATUS_TIMEOUT, DesiredPod, OpenPod, PodCache, PodSyncReport, SyncPodType, UpdatePod
+from trikubelet.pods.retry import failure
+from trikubelet.pods.types import STATUS_TIMEOUT, PodSyncReport, SyncPodType, UpdatePod
 from trikubelet.supervision import contain
-from trikubelet.telemetry.events import EventRecorder, EventType
+from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.telemetry.steps import Steps
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod
     from trikubelet.container.model import PodRuntimeStatus
+    from trikubelet.pods.context import LifeContext
     from trikubelet.pods.phases import Failed, Outcome, Work
     from trikubelet.pods.types import Kill, PodSyncer
 
 log = get_logger("pod-workers")
-
-KILL_TIMEOUT_FACTOR: Final = 1.5
-MINIMUM_KILL_TIMEOUT: Final = 10.0
-"""Seconds: what a runtime may take for a kill without any grace."""
-INSPECTION: Final = "inspection of the pod"
-"""The step in which the runtime is asked what it holds of the pod."""
-
-
-@frozen(kw_only=True)
-class LifeContext:
-    """What all lives share."""
-
-    registry: PodWorkerRegistry
-    open_pod: OpenPod
-    cache: PodCache
-    policy: RetryPolicy
-    rng: Random
-    desired: DesiredPod | None = None
-    """The newest version of a pod when it is looked at again; without it the last one is used again."""
-    recorder: EventRecorder | None = None
-    counts: WorkerCounts = attrs.field(factory=WorkerCounts)
-    steps: Steps = attrs.field(factory=Steps)
-    """Where it is told what goes on for a pod."""
-    why: Callable[[str], str] = lambda uid: "not known"
-    """What the pod of a UID waits for, for people."""
 
 
 class PodLife:
@@ -95,7 +65,7 @@ class PodLife:
             with self._context.open_pod(self.uid, everything) as pod:
                 work = await self._wait_to_start()
                 work = await self._sync_until_end(pod, work)
-                everything.start_soon(contain, self._tell_when_stuck)
+                everything.start_soon(contain, tell_when_stuck, self._context, self.uid)
                 work = await self._terminate(pod, work)
                 self.containers_ended.set()
                 await self._clean_up(pod, work)
@@ -145,17 +115,6 @@ class PodLife:
         while isinstance(work, phases.CleanUpPod):
             await self._perform(pod, work)
             work = await self._next_work()
-
-    async def _tell_when_stuck(self) -> None:
-        """An event when its end takes longer than one and a half times its grace period, with what it waits for."""
-        phase = self._registry.states.phase(self.uid)
-        if not isinstance(phase, phases.TerminationRequested | phases.Terminating):
-            return
-        seconds = max(MINIMUM_KILL_TIMEOUT, KILL_TIMEOUT_FACTOR * phase.kill.grace_period)
-        await trio.sleep_until(phase.ending.asked_at + seconds)
-        if isinstance(phase.active, phases.ConfigUpdate) and self._context.recorder is not None:
-            text = f"The pod has not ended within {seconds:g} s: {self._context.why(self.uid)}"
-            self._context.recorder.pod_event(phase.active.pod, EventType.WARNING, "StuckTerminating", text)
 
     # --- Between two works -------------------------------------------------------------------------------------------
 

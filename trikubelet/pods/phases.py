@@ -27,7 +27,8 @@ MINIMUM_GRACE_PERIOD: Final = 1
 
 DELETED: Final = "deleted through the API server"
 NOT_DESIRED: Final = "no source names the pod any more"
-"""Two of those that ask for the end of pods; see `Ending`."""
+AGENT_ENDS: Final = "the agent ends, and its pods with it"
+"""Those that ask for the end of pods without saying more; see `Ending`."""
 
 # --- Updates ---------------------------------------------------------------------------------------------------------
 

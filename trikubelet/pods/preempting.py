@@ -18,6 +18,7 @@ import trio
 from trikubelet.api import POD_FAILED, Pod, PodStatus
 from trikubelet.pods.workers import KillTimeoutError
 from trikubelet.status.conditions import as_disrupted
+from trikubelet.supervision import contain
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, bounded
@@ -76,7 +77,7 @@ class Preempting:
             )
         async with trio.open_nursery() as nursery:
             for victim in victims:
-                nursery.start_soon(self._end, victim, preemptor, resource)
+                nursery.start_soon(contain, self._end, victim, preemptor, resource)
 
     async def _end(self, victim: Pod, preemptor: Pod, resource: str) -> None:
         def preempted(status: PodStatus) -> PodStatus:

@@ -29,7 +29,7 @@ from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.clock import WallClock
 from trikubelet.kube_client.volume_objects import WatchedObjects
 from trikubelet.pleg.pleg import Pleg
-from trikubelet.pods.life import INSPECTION
+from trikubelet.pods.context import INSPECTION
 from trikubelet.pods.reporting import StatusReporter
 from trikubelet.pods.retry import BackoffError, NetworkNotReadyError
 from trikubelet.pods.settled import Settled

@@ -19,8 +19,9 @@ import trio
 
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.broadcast import Broadcast
-from trikubelet.pods.life import KILL_TIMEOUT_FACTOR, MINIMUM_KILL_TIMEOUT, LifeContext, PodLife
-from trikubelet.pods.phases import ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
+from trikubelet.pods.context import KILL_TIMEOUT_FACTOR, MINIMUM_KILL_TIMEOUT, LifeContext
+from trikubelet.pods.life import PodLife
+from trikubelet.pods.phases import AGENT_ENDS, ConfigUpdate, Finished, Phase, Terminated, WaitingToStart
 from trikubelet.pods.registry import PodWorkerRegistry, WorkerSummary
 from trikubelet.pods.retry import RetryPolicy
 from trikubelet.pods.types import DesiredPod, KillPod, KillRuntimePod, OpenPod, PodStatusFn, Request
@@ -211,7 +212,7 @@ class PodWorkers:
                         pod=update.pod,
                         mirror_pod=update.mirror_pod,
                         start_time=trio.current_time(),
-                        asked_by="the agent ends, and its pods with it",
+                        asked_by=AGENT_ENDS,
                         grace_period_override=grace_period_override,
                     )
                 )

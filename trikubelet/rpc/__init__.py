@@ -7,3 +7,7 @@ csi/ device_plugins/ dra/ dra_health/ plugin_registration/ pod_resources/ health
 
 Who calls and who serves lies with the parts that do: CSI in `volumes`, devices in `node`.
 """
+
+from trikubelet.rpc.betterproto_library import load
+
+load()

@@ -13,7 +13,7 @@ import trio
 from trikubelet.formats.cpu_list import format_cpu_list
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
-from trikubelet.supervision import supervise
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class CpusetReconciler:
                     has = self._applied.get(one.id.id, self._managers.started_with(status.uid, one.name))
                     if wanted not in (0, has):
                         pod = f"{status.namespace}/{status.name}"
-                        nursery.start_soon(self._update, pod, one.name, one.id.id, wanted)
+                        nursery.start_soon(contain, self._update, pod, one.name, one.id.id, wanted)
 
     async def _update(self, pod: str, container: str, container_id: str, cpus: int) -> None:
         told = format_cpu_list(cpus)

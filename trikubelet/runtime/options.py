@@ -70,8 +70,8 @@ class RuntimeOptions:
     """The node's allocatable resources; likewise."""
     cluster_domain: str = ""
     """(clusterDomain)"""
-    cluster_dns: tuple[str, ...] = ()
-    """(clusterDNS)"""
+    cluster_dns: tuple[str, ...] | None = ()
+    """(clusterDNS) None: there is no cluster whose names pods could miss."""
     resolver_config: Path | None = Path("/etc/resolv.conf")
     """(resolvConf)"""
     cpu_cfs_quota: bool = True

@@ -112,16 +112,13 @@ class RuntimeState:
         before = self.conditions
         try:
             reply = await self._client.status()
+            abilities, problems = _abilities(reply), _problems(reply)
         except Exception as error:  # noqa: BLE001 - whatever it is, the runtime did not answer as it should
             self.conditions = attrs.evolve(before, runtime_problem=f"container runtime is down: {error}")
         else:
-            self.abilities = _abilities(reply)
+            self.abilities = abilities
             gone = self.answered and before.runtime_problem is not None
             self._answered_at = trio.current_time()
-            problems = {
-                condition.type: None if condition.status else _problem(condition)
-                for condition in reply.status.conditions
-            }
             self._not_ready = problems.get(RUNTIME_READY, "the runtime reports no RuntimeReady condition")
             self.conditions = RuntimeConditions(
                 runtime_problem=self._not_ready,
@@ -135,6 +132,11 @@ class RuntimeState:
                 runtime=self.conditions.runtime_problem or "ready",
                 network=self.conditions.network_problem or "ready",
             )
+
+
+def _problems(reply: v1.StatusResponse) -> dict[str, str | None]:
+    """By the types of its conditions; None for one that holds."""
+    return {condition.type: None if condition.status else _problem(condition) for condition in reply.status.conditions}
 
 
 def _problem(condition: v1.RuntimeCondition) -> str:

@@ -110,9 +110,8 @@ class HttpSource:
 
         `task_status.started` is called before the first request.
         """
-        import httpx
-
         from trikubelet import __version__
+        from trikubelet.http.httpx_library import httpx
 
         task_status.started()
         # Python's own authorities are those of the system; a deadline around each request replaces httpx's timeouts.
@@ -151,7 +150,7 @@ class HttpSource:
 
     async def _fetch(self, client: httpx.AsyncClient) -> bytes:
         """The body of the answer. Raises HttpSourceError."""
-        import httpx
+        from trikubelet.http.httpx_library import httpx
 
         body = bytearray()
         try:

@@ -10,7 +10,8 @@ stays).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import operator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
@@ -18,6 +19,7 @@ from trikubelet.api import (
     CONDITION_TRUE,
     CONTAINERS_READY,
     POD_READY,
+    APIObject,
     ContainerState,
     PodCondition,
     PodStatus,
@@ -35,10 +37,13 @@ from trikubelet.status.conditions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from trikubelet.api import Container, ContainerStatus, Pod
+
+T = TypeVar("T")
+V = TypeVar("V", bound=APIObject)
 
 _STAMPED: Final = (OWNED_CONDITIONS | SHARED_CONDITIONS) - RESIZE_CONDITIONS
 """Conditions that are given the times of their transitions here."""
@@ -111,54 +116,73 @@ def _check_ended(
 
 
 def normalized(pod: Pod, status: PodStatus) -> PodStatus:
-    """The status as an API server gives it back: whole seconds, messages of bounded size, containers in order."""
+    """The status as an API server gives it back: whole seconds, messages of bounded size, containers in order.
+
+    One that is so already is returned itself, as its parts are, so that those who keep both keep one.
+    """
     spec = pod.spec
     count = len(spec.containers) + len(spec.init_containers) + len(spec.ephemeral_containers)
     limit = MAX_TERMINATION_MESSAGES // max(count, 1)
     order = {container.name: index for index, container in enumerate(spec.init_containers)}
 
-    def clean(statuses: Iterable[ContainerStatus]) -> list[ContainerStatus]:
-        return [
-            attrs.evolve(one, state=_clean_state(one.state, limit), last_state=_clean_state(one.last_state, limit))
-            for one in statuses
-        ]
+    def by_name(one: ContainerStatus) -> str:
+        return one.name
 
-    init = sorted(clean(status.init_container_statuses), key=lambda one: order.get(one.name, len(order)))
-    return attrs.evolve(
+    def clean(
+        statuses: tuple[ContainerStatus, ...], place: Callable[[ContainerStatus], str | int]
+    ) -> tuple[ContainerStatus, ...]:
+        cleaned = (
+            _with(one, state=_clean_state(one.state, limit), last_state=_clean_state(one.last_state, limit))
+            for one in statuses
+        )
+        return _kept(statuses, tuple(sorted(cleaned, key=place)))
+
+    conditions = tuple(
+        _with(
+            condition,
+            last_probe_time=_whole_seconds(condition.last_probe_time),
+            last_transition_time=_whole_seconds(condition.last_transition_time),
+        )
+        for condition in status.conditions
+    )
+    return _with(
         status,
         start_time=_whole_seconds(status.start_time),
-        conditions=tuple(
-            attrs.evolve(
-                condition,
-                last_probe_time=_whole_seconds(condition.last_probe_time),
-                last_transition_time=_whole_seconds(condition.last_transition_time),
-            )
-            for condition in status.conditions
-        ),
-        container_statuses=tuple(sorted(clean(status.container_statuses), key=lambda one: one.name)),
-        init_container_statuses=tuple(init),
-        ephemeral_container_statuses=tuple(
-            sorted(clean(status.ephemeral_container_statuses), key=lambda one: one.name)
-        ),
+        conditions=_kept(status.conditions, conditions),
+        container_statuses=clean(status.container_statuses, by_name),
+        init_container_statuses=clean(status.init_container_statuses, lambda one: order.get(one.name, len(order))),
+        ephemeral_container_statuses=clean(status.ephemeral_container_statuses, by_name),
     )
+
+
+def _with(value: V, **fields: Any) -> V:
+    """`attrs.evolve`, which takes its time, only where a field is another object."""
+    if all(getattr(value, name) is field for name, field in fields.items()):
+        return value
+    return attrs.evolve(value, **fields)
+
+
+def _kept(before: tuple[T, ...], after: tuple[T, ...]) -> tuple[T, ...]:
+    """`before`, if it has the same objects."""
+    return before if len(before) == len(after) and all(map(operator.is_, before, after)) else after
 
 
 def _clean_state(state: ContainerState, limit: int) -> ContainerState:
     running, ended = state.running, state.terminated
     if running is not None:
-        running = attrs.evolve(running, started_at=_whole_seconds(running.started_at))
+        running = _with(running, started_at=_whole_seconds(running.started_at))
     if ended is not None:
-        ended = attrs.evolve(
+        ended = _with(
             ended,
             started_at=_whole_seconds(ended.started_at),
             finished_at=_whole_seconds(ended.finished_at),
             message=_cut(ended.message, limit),
         )
-    return attrs.evolve(state, running=running, terminated=ended)
+    return _with(state, running=running, terminated=ended)
 
 
 def _whole_seconds(time: datetime | None) -> datetime | None:
-    return None if time is None else time.replace(microsecond=0)
+    return time.replace(microsecond=0) if time is not None and time.microsecond else time
 
 
 def _cut(text: str, limit: int) -> str:

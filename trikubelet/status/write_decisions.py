@@ -14,6 +14,7 @@ and a static pod's status goes to the mirror pod of its version (kubelet: `syncP
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -99,6 +100,8 @@ class PatchStatus:
     change: StatusChange
     body: Mapping[str, Any]
     urgency: Urgency
+    fields: Mapping[str, Any]
+    """Of `merged`, as they are written."""
 
 
 @frozen
@@ -109,6 +112,37 @@ class DeletePod:
 
 
 WriteAction: TypeAlias = NothingThere | UpToDate | Later | Fetch | PatchStatus | DeletePod
+
+
+@attrs.define(eq=False)
+class LastAction:
+    """The answer to the last question, which is asked several times for a write: by everybody who may begin it, and
+    after each wait. Objects that are the same are known to be, not compared."""
+
+    _about: tuple[object, ...] = ()
+    _at: int = 0
+    """Whole seconds, which is as exactly as the date is written."""
+    _action: WriteAction = attrs.field(factory=NothingThere)
+
+    def next(
+        self,
+        change: StatusChange,
+        record: Record,
+        copy: Pod | None,
+        *,
+        may_fetch: bool,
+        may_run: bool,
+        now: datetime,
+        time: float,
+    ) -> WriteAction:
+        """What `next_action` says."""
+        about, at = (change, record, copy, may_fetch, may_run), int(now.timestamp())
+        known = at == self._at and len(about) == len(self._about) and all(map(operator.is_, about, self._about))
+        # Another client's writing is undone when some time has passed.
+        if not known or isinstance(self._action, Later):
+            self._action = next_action(change, record, copy, may_fetch=may_fetch, may_run=may_run, now=now, time=time)
+            self._about, self._at = about, at
+        return self._action
 
 
 def record_for(record: Record, copy: Pod | None) -> Record:
@@ -173,11 +207,12 @@ def _is_foreign(record: Record, copy: Pod) -> bool:
 def _patch(change: StatusChange, record: Record, copy: Pod, merged: PodStatus) -> PatchStatus | None:
     if merged == record.sent and not _is_foreign(record, copy):
         return None
-    difference = strategic_patch({"status": to_dict(copy.status)}, {"status": to_dict(merged)}, POD_LISTS)
+    fields = to_dict(merged)
+    difference = strategic_patch({"status": to_dict(copy.status)}, {"status": fields}, POD_LISTS)
     if not difference:
         return None
     body = {"metadata": {"uid": copy.metadata.uid}, **difference}
-    return PatchStatus(copy, merged, change, body, _urgency(change, copy.status, merged))
+    return PatchStatus(copy, merged, change, body, _urgency(change, copy.status, merged), fields)
 
 
 def _urgency(change: StatusChange, served: PodStatus, merged: PodStatus) -> Urgency:
@@ -198,8 +233,9 @@ def _readiness(status: PodStatus) -> str:
 
 def accepted(record: Record, written: PatchStatus, reply: Pod, time: float) -> Record:
     """The record after a write."""
-    record = attrs.evolve(record, change=written.change, sent=written.merged)
-    if _was_overtaken(written, reply):
+    as_sent = reply.status == written.merged  # the usual case, which keeps one of the two
+    record = attrs.evolve(record, change=written.change, sent=reply.status if as_sent else written.merged)
+    if not as_sent and _was_overtaken(written, reply):
         # The foreign write was not seen: what was meant is compared with the reply, as with any foreign write.
         meant, version = normalized(reply, written.merged), written.copy.metadata.resource_version
         return attrs.evolve(record, accepted=meant, version=version)
@@ -212,15 +248,16 @@ def _was_overtaken(written: PatchStatus, reply: Pod) -> bool:
 
     A field that an old server drops was not in the copy either.
     """
-    before, meant, served = (_parts(status) for status in (written.copy.status, written.merged, reply.status))
+    before, meant, served = map(_parts, (to_dict(written.copy.status), written.fields, to_dict(reply.status)))
     return any(before.get(name) == part != served.get(name) for name, part in meant.items())
 
 
-def _parts(status: PodStatus) -> dict[str, Any]:
+def _parts(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a status and of its conditions: what a patch can leave alone one by one."""
-    fields = to_dict(status)
-    conditions = fields.pop("conditions", ())
-    return fields | {f"{one['type']}.{name}": value for one in conditions for name, value in one.items()}
+    parts = {name: value for name, value in fields.items() if name != "conditions"}
+    for one in fields.get("conditions", ()):
+        parts |= {f"{one['type']}.{name}": value for name, value in one.items()}
+    return parts
 
 
 def up_to_date(record: Record, found: UpToDate) -> Record:

@@ -29,6 +29,7 @@ from trikubelet.status.write_decisions import (
     DeletePod,
     Failures,
     Fetch,
+    LastAction,
     Later,
     NothingThere,
     ObjectGone,
@@ -41,7 +42,6 @@ from trikubelet.status.write_decisions import (
     after_failure,
     missing_fields,
     newest,
-    next_action,
     record_for,
     up_to_date,
 )
@@ -101,6 +101,7 @@ class _Work:
     record: Record = attrs.field(factory=Record)
     reply: Pod | None = None
     """The server's last answer."""
+    action: LastAction = attrs.field(factory=LastAction)
     failures: Failures = attrs.field(factory=Failures)
     running: bool = False
     """A task is at it."""
@@ -376,7 +377,7 @@ class StatusWriter:
             return NothingThere()
         copy = self._copy(change.pod, work)
         work.record = record_for(work.record, copy)
-        return next_action(
+        return work.action.next(
             change,
             work.record,
             copy,
@@ -416,7 +417,7 @@ class StatusWriter:
         """Say once of each field that the server does not keep it."""
         if reply.status == patch.merged:
             return
-        missing = missing_fields(to_dict(patch.merged), to_dict(reply.status)) - self._known_missing
+        missing = missing_fields(patch.fields, to_dict(reply.status)) - self._known_missing
         if missing:
             self._known_missing |= missing
             log.info("the API server does not keep some fields of statuses", fields=sorted(missing))

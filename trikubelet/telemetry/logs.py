@@ -1,27 +1,33 @@
-"""Structured logs: one line an event, bound to its pod.
+"""Structured logs: one line an event, bound to its pod. What a line looks like is in `log_lines`.
 
-`structlog` costs tens of milliseconds to import, so it is loaded when logging is configured or first used, never at
-import of the agent's modules. A logger made before the configuration follows it.
-
-Everything goes to stderr, unless the streams are split: then errors go there, and all else to stdout, which may be
-buffered. What is buffered is written before the next error, by `flush`, and at the end of the process.
+A logger made before the configuration follows it. Everything goes to stderr, unless the streams are split: then errors
+go there, and all else to stdout, which may be buffered. What is buffered is written before the next error, by `flush`,
+and at the end of the process.
 """
 
 from __future__ import annotations
 
 import atexit
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import attrs
+
+from trikubelet.telemetry.log_lines import as_colored_text, as_json, as_text, with_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LogFormat = Literal["text", "json"]
 
 # The kubelet's -v: 0 and 1 are notices for operators, 2 what happens to pods, 4 and more how it happens.
 _LEVEL_OF_VERBOSITY = ((4, 10), (0, 20))
 _NUMBERS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_NEVER: Final = 50
 
 
 @attrs.define
@@ -41,39 +47,48 @@ class _Thresholds:
 
 
 @attrs.define
-class _SplitStreams:
-    """What structlog writes through when errors have a stream of their own."""
+class _Streams:
+    """Where lines are written."""
 
-    info_stream: TextIO
+    render: Callable[[Mapping[str, Any]], str]
     error_stream: TextIO
-    buffer: int
+    info_stream: TextIO | None = None
+    """Of all lines but errors; None: the other one."""
+    buffer: int = 0
     """Characters that may wait to be written; 0: none."""
     _waiting: list[str] = attrs.field(factory=list)
     _size: int = 0
 
-    def __call__(self, *_: Any) -> _SplitStreams:
-        return self
-
-    def info(self, line: str) -> None:
-        self._waiting.append(f"{line}\n")
-        self._size += len(line) + 1
+    def write(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        # A line is written whole: other threads write, too.
+        line = f"{self.render(with_facts(level, event, fields, datetime.now(UTC)))}\n"
+        if level == "error" or self.info_stream is None:
+            self.flush()
+            self.error_stream.write(line)
+            self.error_stream.flush()
+            return
+        self._waiting.append(line)
+        self._size += len(line)
         if self._size > self.buffer:
             self.flush()
 
-    debug = warning = msg = info
-
-    def error(self, line: str) -> None:
-        self.flush()
-        print(line, file=self.error_stream, flush=True)
-
     def flush(self) -> None:
+        if self.info_stream is None:
+            return
         text, self._waiting, self._size = "".join(self._waiting), [], 0
         self.info_stream.write(text)
         self.info_stream.flush()
 
 
+Write = Callable[[str, str, Mapping[str, object]], None]
+"""Takes a line: its level, its event and its fields, of which `logger` is one."""
+
 _thresholds = _Thresholds()
-_split: _SplitStreams | None = None
+_streams = _Streams(as_text, sys.stderr)
+_taken: Write | None = None
+"""Who is given lines instead."""
+_notice: Write | None = None
+"""Who is given warnings and errors too."""
 
 
 def set_verbosity(verbosity: int) -> None:
@@ -84,9 +99,8 @@ def set_verbosity(verbosity: int) -> None:
 
 def flush() -> None:
     """Write what is buffered."""
-    if _split is not None:
-        with suppress(OSError, ValueError):  # ValueError: somebody has closed the stream
-            _split.flush()
+    with suppress(OSError, ValueError):  # ValueError: somebody has closed the stream
+        _streams.flush()
 
 
 def _level(verbosity: int) -> int:
@@ -103,37 +117,66 @@ def configure_logging(
     by_name: tuple[tuple[str, int], ...] = (),
     split: bool = False,
     buffer: int = 0,
+    file: TextIO | None = None,
+    notice: Write | None = None,
 ) -> None:
     """Write every logger's lines as text for people, or as one JSON object a line.
 
     `by_name`: verbosities of loggers whose names a pattern matches. `split` sends errors to stderr and all else to
-    stdout, where up to `buffer` characters may wait.
+    stdout, where up to `buffer` characters may wait. `file`: instead of stderr. `notice` is given warnings and errors,
+    too.
     """
-    import structlog
-
-    global _thresholds, _split
+    global _thresholds, _streams, _notice
+    _notice = notice
     _thresholds = _Thresholds(_level(verbosity), tuple((pattern, _level(least)) for pattern, least in by_name))
     flush()
-    if split and _split is None:
-        atexit.register(flush)
-    _split = _SplitStreams(sys.stdout, sys.stderr, buffer) if split else None
-    renderer: Any
-    if log_format == "json":
-        renderer = structlog.processors.JSONRenderer()
-    else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=40)
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS["debug"]),
-        logger_factory=_split or structlog.PrintLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=False,
-    )
+    out = file or sys.stderr
+    as_lines = as_colored_text if out.isatty() else as_text
+    render = as_json if log_format == "json" else as_lines
+    _streams = _Streams(render, out, sys.stdout if split else None, buffer)
+
+
+atexit.register(flush)
+
+
+def silence() -> None:
+    """Write nothing from now on."""
+    global _thresholds
+    _thresholds = _Thresholds(_NEVER)
+
+
+@contextmanager
+def only_warnings() -> Iterator[None]:
+    """Write warnings and errors in here, and nothing else."""
+    global _thresholds
+    before, _thresholds = _thresholds, _Thresholds(_NUMBERS["warning"])
+    try:
+        yield
+    finally:
+        _thresholds = before
+
+
+@contextmanager
+def given_to(write: Write) -> Iterator[None]:
+    """Lines are given to `write` in here, and written nowhere."""
+    global _taken
+    before, _taken = _taken, write
+    try:
+        yield
+    finally:
+        _taken = before
+
+
+@contextmanager
+def configured_as_before() -> Iterator[None]:
+    """What is configured in here counts until its end."""
+    global _thresholds, _streams, _notice
+    before = _thresholds, _streams, _notice
+    try:
+        yield
+    finally:
+        flush()
+        _thresholds, _streams, _notice = before
 
 
 class Logger:
@@ -164,11 +207,11 @@ class Logger:
     def _emit(self, level: str, event: str, fields: dict[str, object]) -> None:
         if _NUMBERS[level] < _thresholds.of(self._name):
             return
-        import structlog
-
+        if _notice is not None and _NUMBERS[level] >= _NUMBERS["warning"]:
+            _notice(level, event, self._fields | fields)
         # When the log has no reader any more, or the disk is full, the pods matter more than the line.
         with suppress(OSError):
-            getattr(structlog.get_logger(), level)(event, logger=self._name, **{**self._fields, **fields})
+            (_taken or _streams.write)(level, event, {"logger": self._name, **self._fields, **fields})
 
 
 def get_logger(name: str) -> Logger:

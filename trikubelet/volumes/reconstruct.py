@@ -16,7 +16,6 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import is_staged
-from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.model import VolumeSpec
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ async def _reconstruct_one(folder: VolumeFolder, kind: VolumeKind) -> FoundVolum
         if spec is None:
             return None
         name = kind.unique_name(spec, folder.uid)
-    except (VolumeError, OSError, ValueError, trio.TooSlowError) as error:
+    except Exception as error:  # noqa: BLE001 - drivers write there too, and nothing on the disk may keep it from starting
         log.warning(
             "cannot tell what an earlier agent set up here: it is taken down with its pod",
             uid=folder.uid,
@@ -116,7 +115,7 @@ async def _only_staged(kind: VolumeKind) -> list[FoundVolume]:
         with trio.fail_after(DEADLINE):
             specs = await kind.staged_volumes()
         return [FoundVolume(uid="", unique_name=kind.unique_name(spec, ""), spec=spec, staged=True) for spec in specs]
-    except (VolumeError, OSError, ValueError, trio.TooSlowError) as error:
+    except Exception as error:  # noqa: BLE001 - as above
         log.warning("cannot tell what an earlier agent staged", kind=kind.plugin, problem=str(error))
         return []
 

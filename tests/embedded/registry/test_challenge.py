@@ -34,6 +34,7 @@ def test_challenges_are_read(header: str, found: list[tuple[str, dict[str, str]]
     assert read == found
 
 
+@pytest.mark.fuzz
 @given(st.lists(st.text(alphabet='Basic Brer="\\,;= \t/:\x00é', max_size=60), max_size=3))
 def test_no_header_breaks_the_reading(headers: list[str]) -> None:
     for challenge in parse_challenges(headers):

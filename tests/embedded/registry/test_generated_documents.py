@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ _CONFIG = _object(
 )
 
 
+@pytest.mark.fuzz
 @given(_INDEX)
 def test_an_index_is_read_or_refused(index: dict[str, Any]) -> None:
     try:
@@ -66,6 +68,7 @@ def test_an_index_is_read_or_refused(index: dict[str, Any]) -> None:
     assert is_index(None, index)
 
 
+@pytest.mark.fuzz
 @given(_MANIFEST, _CONFIG)
 def test_a_manifest_and_its_configuration_are_read_or_refused(document: dict[str, Any], spec: dict[str, Any]) -> None:
     try:
@@ -78,6 +81,7 @@ def test_a_manifest_and_its_configuration_are_read_or_refused(document: dict[str
     assert len(image.layers) == len(document["layers"])
 
 
+@pytest.mark.fuzz
 @given(st.binary(max_size=200) | _ANYTHING.map(lambda value: json.dumps(value).encode()))
 def test_only_an_object_is_a_document(body: bytes) -> None:
     try:

@@ -130,6 +130,7 @@ def test_what_cannot_be_used_is_told_with_the_file(tmp_path: Path, text: str, wo
     assert str(tmp_path / "hosts.toml") in str(caught.value)
 
 
+@pytest.mark.fuzz
 @given(
     st.dictionaries(
         st.sampled_from(["server", "host", "ca", "client", "capabilities", "header", "dial_timeout", "skip_verify"]),

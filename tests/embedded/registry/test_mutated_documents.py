@@ -20,6 +20,7 @@ from tests.costs import peak_bytes, steps
 from tests.embedded.images.archives import Entry, digest, directory, image_spec, layer
 from tests.embedded.registry.scripted_registry import INDEX, MANIFEST
 from tests.mutated import changed_bytes, changed_document
+from tests.watchdog import one_example
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.model import LayerFormat, UnpackLimits, config_from_spec
 from trikubelet.embedded.images.oci_layout import Manifest, config_of, digest_in, fittest_children, image_of, is_index
@@ -115,13 +116,15 @@ def _config(body: bytes) -> None:
 _READERS: Final[dict[str, Callable[[bytes], None]]] = {"index": _index, "manifest": _manifest, "config": _config}
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("kind", _READERS)
 def test_a_changed_document_is_read_or_refused(kind: str) -> None:
     refused = 0
     for seed in range(INPUTS):
         body = changed_document(random.Random(seed), _WHOLE[kind], _OTHERS)
         try:
-            _READERS[kind](body)
+            with one_example():
+                _READERS[kind](body)
         except ArchiveError:
             refused += 1
         except Exception as error:
@@ -137,6 +140,7 @@ def unpack(root: Path, data: bytes, layer_format: LayerFormat = LayerFormat.FLAT
     unpacker.finish()
 
 
+@pytest.mark.fuzz
 def test_a_changed_layer_is_unpacked_or_refused(tmp_path: Path) -> None:
     refused = 0
     root, beside = tmp_path / "root", tmp_path / "beside"
@@ -148,7 +152,8 @@ def test_a_changed_layer_is_unpacked_or_refused(tmp_path: Path) -> None:
             root.mkdir()
         chance = random.Random(seed)
         try:
-            unpack(root, changed_bytes(chance, chance.choice(_LAYERS)))
+            with one_example():
+                unpack(root, changed_bytes(chance, chance.choice(_LAYERS)))
         except ArchiveError:
             refused += 1
         except Exception as error:
@@ -159,13 +164,15 @@ def test_a_changed_layer_is_unpacked_or_refused(tmp_path: Path) -> None:
     remove_tree(root)
 
 
+@pytest.mark.fuzz
 def test_a_changed_hosts_file_is_read_or_refused(tmp_path: Path) -> None:
     whole = b'server = "https://r"\n[host."https://m:1/p"]\ncapabilities = ["pull"]\nca = "c"\ndial_timeout = "1s"\n'
     refused = 0
     for seed in range(INPUTS):
         text = changed_bytes(random.Random(seed), whole).decode(errors="replace")
         try:
-            parse_hosts_file("r.example", text, tmp_path)
+            with one_example():
+                parse_hosts_file("r.example", text, tmp_path)
         except HostsFileError:
             refused += 1
         except Exception as error:

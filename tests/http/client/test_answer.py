@@ -68,6 +68,7 @@ def read_by_h11(received: bytes) -> SimpleAnswer | None:
     return SimpleAnswer(head.status_code, location, body)
 
 
+@pytest.mark.fuzz
 @given(damaged())
 @example(USUAL)
 def test_h11_reads_the_same(received: bytes) -> None:

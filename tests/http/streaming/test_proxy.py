@@ -4,10 +4,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 import trio
 import trio.testing
 
+from tests.captured_logs import capture_logs
 from tests.http.streaming.fake_runtime import (
     SPDY_ANSWER,
     SPDY_REQUEST,
@@ -383,7 +383,7 @@ async def test_a_runtime_that_cannot_be_reached_is_an_error_and_its_token_stays_
     autojump_clock: MockClock,
 ) -> None:
     fake = FakeRuntime(unreachable="error dialing backend: 127.0.0.1:4000: refused")
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with client_of(proxy, fake) as client:
             await client.send_all(SPDY_REQUEST)
             first, _ = await read_head(client)

@@ -214,6 +214,7 @@ def test_frames_before_an_error_are_delivered() -> None:
         decoding.next_frame()
 
 
+@pytest.mark.fuzz
 @settings(max_examples=2000, deadline=None)
 @given(st.lists(st.binary(max_size=200) | FRAMES.map(FrameEncoder().encode), max_size=5))
 def test_random_bytes_give_frames_or_an_error(parts: list[bytes]) -> None:

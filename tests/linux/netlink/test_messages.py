@@ -59,6 +59,7 @@ def test_messages_come_back(messages: list[tuple[int, bytes]]) -> None:
     ]
 
 
+@pytest.mark.fuzz
 @given(st.binary())
 def test_bytes_that_are_no_messages(data: bytes) -> None:
     try:
@@ -68,6 +69,7 @@ def test_bytes_that_are_no_messages(data: bytes) -> None:
         pass
 
 
+@pytest.mark.fuzz
 @given(st.sampled_from(ANSWERS), st.integers(0, 0xFFFF), st.binary())
 def test_no_answer_is_more_than_refused(kind: int, flags: int, body: bytes) -> None:
     for decode in DECODERS:
@@ -75,6 +77,7 @@ def test_no_answer_is_more_than_refused(kind: int, flags: int, body: bytes) -> N
             decode(Message(kind, flags, 1, body))
 
 
+@pytest.mark.fuzz
 @given(st.sampled_from(ANSWERS), st.lists(st.tuples(st.integers(0, 30), VALUES)), st.sampled_from([4, 8, 12, 16]))
 def test_no_attributes_are_more_than_refused(kind: int, attributes: list[tuple[int, bytes]], header: int) -> None:
     body = bytes(header) + b"".join(attribute(each, value) for each, value in attributes)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.node.eviction.situations import amounts, disk, left, make_pod, memory, threshold
 from tests.node.eviction.stage import Stage
 from trikubelet.api import DISRUPTION_TARGET

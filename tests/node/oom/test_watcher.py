@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
+from tests.captured_logs import capture_logs
 from tests.descriptors import open_descriptors
 from tests.node.oom.test_kernel_log import GLOBAL_5, LIMIT_5, START
 from trikubelet.node.oom.watcher import follow, watch_kernel_log

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 import trio
 import trio.testing
 
@@ -122,10 +121,9 @@ async def test_a_second_profile_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def configured() -> Iterator[None]:
-    before = structlog.get_config()
-    logs.configure_logging("json", 0)
-    yield
-    structlog.configure(**before)
+    with logs.configured_as_before():
+        logs.configure_logging("json", 0)
+        yield
 
 
 async def test_the_level_of_the_log_is_changed_while_it_runs(

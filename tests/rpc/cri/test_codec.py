@@ -189,6 +189,7 @@ def test_google_reads_what_we_write_and_we_read_what_google_writes(recipe: Recip
     assert google_classes()[recipe.cls].FromString(bytes(again)) == theirs
 
 
+@pytest.mark.fuzz
 @given(anything, st.data())
 @settings(max_examples=400, deadline=None)
 def test_damaged_bytes_are_refused_or_read_as_google_reads_them(recipe: Recipe, data: st.DataObject) -> None:
@@ -201,6 +202,7 @@ def test_damaged_bytes_are_refused_or_read_as_google_reads_them(recipe: Recipe, 
     check_against_google(getattr(v1, recipe.cls), google_classes()[recipe.cls], bytes(damaged))
 
 
+@pytest.mark.fuzz
 @given(st.sampled_from(CLASSES), st.binary(max_size=40))
 @settings(max_examples=400, deadline=None)
 def test_garbage_is_refused_or_read_as_google_reads_it(name: str, garbage: bytes) -> None:

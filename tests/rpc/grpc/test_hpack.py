@@ -49,6 +49,7 @@ def test_what_hpack_writes_is_read(blocks: list[tuple[int | None, bool, list[tup
         assert ours.decode(theirs.encode(written, huffman=huffman)) == [(name, value) for _, name, value in headers]
 
 
+@pytest.mark.fuzz
 @given(blocks=st.lists(st.binary(max_size=60), max_size=5))
 @example([b"\x82\x3f\xe1\x1f"])
 @example([b"\x3f\xe2\x1f"])

@@ -16,6 +16,7 @@ from hyperframe.frame import ContinuationFrame, Frame, HeadersFrame, WindowUpdat
 
 from tests.rpc.grpc.conversations import PREFACE, REQUEST, Does, Says, conversation
 from tests.rpc.grpc.h2_judge import Judge
+from tests.watchdog import one_example
 from trikubelet.rpc.grpc.http2 import (
     MAX_FRAME_SIZE,
     ErrorCodes,
@@ -34,6 +35,7 @@ INPUTS: Final = int(os.environ.get("DOCUMENT_INPUTS", "3000"))
 _RESPONSE: Final[Headers] = [(b":status", b"200"), (b"x-many", b"a" * 40), (b"x-one", b"1")]
 
 
+@pytest.mark.fuzz
 @attrs.define
 class _Sent:
     """What one of the two has sent."""
@@ -164,15 +166,16 @@ def test_random_conversations_mean_what_they_mean_to_h2(client_side: bool) -> No
         chance = random.Random(f"{seed} {number}")
         pair = _Pair(client_side=client_side)
         try:
-            for step in conversation(chance, client_side=client_side):
-                match step:
-                    case Says(data):
-                        if not pair.says(data):
-                            break
-                    case Does():
-                        pair.does(step)
-            else:
-                whole += 1
+            with one_example():
+                for step in conversation(chance, client_side=client_side):
+                    match step:
+                        case Says(data):
+                            if not pair.says(data):
+                                break
+                        case Does():
+                            pair.does(step)
+                else:
+                    whole += 1
         except BaseException:
             print(f"the conversation {number} of the seed {seed}")
             raise

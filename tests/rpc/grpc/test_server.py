@@ -17,8 +17,8 @@ from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, Strea
 from hyperframe.frame import PingFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
+from tests.captured_logs import capture_logs
 from tests.rpc.grpc.echo import EACH, JOIN, SPLIT, WHOLE, Echo, Text, call, open_call
 from tests.rpc.grpc.peer import Peer
 from trikubelet.rpc.cri.v1 import (
@@ -286,6 +286,7 @@ async def test_garbage_ends_its_own_connection_only(clock: MockClock, start: Sta
         assert await call(channel, WHOLE, b"x") == [b"x"]
 
 
+@pytest.mark.fuzz
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_damage_to_what_a_client_says_hurts_the_server(data: st.DataObject) -> None:

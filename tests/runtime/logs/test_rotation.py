@@ -251,6 +251,23 @@ async def test_a_log_that_was_reopened_without_an_answer_is_not_overwritten(stag
     assert stage.main.lines() == stage.main.wrote()
 
 
+async def test_a_fault_about_one_log_leaves_no_other_unrotated(stage: Stage) -> None:
+    other = stage.add("web", "other")
+    switch = LogRotator._switch
+
+    async def stumble(rotator: LogRotator, container_id: str, *paths: Path) -> None:
+        if container_id == "id-other":
+            raise RuntimeError("nobody thought of that")
+        await switch(rotator, container_id, *paths)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogRotator, "_switch", stumble)
+        for writer in (other, stage.main):
+            writer.write(5)
+        await stage.rotator().rotate_all()
+    assert len(stage.main.files()) == 2
+
+
 async def test_a_log_of_a_runtime_that_is_away_is_rotated_when_it_is_back(stage: Stage) -> None:
     stage.runtime.refusal = CRIError("ReopenContainerLog", Status.UNAVAILABLE, "no connection")
     rotator = stage.rotator()

@@ -43,7 +43,7 @@ def test_a_name_server_without_an_address_is_an_error_as_in_the_kubelet() -> Non
     assert str(caught.value) == ("Encountered error while parsing resolv conf file. Error: nameserver list is empty ")
 
 
-def dns(host: DNSSettings | None = HOST, *, cluster: tuple[str, ...] = ("10.0.0.10",), **spec: Any) -> Any:
+def dns(host: DNSSettings | None = HOST, *, cluster: tuple[str, ...] | None = ("10.0.0.10",), **spec: Any) -> Any:
     pod = Pod(metadata=ObjectMeta(name="web", namespace="ns", uid="1"), spec=PodSpec(**spec))
     return pod_dns(pod, host=host, cluster_dns=cluster, cluster_domain="cluster.local")
 
@@ -77,6 +77,12 @@ def test_without_cluster_dns_the_nodes_settings_are_used_and_it_is_said() -> Non
     )
     assert made.warnings == (("MissingClusterDNS", f'pod: "web_ns(1)". {said}'),)
     assert made.node_warnings == (("MissingClusterDNS", said),)
+
+
+def test_without_a_cluster_there_is_nothing_to_say() -> None:
+    made = dns(cluster=None, dns_policy="ClusterFirst")
+    assert made.settings == HOST
+    assert (made.warnings, made.node_warnings) == ((), ())
 
 
 def test_with_cluster_dns_there_is_nothing_to_say_about_the_node() -> None:

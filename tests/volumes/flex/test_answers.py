@@ -75,6 +75,7 @@ def test_a_command_may_be_left_to_the_agent() -> None:
         parse_answer("mount", b'{"status": "Not supported"}')
 
 
+@pytest.mark.fuzz
 @given(st.one_of(st.binary(), st.recursive(st.none() | st.booleans() | st.text(), st.lists).map(json.dumps)))
 def test_nothing_that_a_driver_prints_does_harm(output: bytes | str) -> None:
     raw = output if isinstance(output, bytes) else output.encode()

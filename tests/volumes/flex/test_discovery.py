@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -17,11 +17,14 @@ from trikubelet.volumes.desired import resolve_now
 from trikubelet.volumes.errors import TransientVolumeError
 from trikubelet.volumes.flex import discovery
 from trikubelet.volumes.flex.discovery import FlexDrivers
+from trikubelet.volumes.flex.driver import FlexDriver
 from trikubelet.volumes.kinds.protocol import Kinds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from trikubelet.volumes.flex.answers import Answer
 
 
 @asynccontextmanager
@@ -140,6 +143,27 @@ async def test_a_driver_that_failed_is_asked_again_after_a_while(
         assert kinds.by_plugin == {}
         double.answers("init")
         await until(drivers, kinds, NAME)
+
+
+async def test_a_driver_with_which_nobody_reckoned_keeps_no_agent_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "RETRY", 0.05)
+    folder = tmp_path / "exec"
+    DriverDouble(folder).install()
+    DriverDouble(folder, "odd").install()
+    odd = [RuntimeError("nobody thought of that")]
+    call = FlexDriver.call
+
+    async def call_oddly(self: FlexDriver, volume: str, *arguments: str, **options: Any) -> Answer:
+        if volume == "odd" and odd:
+            raise odd.pop()
+        return await call(self, volume, *arguments, **options)
+
+    monkeypatch.setattr(FlexDriver, "call", call_oddly)
+    async with looking(folder) as (kinds, drivers):
+        assert list(kinds.by_plugin) == [NAME]
+        await until(drivers, kinds, NAME, "odd")
 
 
 async def test_a_driver_that_writes_into_its_folder_is_asked_once(tmp_path: Path) -> None:

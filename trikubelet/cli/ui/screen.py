@@ -39,7 +39,7 @@ Keys
 
   up down        choose a pod; also k and j, page up, page down, home, end
   l              logs of its containers: tab shows the next container's
-  d              everything about it, as `trikubelet describe pod`
+  d              everything about it, as `trikubelet describe`
   w              what it waits for now, as `trikubelet why`
   x              a shell in its first container, as `trikubelet exec -it`
   r              restart its containers in place (asks first)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from trikubelet.embedded.images.model import ImageConfig, LayerFormat, StoredImage
@@ -21,13 +20,12 @@ _SEARCH_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 
 def host_image() -> StoredImage:
-    """The image of `/`. Its size is what the root filesystem holds: clients take an image without size for broken."""
-    usage = os.statvfs("/")
+    """The image of `/`. It takes no room of its own; clients take an image without size for broken."""
     return StoredImage(
         id=HOST_IMAGE_ID,
         repo_tags=(HOST_IMAGE_TAG,),
         repo_digests=(),
-        size=(usage.f_blocks - usage.f_bfree) * usage.f_frsize,
+        size=1,
         config=ImageConfig(cmd=("/bin/sh",), env=(_SEARCH_PATH,), working_dir="/"),
         layers=(Path("/"),),
         is_host=True,

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-import httpx
 import trio
 
 from trikubelet.embedded.registry.challenge import Challenge, parse_challenges, strongest
 from trikubelet.embedded.registry.errors import HostError, PullFailure
 from trikubelet.embedded.registry.hosts import is_loopback
 from trikubelet.embedded.registry.retry import PASSING_STATUSES, Timeouts, read_retry_after, wait_before_retry, worst
+from trikubelet.http.httpx_library import httpx
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 

@@ -33,7 +33,7 @@ from trikubelet.node.dra.slices import SliceWiper
 from trikubelet.node.podresources.providers import Claim, ClaimDevice
 from trikubelet.runtime.sandboxes.sandbox import ResourceClaimError
 from trikubelet.status.container_statuses import no_resource_health
-from trikubelet.supervision import supervise
+from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
@@ -241,7 +241,7 @@ class ClaimManager:
         async with trio.open_nursery() as nursery:
             for uid in self._book.pods():
                 if not self._pods.needed(uid):
-                    nursery.start_soon(self._take_off, uid)
+                    nursery.start_soon(contain, self._take_off, uid)
 
     async def _take_off(self, uid: str) -> None:
         try:

@@ -38,6 +38,7 @@ from trikubelet.runtime.logs.rotation_choice import (
     rotated_name,
     tidy,
 )
+from trikubelet.supervision import contain
 from trikubelet.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -110,9 +111,9 @@ class LogRotator:
             for container_id, path in owned.items():
                 size = sizes[path]
                 if size is None:
-                    nursery.start_soon(self._make_log, container_id, path)
+                    nursery.start_soon(contain, self._make_log, container_id, path)
                 elif self._policy.is_due(size):
-                    nursery.start_soon(self._rotate_in_turn, container_id, path)
+                    nursery.start_soon(contain, self._rotate_in_turn, container_id, path)
 
     # Which logs
 

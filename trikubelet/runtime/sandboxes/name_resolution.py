@@ -135,9 +135,15 @@ def cluster_servers(entries: Iterable[str]) -> tuple[tuple[str, ...], tuple[str,
 
 
 def pod_dns(
-    pod: Pod, *, host: DNSSettings | None, cluster_dns: Sequence[str], cluster_domain: str, node_ips: Sequence[str] = ()
+    pod: Pod,
+    *,
+    host: DNSSettings | None,
+    cluster_dns: Sequence[str] | None,
+    cluster_domain: str,
+    node_ips: Sequence[str] = (),
 ) -> PodDNS:
-    """The pod's settings (kubelet: `GetPodDNS`). `host` is None where the node has no resolv.conf to share."""
+    """The pod's settings (kubelet: `GetPodDNS`). `host` is None where the node has no resolv.conf to share,
+    `cluster_dns` where there is no cluster: then there is nothing to warn of."""
     warnings: list[tuple[str, str]] = []
     node_warnings: tuple[tuple[str, str], ...] = ()
     policy = pod.spec.dns_policy
@@ -147,7 +153,7 @@ def pod_dns(
     elif in_cluster and cluster_dns:
         settings = _cluster_settings(pod, host or DNSSettings(), cluster_dns, cluster_domain)
     else:
-        if in_cluster:
+        if in_cluster and cluster_dns is not None:
             warnings.append(("MissingClusterDNS", f'pod: "{describe_pod(pod)}". {_MISSING_CLUSTER_DNS}'))
             node_warnings = (("MissingClusterDNS", _MISSING_CLUSTER_DNS),)
         settings = _local_settings(node_ips) if host is None else host

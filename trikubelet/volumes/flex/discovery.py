@@ -16,6 +16,7 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.linux.inotify import ITSELF, Inotify, Mask
+from trikubelet.supervision import contain
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.flex.answers import NotSupportedError
@@ -93,7 +94,7 @@ class FlexDrivers:
         async with trio.open_nursery() as nursery:
             for name, program in found.items():
                 if self._known.get(name) != program or self._failed.get(name, float("inf")) <= now:
-                    nursery.start_soon(self._ask, name, program)
+                    nursery.start_soon(contain, self._ask, name, program)
 
     async def _do(self, what: str, work: Callable[[], T]) -> T | None:
         try:
@@ -109,16 +110,15 @@ class FlexDrivers:
             self._known[name] = program
             return
         driver = FlexDriver(name, Path(program.path))
+        self._known[name] = program
+        self._failed[name] = trio.current_time() + RETRY  # until it has answered, whatever comes
         try:
             answer = await driver.call(name, "init", deadline=INIT_DEADLINE)
         except (VolumeError, NotSupportedError) as error:
             log.warning("a flexVolume driver is not used", driver=name, error=str(error))
-            self._known[name] = program
-            self._failed[name] = trio.current_time() + RETRY
             return
         driver.capabilities = answer.capabilities
-        self._known[name] = program
-        self._failed.pop(name, None)
+        del self._failed[name]
         self._kinds.add(FlexKind(driver, self._tools))
         log.info("flexVolume driver found", driver=name, capabilities=str(answer.capabilities))
         self.changes.send(name)

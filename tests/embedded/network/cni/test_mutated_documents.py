@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.costs import peak_bytes
 from tests.mutated import changed_document
+from tests.watchdog import one_example
 from trikubelet.embedded.network.cni.arguments import capability_arguments
 from trikubelet.embedded.network.cni.cache import attachment_from_json
 from trikubelet.embedded.network.cni.configuration import parse_list, parse_single, request
@@ -134,13 +135,15 @@ _READERS: Final[dict[str, Callable[[bytes], None]]] = {
 }
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("kind", _READERS)
 def test_a_changed_document_is_read_or_refused(kind: str) -> None:
     refused = 0
     for seed in range(INPUTS):
         body = changed_document(random.Random(seed), _WHOLE[kind], _OTHERS)
         try:
-            _READERS[kind](body)
+            with one_example():
+                _READERS[kind](body)
         except CniDataError as error:
             str(error).encode()
             refused += 1
@@ -156,6 +159,7 @@ _ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.fuzz
 @given(st.binary() | _ANYTHING.map(lambda value: json.dumps(value).encode()))
 def test_anything_is_read_or_refused(body: bytes) -> None:
     for read in _READERS.values():
@@ -165,6 +169,7 @@ def test_anything_is_read_or_refused(body: bytes) -> None:
             str(error).encode()
 
 
+@pytest.mark.fuzz
 @given(st.text(), st.text())
 def test_any_bandwidth_is_read_or_refused(ingress: str, egress: str) -> None:
     annotations = {"kubernetes.io/ingress-bandwidth": ingress, "kubernetes.io/egress-bandwidth": egress}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import structlog.testing
+
+from tests.captured_logs import capture_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,5 +15,5 @@ if TYPE_CHECKING:
 @pytest.fixture
 def logged() -> Iterator[list[Any]]:
     """Every line of the log, with its fields."""
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         yield lines

@@ -11,7 +11,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -1932,7 +1932,7 @@ class UInt64Value(Message):
     value: int = betterproto.uint64_field(1)
 
 
-class RuntimeServiceStub(betterproto.ServiceStub):
+class RuntimeServiceStub(ServiceStub):
     async def version(
         self,
         version_request: "VersionRequest",
@@ -2535,7 +2535,7 @@ class RuntimeServiceStub(betterproto.ServiceStub):
         )
 
 
-class ImageServiceStub(betterproto.ServiceStub):
+class ImageServiceStub(ServiceStub):
     async def list_images(
         self,
         list_images_request: "ListImagesRequest",

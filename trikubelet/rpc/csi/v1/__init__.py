@@ -11,7 +11,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -368,7 +368,7 @@ class NodeGetInfoResponse(betterproto.Message):
     accessible_topology: "Topology" = betterproto.message_field(3)
 
 
-class IdentityStub(betterproto.ServiceStub):
+class IdentityStub(ServiceStub):
     async def get_plugin_info(
         self,
         get_plugin_info_request: "GetPluginInfoRequest",
@@ -421,7 +421,7 @@ class IdentityStub(betterproto.ServiceStub):
         )
 
 
-class NodeStub(betterproto.ServiceStub):
+class NodeStub(ServiceStub):
     async def node_stage_volume(
         self,
         node_stage_volume_request: "NodeStageVolumeRequest",

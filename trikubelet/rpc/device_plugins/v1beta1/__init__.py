@@ -11,7 +11,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -167,7 +167,7 @@ class DeviceSpec(Message):
     """Of `r` (read), `w` (write), `m` (make the file)."""
 
 
-class RegistrationStub(betterproto.ServiceStub):
+class RegistrationStub(ServiceStub):
     async def register(
         self,
         register_request: "RegisterRequest",
@@ -186,7 +186,7 @@ class RegistrationStub(betterproto.ServiceStub):
         )
 
 
-class DevicePluginStub(betterproto.ServiceStub):
+class DevicePluginStub(ServiceStub):
     async def get_device_plugin_options(
         self,
         empty: "Empty",

@@ -11,7 +11,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -85,7 +85,7 @@ class Claim(betterproto.Message):
     name: str = betterproto.string_field(3)
 
 
-class DraPluginStub(betterproto.ServiceStub):
+class DraPluginStub(ServiceStub):
     async def node_prepare_resources(
         self,
         node_prepare_resources_request: "NodePrepareResourcesRequest",

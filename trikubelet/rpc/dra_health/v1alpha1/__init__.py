@@ -12,7 +12,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -61,7 +61,7 @@ class NodeWatchResourcesResponse(betterproto.Message):
     devices: List["DeviceHealth"] = betterproto.message_field(1)
 
 
-class DraResourceHealthStub(betterproto.ServiceStub):
+class DraResourceHealthStub(ServiceStub):
     async def node_watch_resources(
         self,
         node_watch_resources_request: "NodeWatchResourcesRequest",

@@ -10,7 +10,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -42,7 +42,7 @@ class HealthCheckResponse(betterproto.Message):
     status: "HealthCheckResponseServingStatus" = betterproto.enum_field(1)
 
 
-class HealthStub(betterproto.ServiceStub):
+class HealthStub(ServiceStub):
     async def check(
         self,
         health_check_request: "HealthCheckRequest",

@@ -11,7 +11,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -150,7 +150,7 @@ class AnyValue(betterproto.Message):
     double_value: float = betterproto.double_field(4, group="value")
 
 
-class TraceServiceStub(betterproto.ServiceStub):
+class TraceServiceStub(ServiceStub):
     async def export(
         self,
         export_trace_service_request: "ExportTraceServiceRequest",

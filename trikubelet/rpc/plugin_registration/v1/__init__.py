@@ -11,7 +11,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -57,7 +57,7 @@ class RegistrationStatusResponse(betterproto.Message):
     pass
 
 
-class RegistrationStub(betterproto.ServiceStub):
+class RegistrationStub(ServiceStub):
     async def get_info(
         self,
         info_request: "InfoRequest",

@@ -10,7 +10,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -126,7 +126,7 @@ class CdiDevice(Message):
     """Qualified: `vendor.com/class=name`."""
 
 
-class PodResourcesListerStub(betterproto.ServiceStub):
+class PodResourcesListerStub(ServiceStub):
     async def list(
         self,
         list_pod_resources_request: "ListPodResourcesRequest",

@@ -10,7 +10,7 @@ from typing import (
 
 import betterproto
 import grpclib
-from trikubelet.rpc.grpc.service import ServiceBase
+from trikubelet.rpc.service import ServiceBase, ServiceStub
 
 if TYPE_CHECKING:
     import grpclib.server
@@ -47,7 +47,7 @@ class ContainerDevices(Message):
     device_ids: List[str] = betterproto.string_field(2)
 
 
-class PodResourcesListerStub(betterproto.ServiceStub):
+class PodResourcesListerStub(ServiceStub):
     async def list(
         self,
         list_pod_resources_request: "ListPodResourcesRequest",

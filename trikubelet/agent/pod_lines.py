@@ -1,0 +1,162 @@
+"""What a person at the terminal is told of pods: one line for each change that matters, made of the journal's entries.
+
+    hello              ready                     0.1 s
+    crash              main exited with code 3   after 0.2 s, restart 2
+    pulled             Failed to pull image "127.0.0.1:9/x": connection refused
+    stubborn           ending                    up to 10 s of grace; asked by: manifest removed
+    stubborn           gone                      10.0 s
+
+Pure: entries in, lines out. A failure is one line: what only follows from it (a waiting reason, the back-off, the next
+attempt that fails in the same way) is left out until the container runs, or something else goes wrong.
+"""
+
+from __future__ import annotations
+
+import signal
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from trikubelet.pods.phases import AGENT_ENDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+DEFAULT_NAMESPACE: Final = "default/"
+NAME_WIDTH: Final = 18
+WHAT_WIDTH: Final = 24
+_FOLLOWS_A_FAILURE: Final = frozenset({"BackOff", "FailedSync", "Failed"})
+_ENDED: Final = ("Succeeded", "Failed")
+_LONG_ENOUGH: Final = 0.05
+"""Seconds: what is shorter is shown without a time."""
+
+
+@attrs.define
+class _Pod:
+    """What was told of one pod."""
+
+    began: datetime
+    asked_to_end: datetime | None = None
+    ended: bool = False
+    ready: bool = False
+    down: set[str] = attrs.field(factory=set)
+    """Containers that have ended, which was told."""
+    failing: dict[str, str] = attrs.field(factory=dict)
+    """The failure that was told last, by container; that of the whole pod by an empty name."""
+
+
+class PodLines:
+    """Keeps in mind what was told, so that nothing is told twice."""
+
+    def __init__(self, node_name: str = "") -> None:
+        """`node_name`: static pods have it behind their own name, where it says nothing."""
+        self._suffix = f"-{node_name}"
+        self._pods: dict[str, _Pod] = {}
+
+    def snapshot(self, snapshot: Mapping[str, Any]) -> Iterator[str]:
+        """Lines for what is not known yet of a whole journal; see `pods.journal`."""
+        for pod in snapshot["pods"]:
+            for entry in pod["entries"]:
+                yield from self.entry(entry)
+
+    def entry(self, entry: Mapping[str, Any]) -> Iterator[str]:
+        """The lines that an entry is worth, mostly none or one."""
+        uid, at = entry["uid"], datetime.fromisoformat(entry["at"])
+        pod = self._pods.setdefault(uid, _Pod(at))
+        told = self._told(pod, entry, at)
+        if entry["kind"] == "phase" and entry["what"] == "Gone":
+            del self._pods[uid]
+        if told is not None:
+            what, more = told
+            name = entry["pod"].removeprefix(DEFAULT_NAMESPACE).removesuffix(self._suffix)
+            yield f"{name:<{NAME_WIDTH}} {what:<{WHAT_WIDTH}} {more}".rstrip()
+
+    def _told(self, pod: _Pod, entry: Mapping[str, Any], at: datetime) -> tuple[str, str] | None:
+        what: str = entry["what"]
+        container: str = entry.get("container", "")
+        match entry["kind"]:
+            case "phase":
+                return _phase(pod, entry, at)
+            case "ready" if not container:
+                return _readiness(pod, is_ready=what == "Ready", at=at)
+            case "container" if what == "Started":
+                pod.down.discard(container)
+                pod.failing.pop(container, None)
+                pod.failing.pop("", None)
+                restarts = entry.get("restarts", 0)
+                return (f"{container} started again", f"restart {restarts}") if restarts else None
+            case "container":
+                pod.down.add(container)
+                return _end(entry, at)
+            case "status" if what in _ENDED:
+                pod.ended = True
+                reason = ": ".join(filter(None, (entry.get("reason"), entry.get("message"))))
+                return what.lower(), reason or _seconds(pod.began, at)
+            case "event":
+                return _event(pod, what, container, entry)
+            case _:
+                return None
+
+
+def _phase(pod: _Pod, entry: Mapping[str, Any], at: datetime) -> tuple[str, str] | None:
+    match entry["what"]:
+        case "TerminationRequested" | "Terminating" if pod.asked_to_end is None:
+            pod.asked_to_end = at
+            if pod.ended:
+                return None
+            if entry.get("askedBy") == [AGENT_ENDS]:
+                return None  # whoever ended the agent knows
+            asked_by = ", ".join(entry.get("askedBy", ()))
+            more = f"up to {entry.get('grace', 0)} s of grace"
+            return "ending", f"{more}; asked by: {asked_by}" if asked_by else more
+        case "Finished" if pod.asked_to_end is not None and not pod.ended:
+            pod.ended = True
+            return "gone", _seconds(pod.asked_to_end, at)
+        case _:
+            return None
+
+
+def _readiness(pod: _Pod, *, is_ready: bool, at: datetime) -> tuple[str, str] | None:
+    if is_ready is pod.ready:
+        return None
+    pod.ready = is_ready
+    if is_ready:
+        return "ready", _seconds(pod.began, at)
+    return None if pod.asked_to_end is not None or pod.ended or pod.down else ("not ready", "")
+
+
+def _end(entry: Mapping[str, Any], at: datetime) -> tuple[str, str]:
+    code, reason = entry.get("exitCode", 0), entry.get("reason", "")
+    if reason == "OOMKilled":
+        how = "was out of memory"
+    elif code > 128 and code - 128 in signal.valid_signals():
+        number = code - 128
+        known = number in set(signal.Signals)
+        how = f"ended by {signal.Signals(number).name if known else f'signal {number}'}"
+    else:
+        how = f"exited with code {code}" if code else "exited"
+    ran = _seconds(datetime.fromisoformat(entry["startedAt"]), at) if "startedAt" in entry else ""
+    return f"{entry['container']} {how}", f"after {ran}" if ran.endswith("s") else ran
+
+
+def _event(pod: _Pod, reason: str, container: str, entry: Mapping[str, Any]) -> tuple[str, str] | None:
+    message = " ".join(entry.get("message", "").split())
+    if entry.get("eventType") != "Warning":
+        if reason == "Pulling":
+            return "pulling", message.removeprefix("Pulling image ").strip('"')
+        return None
+    if reason in _FOLLOWS_A_FAILURE and (container in pod.failing or "" in pod.failing):
+        return None
+    if pod.failing.get(container) == message:
+        return None
+    if reason == "BackOff" or (reason == "Unhealthy" and not pod.ready and not message.startswith("Liveness")):
+        return None  # its container has ended, which was told; or is not ready yet, which is no change
+    pod.failing[container] = message
+    where = f"{container}: " if container else ""
+    return f"{where}{reason}", message
+
+
+def _seconds(since: datetime, until: datetime) -> str:
+    seconds = (until - since).total_seconds()
+    return f"{max(seconds, 0.0):.1f} s" if seconds >= _LONG_ENOUGH else "at once"
