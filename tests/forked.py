@@ -51,6 +51,8 @@ IMPORTED: Final = (
     "trikubelet.cli.run",
     "trikubelet.cli.terminal",
     "trikubelet.cli.top",
+    "trikubelet.cli.ui.app",
+    "trikubelet.cli.ui.command",
     "trikubelet.http.streaming.client",
     "trikubelet.agent.run",
     "trikubelet.agent.service",

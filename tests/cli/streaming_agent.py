@@ -24,14 +24,24 @@ from trio.lowlevel import FdStream
 from tests.cli.conftest import a_pod
 from tests.forked import ForkedProcess, fork
 from trikubelet.cli.file_streams import ReadableFile, WritableFile
-from trikubelet.http.messages import JSON, AnyResponse, HTTPError, Request, Response, Takeover, UpgradeResponse
+from trikubelet.http.messages import (
+    JSON,
+    AnyResponse,
+    HTTPError,
+    Request,
+    Response,
+    StreamResponse,
+    Takeover,
+    UpgradeResponse,
+    Writer,
+)
 from trikubelet.http.server import HttpServer
 from trikubelet.http.streaming.command import CommandResult, CommandStreams, Exited, Failed
 from trikubelet.http.streaming.port_forward import ForwardedPort, serve_port_forward
 from trikubelet.http.streaming.remote_command import RemoteCommand, serve_remote_command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     Command = Callable[[RemoteCommand, list[str]], Awaitable[CommandResult]]
     Port = Callable[[ForwardedPort], Awaitable[None]]
@@ -52,6 +62,11 @@ class StreamingAgent:
     ports: dict[int, Port] = attrs.field(factory=dict)
     summaries: list[dict[str, Any]] = attrs.field(factory=list)
     """Answered one after the other, the last one again and again."""
+    answers: dict[str, Response] = attrs.field(factory=dict)
+    """By the first word of the path."""
+    journal: list[dict[str, Any]] = attrs.field(factory=list)
+    """What viewers have been told so far, the snapshot first; see `tell`."""
+    told: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     refusal: HTTPError | None = None
     """Of every stream."""
     requests: list[Request] = attrs.field(factory=list)
@@ -68,10 +83,27 @@ class StreamingAgent:
                 await (self._forward if kind == "portForward" else self._command)(request, takeover)
 
             return UpgradeResponse(take)
+        if kind == "journal":
+            return StreamResponse(self._tell, content_type=JSON)
+        if kind in self.answers:
+            return self.answers[kind]
         if kind == "pods":
             return _json({"apiVersion": "v1", "kind": "PodList", "items": self.pods})
         summary = self.summaries.pop(0) if len(self.summaries) > 1 else self.summaries[0]
         return _json(summary)
+
+    def tell(self, *lines: dict[str, Any]) -> None:
+        """Tell all viewers of the journal."""
+        self.journal += lines
+        self.told.unpark_all()
+
+    async def _tell(self, writer: Writer) -> None:
+        count = 0
+        while True:
+            while count < len(self.journal):
+                count += 1
+                await writer.write(json.dumps(self.journal[count - 1]).encode() + b"\n")
+            await self.told.park()
 
     async def _command(self, request: Request, takeover: Takeover) -> None:
         asked = {name: request.text(query) == "1" for name, query in _STREAMS.items()}
@@ -239,12 +271,15 @@ class Terminal:
 
     async def until(self, text: bytes) -> None:
         """Wait until the terminal shows a text after all that was waited for before."""
-        screen = ReadableFile(self._master)
         while text not in self.shown:
-            data = await screen.receive_some()
-            assert data, f"the terminal ended with {self.shown!r}"
-            self.shown += data
+            self.shown += await self.read()
         self.shown = self.shown.partition(text)[2]
+
+    async def read(self) -> bytes:
+        """What is printed next."""
+        data = await ReadableFile(self._master).receive_some()
+        assert data, f"the terminal ended with {self.shown!r}"
+        return data
 
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
@@ -259,8 +294,10 @@ class Terminal:
 
 
 @asynccontextmanager
-async def terminal(root_dir: Path, *words: object, columns: int = 80, lines: int = 24) -> AsyncIterator[Terminal]:
-    """A command of ours on a terminal of its own."""
+async def terminal(
+    root_dir: Path, *words: object, columns: int = 80, lines: int = 24, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Terminal]:
+    """A command of ours on a terminal of its own. `env` is for variables beside ours."""
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     try:
@@ -271,6 +308,7 @@ async def terminal(root_dir: Path, *words: object, columns: int = 80, lines: int
             stdin=slave,
             stdout=slave,
             stderr=slave,
+            env={**os.environ, **(env or {})},
         )
         try:
             yield Terminal(CommandProcess(process), master, slave)

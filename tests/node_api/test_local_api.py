@@ -182,6 +182,17 @@ async def test_pods_are_a_pod_list_with_statuses() -> None:
     assert (await ask(FakeAgent(), "/pods"))["items"] == []
 
 
+async def test_some_pods_can_be_asked_for_by_uid() -> None:
+    agent = FakeAgent([make(name) for name in ("a", "b", "c")])
+    api = local_api(agent, TrioClock())
+    named = []
+    for uids in (["uid-a", "uid-c", "uid-of-nobody"], ["uid-of-nobody"]):
+        found = await api(Request("GET", "/pods", query={"uid": uids}))
+        assert isinstance(found, Response)
+        named.append([item["metadata"]["name"] for item in json.loads(found.body)["items"]])
+    assert named == [["a", "c"], []]
+
+
 async def test_a_watch_sends_a_snapshot_now_and_after_every_change(autojump_clock: trio.abc.Clock) -> None:
     agent = FakeAgent([make("a")])
     async with trio.open_nursery() as nursery:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS: Final = 30.0
 IMPORT_TIMEOUT_SECONDS: Final = 1800.0
 
-Query = Mapping[str, str | int | bool | None]
+Query = Mapping[str, str | int | bool | list[str] | None]
+"""A list is a parameter that is sent several times."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -87,7 +88,7 @@ class AgentClient:
     ) -> Iterator[http.client.HTTPResponse]:
         connection = _UnixConnection(self.socket, timeout)
         try:
-            connection.request(method, _target(path, query), body)
+            connection.request(method, request_target(path, query), body)
             response = connection.getresponse()
             if response.status >= 400:
                 text = response.read(4096).decode(errors="replace").strip()
@@ -119,10 +120,11 @@ def lost_agent(socket: Path, error: Exception) -> CommandError:
     return CommandError(f"the connection to the agent on {socket} was lost: {str(error) or type(error).__name__}")
 
 
-def _target(path: str, query: Query) -> str:
+def request_target(path: str, query: Query) -> str:
+    """Path and query as they are sent."""
     parameters = {
-        name: "true" if value is True else str(value)
+        name: "true" if value is True else value if isinstance(value, list) else str(value)
         for name, value in query.items()
         if value is not None and value is not False
     }
-    return quote(path) + (f"?{urlencode(parameters)}" if parameters else "")
+    return quote(path) + (f"?{urlencode(parameters, doseq=True)}" if parameters else "")

@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "cp": "trikubelet.cli.cp:cp",
     "web": "trikubelet.cli.web:web",
     "top": "trikubelet.cli.top:top",
+    "ui": "trikubelet.cli.ui.command:ui",
     "stats": "trikubelet.cli.stats:stats",
     "validate": "trikubelet.cli.validate:validate",
     "images": "trikubelet.cli.images:images",

@@ -2,7 +2,7 @@
 
     GET  /healthz, /healthz/CHECK          `ok`, or 500 and what is wrong; ?verbose lists every check, ?exclude=CHECK
     GET  /version                          names and versions of the agent and the runtime, by name
-    GET  /pods                             a v1 PodList with statuses
+    GET  /pods[?uid=UID&uid=…]             a v1 PodList with statuses, of all pods or of these
     GET  /pods?watch=1                     one JSON line now and after every change: {"type": "SNAPSHOT", "pods": […]}
     GET  /pods/NS/NAME                     a v1 Pod with its status
     GET  /pods/NS/NAME/why                 what a pod waits for now, and since when (`agent.why.explain` has the fields)
@@ -162,7 +162,10 @@ class _LocalApi:
     async def pods(self, request: Request) -> AnyResponse:
         if request.flag("watch"):
             return StreamResponse(self._watch_pods, content_type=JSON)
-        return pod_list(self._view.pods())
+        pods = self._view.pods()
+        if uids := frozenset(request.query.get("uid", ())):
+            pods = [pod for pod in pods if pod.metadata.uid in uids]
+        return pod_list(pods)
 
     async def _watch_pods(self, writer: Writer) -> None:
         last = b""

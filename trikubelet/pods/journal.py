@@ -90,7 +90,7 @@ class Entry:
         """`n`, `at` (RFC 3339 with microseconds), `uid`, `pod`, `kind`, `what`, `container` if it concerns one, and
 
         - of phases that end the pod: `askedBy` (a list), `grace` (seconds), `until` (when the grace is over)
-        - of events: `eventType`, `message`, and `count` when it came before
+        - of events: `eventType`, `message`; `count` and `firstSeen` when it came before
         - of containers: `id` (twelve digits), `restarts`; of those that ended `exitCode`, `reason`, `startedAt`
         - of statuses: `reason`, `message`
         """
@@ -174,7 +174,7 @@ class Journal:
         container = event.field_path.partition("{")[2].removesuffix("}")
         pod = f"{event.namespace}/{event.name}"
         if event.count > 1:
-            facts["count"] = event.count
+            facts |= {"count": event.count, "firstSeen": event.first_seen}
             self._record(event.uid, pod).drop_event(event.reason, container, event.message)
         self._note(event.uid, pod, Kind.EVENT, event.reason, container, facts=facts, at=event.last_seen)
 
