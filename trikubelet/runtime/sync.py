@@ -123,6 +123,7 @@ class PodSync:
         self._image_volume_problem = image_volume_problem
         self._on_sandbox_ready = on_sandbox_ready
         self._results: list[SyncResult] = []
+        self._made: dict[str, str] = {}
 
     async def run(self) -> PodSyncResult:
         """Do what is planned. Problems are in the result, not raised. Cancelled, it leaves what has been done."""
@@ -139,7 +140,7 @@ class PodSync:
                 await self._resize(self._plan.sandbox_id)
         if self._plan.create_sandbox and self._pod.spec.host_users is False:
             self._parts.metrics.failed_user_namespaced_pods += self._failed
-        return PodSyncResult(self._results)
+        return PodSyncResult(self._results, self._made)
 
     @property
     def _failed(self) -> bool:
@@ -242,6 +243,7 @@ class PodSync:
         except SandboxError:
             metrics.failed_pods += 1
             raise
+        self._made[sandbox.id] = sandbox.id
         self._results.append(SyncResult(SyncAction.CREATE_POD_SANDBOX, describe_pod(pod)))
         if self._on_sandbox_ready is not None:
             try:
@@ -326,7 +328,7 @@ class PodSync:
         )
         told = ""
         try:
-            await self._parts.starter.start(request)
+            self._made[await self._parts.starter.start(request)] = sandbox.id
         except StartError as error:
             told = error.message
             raise
