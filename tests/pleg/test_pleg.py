@@ -26,6 +26,8 @@ from trikubelet.pleg.relist import LONGEST_PERIOD, PERIOD_ALONE, RELIST_TIMEOUT,
 from trikubelet.supervision import follow
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trio.testing import MockClock
 
 
@@ -59,7 +61,9 @@ class ScriptedRuntime:
             for uid, containers in self.pods.items()
         ]
 
-    async def get_pod_status(self, uid: str, name: str, namespace: str) -> PodRuntimeStatus:
+    async def get_pod_status(
+        self, uid: str, name: str, namespace: str, contents: Mapping[str, str] | None = None
+    ) -> PodRuntimeStatus:
         self.inspections.append(uid)
         began = trio.current_time()
         seen = dict(self.pods.get(uid, {}))
@@ -536,8 +540,10 @@ class OneSandbox(ScriptedRuntime):
 
     ready: bool = True
 
-    async def get_pod_status(self, uid: str, name: str, namespace: str) -> PodRuntimeStatus:
-        status = await super().get_pod_status(uid, name, namespace)
+    async def get_pod_status(
+        self, uid: str, name: str, namespace: str, contents: Mapping[str, str] | None = None
+    ) -> PodRuntimeStatus:
+        status = await super().get_pod_status(uid, name, namespace, contents)
         sandbox = SandboxStatus(id="s", attempt=0, ready=self.ready, created_at=datetime(2026, 1, 1, tzinfo=UTC))
         return attrs.evolve(status, ips=("10.0.0.1",) if self.ready else (), sandbox_statuses=(sandbox,))
 

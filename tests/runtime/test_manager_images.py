@@ -54,7 +54,7 @@ async def test_a_name_that_is_none_is_refused(autojump_clock: MockClock, node: N
 
 
 async def test_an_image_that_cannot_be_inspected_is_an_error(autojump_clock: MockClock, node: Node) -> None:
-    node.sim.faults.fail_next("ImageStatus", message="disk on fire")
+    node.sim.faults.fail_next("ImageStatus", times=2, message="disk on fire")
     result = await node.sync(make_pod())
     assert result.results[-1].reason == "ImageInspectError"
 

@@ -204,6 +204,12 @@ class PodRuntimeStatus:
         )
 
 
+def contents(status: PodRuntimeStatus) -> dict[str, str]:
+    """The ids of all containers of a pod, each with that of its sandbox, and of its sandboxes, each with itself."""
+    of_containers = {container.id.id: container.pod_sandbox_id for container in status.container_statuses}
+    return of_containers | {sandbox.id: sandbox.id for sandbox in status.sandbox_statuses}
+
+
 def nothing_runs(status: PodRuntimeStatus) -> bool:
     """Whether neither a container runs nor a sandbox is ready (kubelet: `isPodStatusCacheTerminal`)."""
     return not status.running_containers() and not any(sandbox.ready for sandbox in status.sandbox_statuses)

@@ -115,7 +115,7 @@ class CriEventSource:
             case ContainerEventType.CONTAINER_DELETED_EVENT:
                 pleg.container_removed(uid, event.container_id, happened_at)
             case _:
-                pleg.inspect_soon(uid, happened_at)
+                pleg.inspect_soon(uid, happened_at, event.container_id)
 
     def _happened_at(self, event: ContainerEventResponse) -> float:
         """In Trio time; just now, for an event from the future or without a time."""

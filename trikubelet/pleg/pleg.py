@@ -8,11 +8,18 @@ that was before.
 While a worker acts on a pod (`acting`), each of its steps makes the sources speak. No reader could use what an
 inspection then sees: the worker is busy, and asks for a fresh one when it is done. So what the sources say of that pod
 meanwhile becomes one inspection at the end. A reader of the cache that needs news does not wait for that.
+
+What an inspection costs most is to list: the runtime goes through all that the node holds. So a pod is *followed* whose
+containers all were made by this agent, and whose every action told what it made. Its contents are known, and it is
+inspected by their ids. It is listed all the same when a source tells of an id that is not known, or of none; when
+something of it is gone; and by the relists, as ever. An action that failed or was cancelled may have made something
+that nobody knows of, perhaps later: that pod is not followed any more.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,7 +27,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
-from trikubelet.container.model import ContainerState
+from trikubelet.container.model import ContainerState, contents
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.exits import poll_until
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
@@ -50,7 +57,9 @@ class RuntimeView(Protocol):
     async def get_pods(self, *, all: bool = False) -> list[RunningPod]:  # noqa: A002 - the kubelet's word
         ...
 
-    async def get_pod_status(self, uid: str, name: str, namespace: str) -> PodRuntimeStatus: ...
+    async def get_pod_status(
+        self, uid: str, name: str, namespace: str, contents: Mapping[str, str] | None = None
+    ) -> PodRuntimeStatus: ...
 
 
 @frozen
@@ -68,6 +77,8 @@ class Action:
 
     changed: bool = True
     """It may have changed something in the runtime."""
+    made: Mapping[str, str] | None = None
+    """All that it made, as `container.model.contents` has it. None: it may have made what is not known."""
 
 
 class Pleg:
@@ -106,8 +117,14 @@ class Pleg:
         self._failed: set[str] = set()
         self._acting: dict[str, trio.Event] = {}
         """Pods that a worker acts on, with what is set when it is done."""
-        self._reported: set[str] = set()
-        """Those of them that a source has reported meanwhile."""
+        self._reported: dict[str, set[str]] = {}
+        """Those of them that a source has reported meanwhile, with the ids of what it told of; empty: not known."""
+        self._followed: set[str] = set()
+        """Pods whose contents are known: what was last observed, and"""
+        self._made: dict[str, Mapping[str, str]] = {}
+        """what was made since."""
+        self._to_list: set[str] = set()
+        """Pods whose next inspection has to list them nevertheless."""
         self.durations = Histogram()
         """Seconds that inspections took, failed ones too."""
         self._inspections = 0
@@ -123,17 +140,20 @@ class Pleg:
                 nursery.start_soon(supervise, self._inspect_each_second, self._put_off)
             task_status.started()
 
-    def inspect_soon(self, uid: str, happened_at: float = math.inf) -> None:
+    def inspect_soon(self, uid: str, happened_at: float = math.inf, container_id: str = "") -> None:
         """Something may have happened to this pod: look now. Never blocks, coalesces.
 
         `happened_at`: the Trio time of it, where that is known. What was observed since needs no second look.
+        `container_id`: of the container or sandbox that it happened to, where that is known.
         """
-        if self._in_flight.get(uid, -math.inf) >= happened_at:
-            self._relied_on.add(uid)
-            return
-        if self.cache.observed_at(uid) >= happened_at:
-            return
-        self._inspect_when_idle(uid)
+        # What is not known is not among what is looked at by ids.
+        if uid not in self._followed or self._knows(uid, container_id):
+            if self._in_flight.get(uid, -math.inf) >= happened_at:
+                self._relied_on.add(uid)
+                return
+            if self.cache.observed_at(uid) >= happened_at:
+                return
+        self._inspect_when_idle(uid, container_id)
 
     def container_ended(self, uid: str, container_id: str) -> None:
         """A source reports this end: inspect, unless an inspection has seen it or the one in flight will.
@@ -143,7 +163,7 @@ class Pleg:
         if uid in self._in_flight:
             self._ends_in_flight.setdefault(uid, set()).add(container_id)
         elif not self.has_seen_end(uid, container_id):
-            self._inspect_when_idle(uid)
+            self._inspect_when_idle(uid, container_id)
 
     def container_removed(self, uid: str, container_id: str, happened_at: float) -> None:
         """The runtime said that it has removed a container or sandbox. Nothing is asked if it was known to have ended.
@@ -155,6 +175,7 @@ class Pleg:
         has_room = self._send.statistics().current_buffer_used < _EVENT_BATCHES
         if state is ContainerState.EXITED and has_room and uid not in self._in_flight:
             self.cache.publish_removal(uid, container_id)
+            self._forget_if_empty(uid)
             self._events += 1
             self._send.send_nowait([PodLifecycleEvent(uid, LifecycleEventType.CONTAINER_REMOVED, container_id)])
         else:
@@ -185,13 +206,21 @@ class Pleg:
         what it did and for what sources said of the pod meanwhile; none when there was neither."""
         done, action = trio.Event(), Action()
         self._acting[uid] = done
+        if not self.cache.has_begun(uid):
+            self._followed.add(uid)
         try:
             yield action
         finally:
             del self._acting[uid]
             done.set()
-            if action.changed or uid in self._reported:
-                self._reported.discard(uid)
+            if action.made is None:
+                self._unfollow(uid)
+            elif uid in self._followed:
+                self._made[uid] = {**self._made.get(uid, {}), **action.made}
+            reported = self._reported.pop(uid, set())
+            if not all(self._knows(uid, container_id) for container_id in reported):
+                self._to_list.add(uid)
+            if action.changed or reported:
                 self._inspect_on_demand(uid)
 
     async def until_nobody_acts(self, uid: str) -> None:
@@ -210,10 +239,30 @@ class Pleg:
         if self._is_inspected(uid):
             await self.cache.get_newer_than(uid, self._in_flight.get(uid, trio.current_time()))
 
-    def _inspect_when_idle(self, uid: str) -> None:
+    def _knows(self, uid: str, container_id: str) -> bool:
+        return container_id in self._contents(uid)
+
+    def _contents(self, uid: str) -> Mapping[str, str]:
+        """All that the pod holds, as far as is known."""
+        seen = self.cache.last_seen(uid)
+        return {**({} if seen is None else contents(seen)), **self._made.get(uid, {})}
+
+    def _unfollow(self, uid: str) -> None:
+        self._followed.discard(uid)
+        self._made.pop(uid, None)
+
+    def _forget_if_empty(self, uid: str) -> None:
+        """A pod of which nothing is left is not remembered."""
+        if not self.cache.has_begun(uid) and uid not in self._acting:
+            self._unfollow(uid)
+
+    def _inspect_when_idle(self, uid: str, container_id: str = "") -> None:
+        """A source told of the pod, and of which of its containers; empty: of none."""
         if uid in self._acting:
-            self._reported.add(uid)
+            self._reported.setdefault(uid, set()).add(container_id)
         else:
+            if not self._knows(uid, container_id):
+                self._to_list.add(uid)
             self._inspect_now(uid)
 
     def _inspect_on_demand(self, uid: str, begun_since: float = math.inf) -> None:
@@ -282,8 +331,11 @@ class Pleg:
             if uid in self._again:
                 self._again.discard(uid)
                 self._inspect_now(uid)
-            elif relied_on_a_failure or not all(self.has_seen_end(uid, container_id) for container_id in ends):
+            elif relied_on_a_failure:
                 self._inspect_when_idle(uid)
+            for container_id in ends:
+                if not self.has_seen_end(uid, container_id):
+                    self._inspect_when_idle(uid, container_id)
 
     async def _send_all(self, unsent: list[list[PodLifecycleEvent]]) -> None:
         while unsent:
@@ -295,11 +347,16 @@ class Pleg:
         before = self.cache.last_seen(uid)
         name, namespace = ("", "") if before is None else (before.name, before.namespace)
         self._inspections += 1
+        made = self._made.get(uid)
+        # What is made by an action is known when that is over.
+        by_ids = uid in self._followed and uid not in self._to_list and uid not in self._acting
+        self._to_list.discard(uid)
         try:
-            status = await self._runtime.get_pod_status(uid, name, namespace)
+            status = await self._runtime.get_pod_status(uid, name, namespace, self._contents(uid) if by_ids else None)
         except Exception as error:  # noqa: BLE001 - published to the readers, and asked again at the next relist
             self._failures += 1
             self._failed.add(uid)
+            self._unfollow(uid)
             self.durations.observe(trio.current_time() - began)
             log.warning("cannot inspect pod", uid=uid, error=str(error))
             self.cache.publish_error(uid, error, began)
@@ -309,6 +366,9 @@ class Pleg:
             status = _with_known_addresses(status, before)
         after = states_of_status(status)
         self.cache.publish(uid, status, began)
+        if made is not None and self._made.get(uid) is made:
+            del self._made[uid]
+        self._forget_if_empty(uid)
         self.durations.observe(trio.current_time() - began)
         self._on_observed(status)
         self.observed.send(status)

@@ -270,6 +270,7 @@ class AgentPodSyncer:
                 on_sandbox_ready=self._reporter.sandbox_ready,
             )
             action.changed = bool(result.results)
+            action.made = result.made if result.error is None else None
         return result
 
     async def _enter_cgroup(self, pod: Pod, status: PodRuntimeStatus, api_status: PodStatus) -> bool:
@@ -350,8 +351,9 @@ class AgentPodSyncer:
         """End what runs of the pod. Raises KillPodError, after the event for it."""
         context = self._context
         try:
-            with context.pleg.acting(self._uid):
+            with context.pleg.acting(self._uid) as action:
                 await context.runtime.kill_pod(running, pod, self._containers, deadline=deadline, for_good=for_good)
+                action.made = {}
         except Exception as error:
             named = pod or Pod(metadata=ObjectMeta(name=running.name, namespace=running.namespace, uid=running.uid))
             context.recorder.pod_event(named, EventType.WARNING, "FailedKillPod", f"error killing pod: {error}")

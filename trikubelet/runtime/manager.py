@@ -173,9 +173,12 @@ class RuntimeManager:
         """
         return await self._observer.pods(self.runtime_name, everything=all)
 
-    async def get_pod_status(self, uid: str, name: str = "", namespace: str = "") -> PodRuntimeStatus:
-        """Everything about one pod; a pod that the runtime does not know has an empty status. Raises CRIError."""
-        return await self._observer.pod_status(self.runtime_name, uid, name, namespace)
+    async def get_pod_status(
+        self, uid: str, name: str = "", namespace: str = "", contents: Mapping[str, str] | None = None
+    ) -> PodRuntimeStatus:
+        """Everything about one pod; a pod that the runtime does not know has an empty status. `contents`: all that it
+        holds, where that is known (`container.model.contents`). Raises CRIError."""
+        return await self._observer.pod_status(self.runtime_name, uid, name, namespace, contents)
 
     def remember_end(self, status: v1.ContainerStatus, pod_sandbox_id: str) -> None:
         """The runtime told by itself that a container has ended: it may be gone before it can be asked."""

@@ -3,6 +3,9 @@
 PLEG calls this, others read what PLEG keeps. What vanishes between the list and the status is left out, every other
 error is the caller's: a half-known pod must never look like a pod with half its containers.
 
+Where the ids of all that a pod holds are known, nothing is listed. When one of them is gone, or somebody else may have
+made something, the lists tell.
+
 Runtimes that have container events put the containers of a sandbox into its status, and say so by a timestamp (CRI-O;
 the kubelet reads it when its evented PLEG is on): two calls tell all of a pod. Others are asked for each container.
 
@@ -26,7 +29,7 @@ from trikubelet.runtime.containers.mounts import termination_path
 from trikubelet.runtime.convert import container_status, listed_container, listed_sandbox, sandbox_status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from trikubelet.rpc.cri.client import RuntimeClient
     from trikubelet.runtime.pod_files import PodFiles
@@ -66,26 +69,27 @@ class Observer:
         containers = await self._runtime.list_containers(container_filter)
         return group_by_pod(sandboxes, containers, runtime_name)
 
-    async def pod_status(self, runtime_name: str, uid: str, name: str, namespace: str) -> PodRuntimeStatus:
-        """Everything about one pod; without a name, its sandbox tells it. Raises CRIError."""
+    async def pod_status(
+        self, runtime_name: str, uid: str, name: str, namespace: str, contents: Mapping[str, str] | None = None
+    ) -> PodRuntimeStatus:
+        """Everything about one pod; without a name, its sandbox tells it. `contents`: all that the pod holds, where
+        that is known (`container.model.contents`). Raises CRIError."""
         began = trio.current_time()
-        chosen = v1.PodSandboxFilter(label_selector={POD_UID: uid})
-        sandboxes = await self._runtime.list_pod_sandboxes(chosen)
-
-        async def inspect_sandbox(entry: v1.PodSandbox) -> v1.PodSandboxStatusResponse:
-            return await self._runtime.pod_sandbox_status(entry.id)
-
-        replies = await _each(sorted(sandboxes, key=_sandbox_age), inspect_sandbox)
-        if replies and all(reply.timestamp for reply in replies):
-            carried = [(status, reply.status.id) for reply in replies for status in reply.containers_statuses]
-            carried.sort(key=lambda status_in_sandbox: _container_age(status_in_sandbox[0]))
-            containers = [self._seen_container(runtime_name, *status_in_sandbox) for status_in_sandbox in carried]
+        seen = None if contents is None else await self._known_contents(runtime_name, contents)
+        if seen is None:
+            listed = await self._runtime.list_pod_sandboxes(v1.PodSandboxFilter(label_selector={POD_UID: uid}))
+            replies = await self._inspect_sandboxes([entry.id for entry in listed])
+            containers = self._carried_containers(runtime_name, replies)
+            if containers is None:
+                containers = await self._ask_for_containers(runtime_name, uid)
+            if not name and listed:
+                name, namespace = listed[0].metadata.name, listed[0].metadata.namespace
         else:
-            containers = await self._ask_for_containers(runtime_name, uid)
+            replies, containers = seen
+            if not name:
+                name, namespace = replies[0].status.metadata.name, replies[0].status.metadata.namespace
         statuses = [sandbox_status(reply.status) for reply in replies]
         newest = next(iter(statuses), None)
-        if not name and sandboxes:
-            name, namespace = sandboxes[0].metadata.name, sandboxes[0].metadata.namespace
         return PodRuntimeStatus(
             uid=uid,
             name=name,
@@ -95,6 +99,43 @@ class Observer:
             sandbox_statuses=tuple(statuses),
             observed_at=began,
         )
+
+    async def _known_contents(
+        self, runtime_name: str, contents: Mapping[str, str]
+    ) -> tuple[list[v1.PodSandboxStatusResponse], list[ContainerStatus]] | None:
+        """The pod's sandboxes and containers, newest first. None when one of them is gone: then nothing is known."""
+
+        async def inspect_container(container_id: str) -> ContainerStatus:
+            if container_id in self._ended:
+                return self._ended[container_id]
+            reply = await self._runtime.container_status(container_id)
+            return self._seen_container(runtime_name, reply.status, contents[container_id])
+
+        sandboxes = [one for one, sandbox in contents.items() if one == sandbox]
+        containers = [one for one, sandbox in contents.items() if one != sandbox]
+        replies = await self._inspect_sandboxes(sandboxes)
+        if not sandboxes or len(replies) < len(sandboxes):
+            return None
+        statuses = self._carried_containers(runtime_name, replies)
+        if statuses is None:
+            statuses = sorted(await _each(containers, inspect_container), key=_status_age)
+        gone = set(containers) - {status.id.id for status in statuses}
+        return None if gone else (replies, statuses)
+
+    async def _inspect_sandboxes(self, ids: Sequence[str]) -> list[v1.PodSandboxStatusResponse]:
+        """Newest first; those that are gone are left out."""
+        replies = await _each(ids, self._runtime.pod_sandbox_status)
+        return sorted(replies, key=lambda reply: _sandbox_age(reply.status))
+
+    def _carried_containers(
+        self, runtime_name: str, replies: Sequence[v1.PodSandboxStatusResponse]
+    ) -> list[ContainerStatus] | None:
+        """The containers that are told of with their sandboxes, newest first; None when the runtime does not do so."""
+        if not replies or not all(reply.timestamp for reply in replies):
+            return None
+        carried = [(status, reply.status.id) for reply in replies for status in reply.containers_statuses]
+        carried.sort(key=lambda status_in_sandbox: _container_age(status_in_sandbox[0]))
+        return [self._seen_container(runtime_name, *status_in_sandbox) for status_in_sandbox in carried]
 
     async def _ask_for_containers(self, runtime_name: str, uid: str) -> list[ContainerStatus]:
         async def inspect_container(entry: v1.Container) -> ContainerStatus:
@@ -179,13 +220,19 @@ def _pod_age(pod: RunningPod) -> float:
     return 0.0 if pod.created_at is None else pod.created_at.timestamp()
 
 
-def _sandbox_age(sandbox: v1.PodSandbox) -> tuple[int, int, str]:
+def _sandbox_age(sandbox: v1.PodSandbox | v1.PodSandboxStatus) -> tuple[int, int, str]:
     """Newest first: by attempt, then by time, then by id for a stable order."""
     return (-sandbox.metadata.attempt, -sandbox.created_at, sandbox.id)
 
 
 def _container_age(container: v1.Container | v1.ContainerStatus) -> tuple[int, int, str]:
     return (-container.created_at, -container.metadata.attempt, container.id)
+
+
+def _status_age(status: ContainerStatus) -> tuple[float, int, str]:
+    """The same of what was read before."""
+    created = 0.0 if status.created_at is None else status.created_at.timestamp()
+    return (-created, -status.restart_count, status.id.id)
 
 
 async def _each(entries: Sequence[Entry], inspect: Callable[[Entry], Awaitable[T]]) -> list[T]:

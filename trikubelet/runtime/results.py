@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -78,6 +78,9 @@ class PodSyncResult:
     """All that a sync did (kubelet: `PodSyncResult`)."""
 
     results: Sequence[SyncResult] = ()
+    made: Mapping[str, str] = attrs.field(factory=dict)
+    """The sandbox and the containers that it made, as `container.model.contents` has them. There may be more where
+    something failed."""
 
     @property
     def error(self) -> SyncPodError | None:

@@ -2,7 +2,8 @@
 
     end what is not wanted      the whole pod, or single containers; all are removed when all restart
     prune init containers       those of earlier runs
-    sandbox                     claims, handler, user ids and configuration; made when there is none to use
+    sandbox                     claims, handler, user ids and configuration; made when there is none to use. Meanwhile
+                                the runtime is asked whether it has the images
     tell that it is ready       before any image is pulled
     pull secrets, image volumes
     ephemeral containers
@@ -16,7 +17,7 @@ A step that fails ends the sync: the next one starts from what the runtime holds
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -28,6 +29,7 @@ from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.container.messages import describe_pod
 from trikubelet.container.model import ContainerState
 from trikubelet.kube_client.object_getter import ObjectGetter
+from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.actuated import ActuatedResources
@@ -39,7 +41,12 @@ from trikubelet.runtime.containers.container import (
 )
 from trikubelet.runtime.images.credentials.lookup import fetch_pull_secrets
 from trikubelet.runtime.images.gc import ImageHolds
-from trikubelet.runtime.images.manager import ImageManager, ImageVolumes, mounted_images, pull_image_volumes
+from trikubelet.runtime.images.manager import (
+    ImageManager,
+    ImageVolumes,
+    mounted_images,
+    pull_image_volumes,
+)
 from trikubelet.runtime.metrics import RuntimeMetrics, container_kind
 from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.plan import KillReason
@@ -123,6 +130,7 @@ class PodSync:
         self._image_volume_problem = image_volume_problem
         self._on_sandbox_ready = on_sandbox_ready
         self._results: list[SyncResult] = []
+        self._made: dict[str, str] = {}
 
     async def run(self) -> PodSyncResult:
         """Do what is planned. Problems are in the result, not raised. Cancelled, it leaves what has been done."""
@@ -139,7 +147,7 @@ class PodSync:
                 await self._resize(self._plan.sandbox_id)
         if self._plan.create_sandbox and self._pod.spec.host_users is False:
             self._parts.metrics.failed_user_namespaced_pods += self._failed
-        return PodSyncResult(self._results)
+        return PodSyncResult(self._results, self._made)
 
     @property
     def _failed(self) -> bool:
@@ -203,22 +211,47 @@ class PodSync:
     # What is to run
 
     async def _start_all(self) -> None:
+        if not self._plan.starts_containers:
+            await self._try_sandbox()
+            return
+        async with self._parts.image_holds.hold(*self._images()):
+            found: dict[str, v1.Image] = {}
+            async with trio.open_nursery() as looking:
+                if self._plan.create_sandbox:
+                    looking.start_soon(self._look_at_images, found)
+                sandbox = await self._try_sandbox()
+                looking.cancel_scope.cancel()  # what is not answered by now is asked again in its turn
+            if sandbox is None:
+                return
+            secrets = await fetch_pull_secrets(self._parts.objects, self._pod, self._parts.recorder)
+            volumes = await pull_image_volumes(
+                self._parts.images, self._pod, sandbox.config, secrets, problem=self._image_volume_problem
+            )
+            await self._start_containers(_Place(sandbox, secrets, volumes, found))
+
+    async def _look_at_images(self, found: dict[str, v1.Image]) -> None:
+        """Add those that are present, of the containers to start, by the names that the pod gives them."""
+        spec, plan = self._pod.spec, self._plan
+        containers = [spec.init_containers[index] for index in plan.init_containers_to_start]
+        containers += [spec.containers[index] for index in plan.containers_to_start]
+        pulls = [(container.image, container.image_pull_policy) for container in containers]
+        pulls += [(volume.image.reference, volume.image.pull_policy) for volume in spec.volumes if volume.image]
+        pulled_anyway = {name for name, policy in pulls if policy == "Always"}
+        for name in dict.fromkeys(container.image for container in containers):
+            image = None if name in pulled_anyway else await self._parts.images.look(self._pod, name)
+            if image is not None:
+                found[name] = image
+
+    async def _try_sandbox(self) -> Sandbox | None:
+        """None, with the result for it, where there is none."""
         try:
-            sandbox = await self._sandbox()
+            return await self._sandbox()
         except SandboxError as error:
             creates = self._plan.create_sandbox
             action = SyncAction.CREATE_POD_SANDBOX if creates else SyncAction.CONFIG_POD_SANDBOX
             described = describe_pod(self._pod)
             self._results.append(SyncResult(action, described, error.reason, error.message, _retry_at(error)))
-            return
-        if not self._plan.starts_containers:
-            return
-        async with self._parts.image_holds.hold(*self._images()):
-            secrets = await fetch_pull_secrets(self._parts.objects, self._pod, self._parts.recorder)
-            volumes = await pull_image_volumes(
-                self._parts.images, self._pod, sandbox.config, secrets, problem=self._image_volume_problem
-            )
-            await self._start_containers(_Place(sandbox, secrets, volumes))
+            return None
 
     def _images(self) -> set[str]:
         """All images of the pod."""
@@ -242,6 +275,7 @@ class PodSync:
         except SandboxError:
             metrics.failed_pods += 1
             raise
+        self._made[sandbox.id] = sandbox.id
         self._results.append(SyncResult(SyncAction.CREATE_POD_SANDBOX, describe_pod(pod)))
         if self._on_sandbox_ready is not None:
             try:
@@ -320,13 +354,14 @@ class PodSync:
             sandbox.ips,
             containers=self._containers,
             secrets=place.secrets,
+            image=place.images.get(container.image),
             image_volumes=image_volumes,
             user_namespace=sandbox.user_namespace,
             recursive_read_only=handler.recursive_read_only_mounts,
         )
         told = ""
         try:
-            await self._parts.starter.start(request)
+            self._made[await self._parts.starter.start(request)] = sandbox.id
         except StartError as error:
             told = error.message
             raise
@@ -350,6 +385,8 @@ class _Place:
     sandbox: Sandbox
     secrets: Sequence[Secret]
     volumes: ImageVolumes
+    images: Mapping[str, v1.Image]
+    """Those that were found present, by the names that the pod gives them."""
 
 
 async def remove_container(starter: ContainerStarter, container: ContainerStatus, *, keep_logs: bool = False) -> str:

@@ -95,6 +95,8 @@ class StartRequest:
     """The pod's container instances: one is ended when its hook failed."""
     secrets: Sequence[Secret] = ()
     """To pull the image with."""
+    image: v1.Image | None = None
+    """The container's image, where it was found present beside the making of the sandbox."""
     image_volumes: Mapping[str, v1.ImageSpec] = attrs.field(factory=dict)
     """The pod's volumes that are images, which are present, by name."""
     user_namespace: v1.UserNamespace | None = None
@@ -152,7 +154,9 @@ class ContainerStarter:
         pod, container = request.pod, request.container
         image_request = ImageRequest(container.image, container.image_pull_policy, container)
         try:
-            image = await self._images.ensure(pod, image_request, request.sandbox_config, request.secrets)
+            image = await self._images.ensure(
+                pod, image_request, request.sandbox_config, request.secrets, found=request.image
+            )
         except ImageError as error:
             self._failed(request, error.reason)
             raise StartError(error.reason, error.message, error.retry_at) from error

@@ -191,18 +191,22 @@ class ImageManager:
         request: ImageRequest,
         sandbox_config: v1.PodSandboxConfig,
         secrets: Sequence[Secret] = (),
+        *,
+        found: v1.Image | None = None,
     ) -> PresentImage:
         """Make an image present, pulling it where the policy or the pull records say so.
 
-        `secrets` are the pod's pull secrets. Raises ImageError. Cancelling gives the turn back and ends the pull.
+        `secrets` are the pod's pull secrets. `found`: what `look` has found for this request a moment ago. Raises
+        ImageError. Cancelling gives the turn back and ends the pull.
         """
         present = required = _UNKNOWN
-        image: v1.Image | None = None
+        image = None if request.policy == "Always" else found
         try:
             wanted = self._read(pod, request, sandbox_config, secrets)
             if request.policy != "Always":
-                with self._step(wanted, "ImageStatus"):
-                    image = await self._inspect(wanted)
+                if image is None:
+                    with self._step(wanted, "ImageStatus"):
+                        image = await self._inspect(wanted)
                 present = "false" if image is None else "true"
                 if image is not None:
                     required = "true" if await self._must_pull(wanted, image.id) else "false"
@@ -217,6 +221,15 @@ class ImageManager:
             return await self._pull(wanted, image)
         finally:
             self._metrics.image_requests[request.policy.lower(), present, required] += 1
+
+    async def look(self, pod: Pod, name: str) -> v1.Image | None:
+        """An image that the runtime has, ahead of its container's turn; `name` as the pod gives it. None where it has
+        none or that is not known: then `ensure` asks itself, and tells what is wrong."""
+        try:
+            return await self._images.image_status(_image_spec(pod, with_default_tag(name)))
+        except (InvalidImageNameError, CRIError) as error:
+            log.debug("image not looked at ahead", pod=pod.full_name, image=name, problem=str(error))
+            return None
 
     def try_again(self, pod: Pod, image: str) -> None:
         """Forget that pulls of the pod's image failed, and have the pod synced: the image may be there now."""
@@ -238,7 +251,7 @@ class ImageManager:
             message = f'Failed to apply default image tag "{request.image}": {error}'
             self._event(pod, request, EventType.WARNING, "InspectFailed", message)
             raise ImageError(INVALID_IMAGE_NAME, message) from error
-        spec = v1.ImageSpec(image=name, annotations=dict(pod.metadata.annotations))
+        spec = _image_spec(pod, name)
         credentials = PullCredentials(self._credentials, repository, pod, secrets)
         return _Wanted(pod, request, spec, sandbox_config, credentials)
 
@@ -391,6 +404,10 @@ class ImageManager:
     def _event(self, pod: Pod, request: ImageRequest, type_: EventType, reason: str, message: str) -> None:
         container = None if request.container is None else request.container.name
         self._recorder.pod_event(pod, type_, reason, message, container=container)
+
+
+def _image_spec(pod: Pod, name: str) -> v1.ImageSpec:
+    return v1.ImageSpec(image=name, annotations=dict(pod.metadata.annotations))
 
 
 def _backoff_key(pod: Pod, image: str) -> str:
