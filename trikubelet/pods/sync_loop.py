@@ -298,9 +298,9 @@ class SyncLoop:
             begun = self._parts.cache.has_begun(pod.metadata.uid)
             return not begun, pod.metadata.creation_timestamp or _LONG_AGO
 
-        add, active = self._handler.add_pod, self._parts.desired.active()
+        add, beside = self._handler.add_pod, self._handler.beside()
         for pod in sorted(pods, key=rank):  # one after the other: each counts those before it
-            self._take_in(pod, lambda pod: add(pod, active), _Fault(add, pod, FAULTS.first))
+            self._take_in(pod, lambda pod: add(pod, beside), _Fault(add, pod, FAULTS.first))
 
     # --- All other events --------------------------------------------------------------------------------------------
 
