@@ -178,6 +178,11 @@ async def _collect_old_garbage_again() -> None:
     would hold everything up for 50 ms.
     """
     await trio.sleep(SETTLED_AFTER)
+    freeze_garbage()
+
+
+def freeze_garbage() -> None:
+    """Have Python look for garbage as an agent does that has started."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5000, 10, 10)
