@@ -64,13 +64,15 @@ class Cost:
         return TRANSITIONS * self.pods / (self.start + self.end)
 
 
-def _services(count: int) -> list[Pod]:
+def services(count: int) -> list[Pod]:
+    """Pods that run until they are asked to end."""
     service = next(kind for kind in KINDS if kind.name == "service")
     choices = random.Random(1)
     return [service.pod(f"service-{number}", f"uid-{number}", choices) for number in range(count)]
 
 
-async def _until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
+    """Look once a simulated second."""
     while not condition():  # noqa: ASYNC110 - simulated seconds cost nothing
         await trio.sleep(1)
 
@@ -95,8 +97,8 @@ async def _measure(pods: int) -> Cost:
     install(sim)
     async with simulated_node(sim) as node:
         began = time.process_time()
-        node.source().put(*_services(pods))
-        await _until(lambda: len(sim.running_containers()) == pods)
+        node.source().put(*services(pods))
+        await until(lambda: len(sim.running_containers()) == pods)
         started = time.process_time()
         await trio.sleep(SETTLING_SECONDS)
         resync = await _resync(node)
@@ -104,7 +106,7 @@ async def _measure(pods: int) -> Cost:
         await trio.sleep(QUIET_SECONDS)
         quiet_until = time.process_time()
         node.source().remove(*node.source().pods)
-        await _until(lambda: not node.agent.workers.states.phases() and not sim.machine.sandboxes)
+        await until(lambda: not node.agent.workers.states.phases() and not sim.machine.sandboxes)
         ended = time.process_time()
     return Cost(pods, started - began, quiet_until - quiet_from, resync, ended - quiet_until)
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.cluster                                             # embedded runtime, one pod
     python -m benchmarks.cluster --runtime containerd --rounds 50            # root, containerd (make packages)
-    python -m benchmarks.cluster --runtime containerd --pods 100 --rounds 3 --json cluster.json
+    python -m benchmarks.cluster --runtime containerd --pods 100 --rounds 3 --rest 70 --json cluster.json
 
 Pods are created bound to the node, by an administrator of the API server, and what becomes of them is told by his
 watch. The floor is a bare client that makes the same CRI calls on a runtime of the same kind, until they return; of
@@ -37,7 +37,7 @@ FLOOR_AT_ONCE: Final = (10, 500)
 
 def measure_on(kind: str, settings: Settings, at_once: Sequence[int]) -> Measurements:
     """Start everything, measure, leave nothing."""
-    steps = 2 + (len(at_once) + 1) * (1 + settings.rounds)
+    steps = 2 + (len(at_once) + 1) * (1 + settings.rounds) + (2 if settings.rest else 0)
     with TemporaryDirectory(prefix="trikubelet-cluster-") as name, arena(kind, Path(name)) as started:
         with progress_bar(steps) as progress:
             return trio.run(compete, started, settings, at_once, progress)
@@ -58,7 +58,13 @@ def print_steps(settings: Settings, measured: Measurements, heading: str) -> Non
     print_table(f"Milliseconds: {heading}", ["step", "who", "times", "p50", "p90", "p99", "max"], rows)
     cpu = measured.cpu_per_pod(OURS)
     if cpu is not None:
-        click.echo(f"CPU of the agent: {1000 * cpu:.0f} ms per pod, with what it does besides.")
+        end = measured.cpu_of_end(OURS)
+        click.echo(
+            f"CPU of the agent: {1000 * cpu:.1f} ms per pod, with what it does besides: "
+            f"{1000 * (cpu - end):.1f} for its start, {1000 * end:.1f} for its end."
+        )
+    for pods, rest in measured.rests.items():
+        click.echo(f"The agent at rest with {pods} pods: {rest.cpu:.2f} % of a core, {rest.resident:.1f} MiB resident.")
 
 
 def _milliseconds(seconds: Sequence[float]) -> list[str]:
@@ -83,19 +89,34 @@ def _milliseconds(seconds: Sequence[float]) -> list[str]:
     show_default=True,
     help="Pods that the bare client works on at a time; of several numbers, the best is the floor.",
 )
+@click.option(
+    "--rest",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Seconds to watch the agent without pods, and with all of them.",
+)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the aims as JSON to this file.")
 def main(
-    kind: str, pods: int, rounds: int, grace: int, settle: float, at_once: tuple[int, ...], json_file: Path | None
+    kind: str,
+    pods: int,
+    rounds: int,
+    grace: int,
+    settle: float,
+    at_once: tuple[int, ...],
+    rest: float,
+    json_file: Path | None,
 ) -> None:
     """Measure how long pods take to start and to end in a cluster."""
     silence()
-    settings = Settings(pods, rounds, grace, settle)
+    settings = Settings(pods, rounds, grace, settle, rest)
     measured = measure_on(kind, settings, sorted({min(number, pods) for number in at_once}))
     of_pods = "one pod at a time" if pods == 1 else f"{pods} pods at once"
     print_steps(settings, measured, f"{of_pods}, {rounds} rounds, {kind}")
     click.echo(
-        "Noted in this process: the floor's calls when they return, the rest when the administrator's watch tells of "
-        "it. First status: the agent reports anything; ended: it reports that all containers have ended."
+        "Noted in this process: the floor's calls when they return, the deaths of processes when the kernel tells of "
+        "them, the rest when the administrator's watch does. First status: the agent reports anything; ended: it "
+        "reports that all containers have ended."
     )
     sys.exit(0 if report(aims(kind, pods, measured), json_file) else 1)
 

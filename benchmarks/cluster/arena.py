@@ -53,6 +53,8 @@ class Settings:
     grace: int
     settle: float
     """Seconds from when all pods run until they are asked to end."""
+    rest: float = 0.0
+    """Seconds in which the agent is watched that has no pods, and then that has all of them; 0: neither."""
 
 
 @attrs.frozen
@@ -146,26 +148,35 @@ async def compete(
         progress("waiting for the node")
         await cluster.until_ready(NODE_NAME)
         contestants: list[Contestant] = [BareClient(calls, number, recorded, bare) for number in at_once]
-        contestants.append(ClusterNode(cluster, image, arena.signs, eyes.is_empty, arena.agent))
-        return await measure(settings, contestants, progress)
+        node = ClusterNode(cluster, image, arena.signs, eyes.is_empty, arena.agent)
+        measured = Measurements()
+        if settings.rest:
+            progress("at rest without pods")
+            measured.rests[0] = await node.rest(settings.rest)
+        await measure(settings, [*contestants, node], measured, progress)
+        if settings.rest:
+            progress(f"at rest, pods: {settings.pods}")
+            plans = [PodPlan(f"rest-{pod}", BEHAVIOUR, settings.grace) for pod in range(settings.pods)]
+            rest = (await node.run(plans, settings.rest)).rest
+            assert rest is not None
+            measured.rests[settings.pods] = rest
+        return measured
 
 
 async def measure(
-    settings: Settings, contestants: Sequence[Contestant], progress: Callable[[str], None]
-) -> Measurements:
+    settings: Settings, contestants: Sequence[Contestant], measured: Measurements, progress: Callable[[str], None]
+) -> None:
     """A pod each to warm up, then rounds in which all have their turn, each time another one first."""
     plan = partial(PodPlan, behaviour=BEHAVIOUR, grace=settings.grace)
     for contestant in contestants:
         progress(f"{contestant.name}: warming up")
         await contestant.run([plan(f"warm-up-{_slug(contestant.name)}")], settings.settle)
-    measured = Measurements()
     for number in range(settings.rounds):
         turn = number % len(contestants)
         for contestant in (*contestants[turn:], *contestants[:turn]):
             progress(f"{contestant.name}: round {number + 1} of {settings.rounds}")
             names = [f"{_slug(contestant.name)}-{number}-{pod}" for pod in range(settings.pods)]
             measured.add(contestant.name, await contestant.run([plan(name) for name in names], settings.settle))
-    return measured
 
 
 def _slug(name: str) -> str:

@@ -16,10 +16,11 @@ import attrs
 import trio
 
 from benchmarks.agent_process import NODE_NAME, PATIENCE
-from benchmarks.cluster.steps import FLOOR, OURS, Batch, PodTimes, Step, steps_shown
+from benchmarks.cluster.steps import FLOOR, OURS, Batch, PodTimes, Rest, Step, steps_shown
+from benchmarks.detect.idle import memory_mib
 from benchmarks.termination.floor import BareCalls, Recorded
-from benchmarks.termination.pods import STARTED, Behaviour
-from benchmarks.termination.watch import wait_for_signs
+from benchmarks.termination.pods import STARTED, Behaviour, find_processes
+from benchmarks.termination.watch import command_lines, until_dead, wait_for_signs
 from tests.apiserver.cluster import TestCluster
 from trikubelet.api import pod_from_dict
 from trikubelet.kube_client.types import PODS
@@ -77,15 +78,27 @@ class ClusterNode:
                 for pod in pods.values():
                     nursery.start_soon(create, pod)
             await _until(Step.READY, times, seen)
-            await _until_they_run(self.signs, plans, settle)
+            await _until_they_run(self.signs, plans)
+            rest = await self.rest(settle)
+            cpu_of_start = _cpu_seconds(self.pid) - cpu
             async with trio.open_nursery() as nursery:
+                await _note_deaths(nursery, plans, times)
                 for name in pods:
                     nursery.start_soon(delete, name)
             await _until(Step.GONE, times, seen)
         with trio.fail_after(PATIENCE):
             while not await self.is_empty():  # noqa: ASYNC110 - not timed
                 await trio.sleep(LOOK_EVERY)
-        return Batch(list(times.values()), _cpu_seconds(self.pid) - cpu)
+        cpu = _cpu_seconds(self.pid) - cpu
+        return Batch(list(times.values()), cpu, cpu - cpu_of_start, rest)
+
+    async def rest(self, seconds: float) -> Rest:
+        """What the agent takes in so many seconds."""
+        cpu, began = _cpu_seconds(self.pid), trio.current_time()
+        await trio.sleep(seconds)
+        share = (_cpu_seconds(self.pid) - cpu) / max(trio.current_time() - began, 1e-3)
+        rollup = await trio.Path(f"/proc/{self.pid}/smaps_rollup").read_text()
+        return Rest(100 * share, memory_mib(rollup)[0])
 
     def _pod(self, plan: PodPlan) -> Pod:
         """Bound to the node."""
@@ -108,10 +121,24 @@ async def _until(step: Step, times: dict[str, PodTimes], seen: list[Sighting]) -
             await trio.sleep(LOOK_EVERY)
 
 
-async def _until_they_run(signs: Path, plans: Sequence[PodPlan], settle: float) -> None:
-    """Until their processes would answer a signal, and then some time."""
+async def _until_they_run(signs: Path, plans: Sequence[PodPlan]) -> None:
+    """Until their processes would answer a signal."""
     await wait_for_signs(signs, frozenset[str]().union(*(plan.signs(STARTED) for plan in plans)), PATIENCE)
-    await trio.sleep(settle)
+
+
+async def _note_deaths(nursery: trio.Nursery, plans: Sequence[PodPlan], times: dict[str, PodTimes]) -> None:
+    """Begin to watch the processes of pods that run. The nursery closes when they are dead."""
+    lines = await trio.to_thread.run_sync(command_lines)
+
+    async def note(plan: PodPlan, *, task_status: trio.TaskStatus[None]) -> None:
+        pids = find_processes(lines, plan)
+        if pids.keys() != set(plan.behaviour.containers):
+            raise RuntimeError(f"expected a process of each container of {plan.name}, found {pids}")
+        await until_dead(pids.values(), task_status=task_status)
+        times[plan.name].note(Step.DEAD, trio.current_time())
+
+    for plan in plans:
+        await nursery.start(note, plan)
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -156,9 +183,11 @@ class BareClient:
         async with trio.open_nursery() as nursery:
             for plan, configuration in configurations:
                 nursery.start_soon(start, plan, configuration)
-        await _until_they_run(self.signs, plans, settle)
-        asked_to_end = trio.current_time()
+        await _until_they_run(self.signs, plans)
+        await trio.sleep(settle)
         async with trio.open_nursery() as nursery:
+            await _note_deaths(nursery, plans, times)
+            asked_to_end = trio.current_time()
             for plan in plans:
                 nursery.start_soon(end, plan)
         for plan in plans:

@@ -26,11 +26,13 @@ BESIDE_FLOOR: Final = 1.3
 
 
 class Step(enum.Enum):
-    """What a watch of the API server shows of a pod, in this order."""
+    """What a watch of the API server shows of a pod, and the kernel of its processes, in this order."""
 
     REPORTED = "first status"
     """The agent has reported something of it."""
     READY = "ready"
+    DEAD = "process dead"
+    """The kernel says so."""
     ENDED = "ended"
     """It was deleted, and all its containers are reported to have ended."""
     GONE = "gone"
@@ -39,10 +41,10 @@ class Step(enum.Enum):
     @property
     def of_end(self) -> bool:
         """Whether it counts from the deletion, not from the creation."""
-        return self in (Step.ENDED, Step.GONE)
+        return self in (Step.DEAD, Step.ENDED, Step.GONE)
 
 
-FLOOR_STEPS: Final = (Step.READY, Step.GONE)
+FLOOR_STEPS: Final = (Step.READY, Step.DEAD, Step.GONE)
 """Those that the bare client has too: its calls to start a pod, or to end it, have returned."""
 
 
@@ -87,12 +89,26 @@ class PodTimes:
 
 
 @attrs.frozen
+class Rest:
+    """What an agent takes while nothing happens to its pods."""
+
+    cpu: float
+    """Percent of a core."""
+    resident: float
+    """MiB."""
+
+
+@attrs.frozen
 class Batch:
     """Pods that were created at once, and deleted at once."""
 
     pods: Sequence[PodTimes]
     cpu: float | None = None
     """Seconds of the agent from the first creation until nothing was left, with whatever else it did then."""
+    cpu_of_end: float = 0.0
+    """Those of them from the first deletion."""
+    rest: Rest | None = None
+    """While all of them ran."""
 
     def last(self, step: Step) -> float | None:
         """Seconds from the first that was asked to the last that got there; None when not all did."""
@@ -107,6 +123,8 @@ class Measurements:
     """Every batch there was, by who took part."""
 
     batches: dict[str, list[Batch]] = attrs.field(factory=dict)
+    rests: dict[int, Rest] = attrs.field(factory=dict)
+    """Of the agent, by its number of pods."""
 
     def add(self, contestant: str, batch: Batch) -> None:
         self.batches.setdefault(contestant, []).append(batch)
@@ -126,6 +144,11 @@ class Measurements:
         counted = [batch for batch in self.batches.get(contestant, []) if batch.cpu is not None]
         pods = sum(len(batch.pods) for batch in counted)
         return sum(batch.cpu or 0 for batch in counted) / pods if pods else None
+
+    def cpu_of_end(self, contestant: str) -> float:
+        """Seconds of it; 0 where nobody counted."""
+        counted = [batch for batch in self.batches.get(contestant, []) if batch.cpu is not None]
+        return sum(batch.cpu_of_end for batch in counted) / max(sum(len(batch.pods) for batch in counted), 1)
 
     def floor(self, step: Step) -> str | None:
         """Of the bare clients, the one whose batches were there first; None when none was."""

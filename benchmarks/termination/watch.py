@@ -42,7 +42,7 @@ from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import open_unix_channel
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
     from trio_typing import TaskStatus
@@ -117,8 +117,8 @@ async def watching(
     `signs`: where their containers leave files; `pod_folders`: where our agent has a folder for each. Raises
     trio.TooSlowError after `patience` seconds.
     """
-    command_lines = await trio.to_thread.run_sync(_command_lines)
-    pods = [await eyes.find(plan, find_processes(command_lines, plan)) for plan in plans]
+    lines = await trio.to_thread.run_sync(command_lines)
+    pods = [await eyes.find(plan, find_processes(lines, plan)) for plan in plans]
     for pod in pods:
         if pod.pids.keys() != set(pod.plan.behaviour.containers):
             raise RuntimeError(f"expected a process of each container of {pod.plan.name}, found {pod.pids}")
@@ -160,7 +160,13 @@ async def _watch_signs(
 
 
 async def _watch_processes(pod: WatchedPod, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    descriptors = [os.pidfd_open(pid) for pid in pod.pids.values()]
+    await until_dead(pod.pids.values(), task_status=task_status)
+    pod.note(Phase.PROCESS_DEAD)
+
+
+async def until_dead(pids: Iterable[int], *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Wait for the ends of processes that run when this starts."""
+    descriptors = [os.pidfd_open(pid) for pid in pids]
     task_status.started()
     try:
         for descriptor in descriptors:
@@ -168,7 +174,6 @@ async def _watch_processes(pod: WatchedPod, *, task_status: TaskStatus[None] = t
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    pod.note(Phase.PROCESS_DEAD)
 
 
 async def _watch_pod_folders(
@@ -184,7 +189,7 @@ async def _watch_pod_folders(
                     by_uid[event.name].note(Phase.WORKER_FINISHED)
 
 
-def _command_lines() -> dict[int, str]:
+def command_lines() -> dict[int, str]:
     """Of every process."""
     found = {}
     for entry in Path("/proc").iterdir():

@@ -15,7 +15,7 @@ from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.linux.machine_facts import MachineFacts
 
 if TYPE_CHECKING:
-    from trikubelet.api import Node
+    from trikubelet.api import Node, Pod
 
 STRICT = PodSecurityContext(supplemental_groups_policy="Strict")
 CONFINED = PodSecurityContext(app_armor_profile=AppArmorProfile(type="RuntimeDefault"))
@@ -181,3 +181,30 @@ def test_pods_that_have_gone_are_forgotten() -> None:
         others = [make_pod(uid=f"{generation}-{index}") for index in range(60)]
         decides.admit(make_pod(uid="new"), others, node=node, fresh=False)
     assert len(decides._demands) <= 60 + 64
+
+
+def test_pods_that_join_others_count_with_them_and_those_that_left_do_not() -> None:
+    decides, node = admission(), make_node(allocatable={"cpu": "10m", "pods": "10"})
+    others = [make_pod({"cpu": "4m"}, uid=f"other-{index}") for index in range(3)]
+
+    def lacking(pods: list[Pod]) -> bool:
+        return decides.admit(make_pod({"cpu": "3m"}, uid="new"), pods, node=node, fresh=False) != Admitted()
+
+    assert [lacking(others[:count]) for count in (0, 1, 2, 3)] == [False, False, True, True]
+    assert not lacking(others[1:2])
+    assert lacking(others[1:])
+    assert lacking([others[2], others[0]])
+    assert not lacking([])
+
+
+def test_ports_of_pods_that_join_others_are_held() -> None:
+    decides, node = admission(), make_node()
+    first, second = (pod_with_ports(port, uid=f"other-{port}") for port in (80, 443))
+
+    def fits(port: int, *others: Pod) -> bool:
+        return decides.admit(pod_with_ports(port, uid="new"), others, node=node, fresh=False) == Admitted()
+
+    assert fits(443, first)
+    assert not fits(443, first, second)
+    assert not fits(80, first, second)
+    assert fits(80, second)

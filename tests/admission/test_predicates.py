@@ -6,7 +6,7 @@ import pytest
 
 from tests.admission.situations import make_node, make_pod, pod_with_ports, requires, term, wants
 from trikubelet.admission.predicates import misfits
-from trikubelet.admission.resources import Demand
+from trikubelet.admission.resources import Demand, together
 from trikubelet.api import Node, Pod, Taint, Toleration
 
 NODE_AFFINITY = ("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
@@ -18,9 +18,7 @@ WANTS_FOO = requires(term(wants("foo", "Exists")))
 
 
 def found(pod: Pod, *others: Pod, node: Node | None = None) -> list[tuple[str, str]]:
-    return [
-        (one.reason, one.message) for one in misfits(pod, [Demand.of(other) for other in others], node or make_node())
-    ]
+    return [(one.reason, one.message) for one in misfits(pod, together(map(Demand.of, others)), node or make_node())]
 
 
 def test_a_pod_that_asks_for_nothing_always_fits() -> None:
@@ -113,5 +111,5 @@ def test_tolerations_compare_numbers_where_their_gate_is_on(
 ) -> None:
     pod = make_pod(tolerations=(Toleration(key="sla", operator=operator, value=value),))
     node = make_node(taints=(Taint(key="sla", value=taint, effect="NoExecute"),))
-    assert (misfits(pod, [], node, compares=True) == []) is tolerated
-    assert misfits(pod, [], node) != []
+    assert (misfits(pod, together(()), node, compares=True) == []) is tolerated
+    assert misfits(pod, together(()), node) != []

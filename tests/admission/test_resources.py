@@ -35,7 +35,7 @@ def wanting(cpu: int, memory: int, *init: dict[str, str], **spec: Any) -> Pod:
 
 def lacking(pod: Pod, *others: Pod, node: Node = NODE) -> list[tuple[str, int, int, int]]:
     """Resource, requested, used and capacity of what there is not enough of."""
-    used = together(Demand.of(other) for other in others)
+    used = together(Demand.of(other) for other in others).amounts
     found = insufficient(Demand.of(pod).amounts, used, node.status.allocatable)
     return [(one.resource, one.requested, one.used, one.capacity) for one in found]
 

@@ -25,11 +25,13 @@ def test_on_the_embedded_runtime_pods_come_and_go_by_the_api_server_and_by_bare_
     file = tmp_path / "aims.json"
     with TemporaryDirectory() as folder:  # whose name is short enough for sockets
         monkeypatch.setattr(tempfile, "tempdir", folder)
-        arguments = ["--pods=2", "--rounds=1", "--settle=0.1", "--floor-at-once=2", f"--json={file}"]
+        arguments = ["--pods=2", "--rounds=1", "--settle=0.1", "--floor-at-once=2", "--rest=0.5", f"--json={file}"]
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, (done.output, done.exception)
         assert json.loads(file.read_text()) == []
         assert "CPU of the agent" in done.output
+        for pods in (0, 2):
+            assert f"at rest with {pods} pods" in done.output
         for step in Step:
             assert f"to {step.value}" in done.output
         assert processes_with(folder) == []

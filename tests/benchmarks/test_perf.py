@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
+from click.testing import CliRunner
 
 from benchmarks import perf
 from benchmarks.perf import Figure, base_commit
@@ -32,8 +35,25 @@ def test_a_figure_is_worse_by_more_than_a_seventh_and_the_spread(
     assert Figure("x", "ms", ours, theirs).result.met is met
 
 
-def test_an_unknown_commit_is_nothing_to_compare_with() -> None:
+def test_an_unknown_commit_is_an_error_and_a_clone_without_releases_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert base_commit("there-is-no-such-commit") is None
+    asked = CliRunner().invoke(perf.main, ["--base=there-is-no-such-commit"])
+    assert (asked.exit_code, "no commit there-is-no-such-commit" in asked.output) == (2, True)
+    monkeypatch.setattr(perf, "base_commit", lambda _: None)
+    assert CliRunner().invoke(perf.main, []).exit_code == 0
+
+
+def test_the_files_of_an_earlier_commit_are_there_and_the_repository_stays_as_it_is() -> None:
+    commit = base_commit("HEAD")
+    if commit is None:
+        pytest.skip("not a clone")
+    before = subprocess.run(["git", "worktree", "list"], cwd=perf.ROOT, check=True, capture_output=True).stdout
+    with perf._checkout(commit) as folder:
+        assert perf.Tree(folder).run("version") > 0
+        assert not (folder / ".git").exists()
+        after = subprocess.run(["git", "worktree", "list"], cwd=perf.ROOT, check=True, capture_output=True).stdout
+    assert after == before
+    assert not folder.exists()
 
 
 def test_the_last_release_is_known_by_its_tag_or_by_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,11 +74,11 @@ class Desk:
         )
 
     def ask(self, pod: Pod) -> None:
-        self.follow(pod, self.admitting.ask(pod, self.pods))
+        self.follow(pod, self.admitting.ask(pod, self.admitting.beside(self.pods)))
 
     def ask_those_that_wait_for_the_runtime(self) -> None:
         for held in self.admitting.waiting_for_runtime():
-            self.follow(held.pod, self.admitting.judge(held, self.pods))
+            self.follow(held.pod, self.admitting.judge(held, self.admitting.beside(self.pods)))
 
     def follow(self, pod: Pod, verdict: Admitted | Rejected | None) -> None:
         if isinstance(verdict, Admitted):
@@ -114,7 +114,7 @@ class Desk:
 
     async def handle(self, event: AdmittingEvent) -> None:
         await trio.lowlevel.checkpoint()
-        self.follow(event.held.pod, self.admitting.again(event, self.pods))
+        self.follow(event.held.pod, self.admitting.again(event, self.admitting.beside(self.pods)))
 
 
 @asynccontextmanager

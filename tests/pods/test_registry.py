@@ -996,3 +996,17 @@ def test_a_busy_worker_cannot_begin_something_else(node: PureNode) -> None:
     node.begin("1")
     with pytest.raises(IllegalTransitionError, match="busy"):
         node.registry.begin("1", 0)
+
+
+def test_a_pod_that_is_asked_to_end_again_is_news_only_once(node: PureNode) -> None:
+    """Many that end at once are each looked at whenever another one has ended."""
+    node.update(request(CREATE, make_pod("1")))
+    node.settle()
+    node.held.add("1")
+    node.sync_known_pods()
+    node.begin("1")  # its end is in flight
+    assert node.registry.sync_known_pods((), node.now).changed == ("1",), "once more, should this fail"
+    assert node.registry.sync_known_pods((), node.now).changed == ()
+    ending = node.states.phase("1")
+    node.sync_known_pods()
+    assert node.states.phase("1") is ending

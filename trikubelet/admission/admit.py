@@ -10,6 +10,7 @@ against (`pods.admitting`): so no plugin is asked for a pod that is refused for 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,7 @@ from trikubelet.admission.declared_features import DECLARED
 from trikubelet.admission.handlers import StaticPolicies, wants_strict_groups
 from trikubelet.admission.predicates import NODE_AFFINITY, NODE_PORTS, Misfit, Mismatch, misfits, port_holders
 from trikubelet.admission.preemption import NotEnoughToPreemptError, pods_to_preempt
-from trikubelet.admission.resources import Demand, Insufficient
+from trikubelet.admission.resources import Demand, Insufficient, together
 from trikubelet.admission.sysctls import SysctlAllowList
 from trikubelet.admission.types import Admitted, Devices, NeedsFreshNode, NoDevices, Preempt, Rejected, Verdict, Wait
 from trikubelet.api import Container, Pod
@@ -71,7 +72,12 @@ class NodeAdmission:
     """Whether tolerations may compare numbers."""
     devices: Devices = attrs.field(factory=NoDevices)
     _demands: dict[str, tuple[Pod, Demand]] = attrs.field(factory=dict, init=False)
-    """Cached demands, by UID: a hundred pods that arrive at once are each compared with all others."""
+    """Cached demands, by UID."""
+    _counted: list[Pod] = attrs.field(factory=list, init=False)
+    """The pods that the last one was compared with. Of many that arrive at once, each is compared with those before it,
+    and what these take is added up only once."""
+    _together: Demand = attrs.field(factory=lambda: together(()), init=False)
+    """What they take."""
 
     def admit(self, pod: Pod, others: Sequence[Pod], *, node: Node, fresh: bool) -> Verdict:
         """May the pod run beside `others`? See `Admission.admit`."""
@@ -126,18 +132,24 @@ class NodeAdmission:
             return node
         return attrs.evolve(node, status=attrs.evolve(node.status, allocatable={**allocatable}))
 
-    def _held(self, others: Sequence[Pod]) -> list[Demand]:
-        held: list[Demand] = []
-        for pod in others:
-            known, demand = self._demands.get(pod.metadata.uid, (None, None))
-            if known is not pod or demand is None:
-                demand = Demand.of(pod)
-                self._demands[pod.metadata.uid] = pod, demand
-            held.append(demand)
+    def _held(self, others: Sequence[Pod]) -> Demand:
+        if len(self._counted) > len(others) or not all(map(operator.is_, self._counted, others)):
+            self._counted, self._together = [], together(())
+        new = others[len(self._counted) :]
+        if new:
+            self._together = together((self._together, *map(self._demand, new)))
+            self._counted += new
         if len(self._demands) > len(others) + _FORGET_BEYOND:
             uids = {pod.metadata.uid for pod in others}
             self._demands = {uid: known for uid, known in self._demands.items() if uid in uids}
-        return held
+        return self._together
+
+    def _demand(self, pod: Pod) -> Demand:
+        known, demand = self._demands.get(pod.metadata.uid, (None, None))
+        if known is not pod or demand is None:
+            demand = Demand.of(pod)
+            self._demands[pod.metadata.uid] = pod, demand
+        return demand
 
 
 def _room_for(

@@ -21,7 +21,6 @@ from trikubelet.admission.resources import (
     any_conflict,
     host_ports,
     insufficient,
-    together,
     without_foreign_resources,
 )
 from trikubelet.api import Taint
@@ -30,7 +29,7 @@ from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from trikubelet.api import Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 
@@ -66,20 +65,20 @@ TAINT_TOLERATION: Final = Mismatch("TaintToleration", "node(s) had taints that t
 Misfit: TypeAlias = Insufficient | Mismatch
 
 
-def misfits(pod: Pod, held: Sequence[Demand], node: Node, *, compares: bool = False) -> list[Misfit]:
-    """Why the pod does not fit on the node beside pods that take `held`; empty when it does.
+def misfits(pod: Pod, held: Demand, node: Node, *, compares: bool = False) -> list[Misfit]:
+    """Why the pod does not fit on the node beside pods that take `held` together; empty when it does.
 
     `compares`: tolerations may compare numbers. Whatever the node's label for its operating system says, it is that of
     this agent.
     """
     allocatable = node.status.allocatable
     wanted = Demand.of(without_foreign_resources(pod, allocatable))
-    found: list[Misfit] = [*insufficient(wanted.amounts, together(held), allocatable)]
+    found: list[Misfit] = [*insufficient(wanted.amounts, held.amounts, allocatable)]
     if not matches_node(pod, node.metadata.name, {**node.metadata.labels, OS_LABEL: OS}):
         found.append(NODE_AFFINITY)
     if pod.spec.node_name not in ("", node.metadata.name):
         found.append(NODE_NAME)
-    if wanted.ports and any_conflict(wanted.ports, (port for demand in held for port in demand.ports)):
+    if wanted.ports and any_conflict(wanted.ports, held.ports):
         found.append(NODE_PORTS)
     # The other effects are for schedulers, and no scheduler chose the node of a static pod.
     if not is_static_pod(pod) and _has_untolerated(pod, node, compares=compares):

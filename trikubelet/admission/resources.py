@@ -57,7 +57,7 @@ class Insufficient:
 
 @frozen
 class Demand:
-    """The resources and ports of one pod."""
+    """The resources and ports of one pod, or of several."""
 
     amounts: Mapping[str, int]
     ports: frozenset[HostPort]
@@ -76,13 +76,15 @@ def amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
     }
 
 
-def together(demands: Iterable[Demand]) -> dict[str, int]:
-    """The sum of several pods' amounts."""
+def together(demands: Iterable[Demand]) -> Demand:
+    """What several pods take, as if they were one."""
     total: dict[str, int] = {}
+    ports: set[HostPort] = set()
     for demand in demands:
         for name, amount in demand.amounts.items():
             total[name] = total.get(name, 0) + amount
-    return total
+        ports |= demand.ports
+    return Demand(total, frozenset(ports))
 
 
 def insufficient(

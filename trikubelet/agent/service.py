@@ -207,6 +207,11 @@ async def _collect_old_garbage_again() -> None:
     await trio.sleep(SETTLED_AFTER)
     # What attrs has compiled, 1.3 MiB, of which nothing but tracebacks would show a line. They name it without.
     linecache.clearcache()
+    freeze_garbage()
+
+
+def freeze_garbage() -> None:
+    """Have Python look for garbage as an agent does that has started."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5000, 10, 10)

@@ -38,7 +38,7 @@ from trikubelet.telemetry.logs import get_logger
 from trikubelet.values import frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from trio_typing import TaskStatus
 
@@ -92,6 +92,23 @@ class HeldPod:
     """It waits for the runtime to answer."""
     allocating: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Around its wait for devices."""
+
+
+@attrs.define(eq=False)
+class Beside:
+    """The active pods, held ones included, beside which others are judged in one moment: what they have does not change
+    meanwhile, so of many pods that arrive at once no one asks again what all others have."""
+
+    pods: dict[str, Pod]
+    """By UID, as the pod manager has them."""
+    allocated: dict[str, Pod]
+    """With the resources that they have."""
+
+    def without(self, uid: str) -> list[Pod]:
+        """All but one, with the resources that they have."""
+        if uid not in self.allocated:
+            return list(self.allocated.values())
+        return [pod for other, pod in self.allocated.items() if other != uid]
 
 
 @frozen
@@ -157,9 +174,21 @@ class Admitting:
         held = self._held.get(uid)
         return None if held is None else (held.waits_for, held.since)
 
-    def ask(self, pod: Pod, others: Sequence[Pod]) -> Admitted | Rejected | None:
-        """A pod has arrived. `others`: the active pods, held ones included, as the pod manager has them."""
-        return self.judge(HeldPod(pod), others)
+    def beside(self, active: Iterable[Pod]) -> Beside:
+        """The active pods as the pod manager has them, to be used at once."""
+        beside = Beside({}, {})
+        for pod in active:
+            self.joins(beside, pod)
+        return beside
+
+    def joins(self, beside: Beside, pod: Pod) -> None:
+        """One more counts for those that are judged next: it has been judged, and not rejected."""
+        beside.pods[pod.metadata.uid] = pod
+        beside.allocated[pod.metadata.uid] = self._allocated(pod)
+
+    def ask(self, pod: Pod, beside: Beside) -> Admitted | Rejected | None:
+        """A pod has arrived."""
+        return self.judge(HeldPod(pod), beside)
 
     def update(self, pod: Pod) -> None:
         """A held pod has a newer version: that one will be judged, or run."""
@@ -172,13 +201,13 @@ class Admitting:
             held.allocating.cancel()
             self._take_back(uid)
 
-    def again(self, event: AdmittingEvent, others: Sequence[Pod]) -> Admitted | Rejected | None:
+    def again(self, event: AdmittingEvent, beside: Beside) -> Admitted | Rejected | None:
         """Go on with a held pod, unless it has gone meanwhile."""
         held, uid = event.held, event.held.pod.metadata.uid
         if self._held.get(uid) is not held:
             return None
         if isinstance(event, AdmitAgain) and not event.room_made:
-            return self.judge(held, others, fresh=True)
+            return self.judge(held, beside, fresh=True)
         del self._held[uid]
         if isinstance(event, AdmitAgain):
             return self._admit(held)
@@ -204,13 +233,11 @@ class Admitting:
         async for held, verdict in self._rooms:
             nursery.start_soon(supervise, self._make_room, held, verdict)
 
-    def judge(self, held: HeldPod, active: Sequence[Pod], *, fresh: bool = False) -> Admitted | Rejected | None:
+    def judge(self, held: HeldPod, beside: Beside, *, fresh: bool = False) -> Admitted | Rejected | None:
         """`fresh`: the node was fetched for it."""
         pod, uid = held.pod, held.pod.metadata.uid
-        others = {other.metadata.uid: other for other in active if other.metadata.uid != uid}
-        allocated = self._allocated
-        beside = [allocated(other) for other in others.values()]
-        verdict = self._admission.admit(allocated(pod), beside, node=self._node.cached(), fresh=fresh)
+        node = self._node.cached()
+        verdict = self._admission.admit(self._allocated(pod), beside.without(uid), node=node, fresh=fresh)
         self._held.pop(uid, None)
         held.for_runtime = False
         match verdict:
@@ -219,7 +246,7 @@ class Admitting:
             case Rejected():
                 return verdict
             case Preempt():
-                victims = tuple(others.get(victim.metadata.uid, victim) for victim in verdict.victims)
+                victims = tuple(beside.pods.get(victim.metadata.uid, victim) for victim in verdict.victims)
                 for victim in victims:
                     self.forget(victim.metadata.uid)  # a held one has come to its end before its verdict
                 held.waits_for = f"the end of pods that make room for it: {_names(victims)}"

@@ -330,13 +330,16 @@ def _retry(outcome: Outcome) -> Retry:
 
 
 def replay(state: Phase) -> Phase:
-    """Do the last thing again, unless something newer is pending (kubelet: `requeueLastPodUpdate`)."""
+    """Do the last thing again, unless something newer is pending (kubelet: `requeueLastPodUpdate`).
+
+    The same object when something is.
+    """
     match state:
-        case Syncing(active=active) | Terminated(active=active):
-            return attrs.evolve(state, pending=state.pending or active)
-        case Terminating(active=ending):
-            return attrs.evolve(state, pending=state.pending or ending)
-        case WaitingToStart() | TerminationRequested() | Finished():
+        case Syncing(active=active, pending=None) | Terminated(active=active, pending=None):
+            return attrs.evolve(state, pending=active)
+        case Terminating(active=ending, pending=None):
+            return attrs.evolve(state, pending=ending)
+        case Syncing() | Terminating() | Terminated() | WaitingToStart() | TerminationRequested() | Finished():
             return state
         case _:
             assert_never(state)
@@ -375,7 +378,10 @@ def known_pods_synced(state: Phase, now: float, *, desired: bool) -> Phase | Non
                 in_flight=state.in_flight,
             )
         case TerminationRequested() | Terminating() | Terminated():
-            return replay(attrs.evolve(state, ending=attrs.evolve(state.ending, deleted=True)))
+            ending = state.ending
+            if not ending.deleted:
+                state = attrs.evolve(state, ending=attrs.evolve(ending, deleted=True))
+            return replay(state)
         case _:
             assert_never(state)
 

@@ -21,7 +21,7 @@ from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.clock import WallClock
 from trikubelet.kube_client.volume_objects import WatchedObjects
 from trikubelet.pleg.cache import PodStatusCache
-from trikubelet.pods.admitting import Admitting
+from trikubelet.pods.admitting import Admitting, Beside
 from trikubelet.pods.housekeeping import Housekeeping
 from trikubelet.pods.manager import DesiredPods, PodManager
 from trikubelet.pods.types import KillPod, SyncPodType, UpdatePod, UpdateType
@@ -80,19 +80,23 @@ class SyncHandler:
         self._workers = parts.workers
         self._admitting = parts.admitting
 
-    def add_pod(self, pod: Pod, active: list[Pod] | None = None) -> None:
-        """A source has a new pod. `active`: the pods that count for its admission; it joins them unless rejected."""
+    def beside(self) -> Beside:
+        """The pods that count for the admission of others."""
+        return self._admitting.beside(self._parts.desired.active())
+
+    def add_pod(self, pod: Pod, beside: Beside | None = None) -> None:
+        """A source has a new pod. `beside`: the pods that count for its admission; it joins them unless rejected."""
         self._pods.add_pod(pod)
         pair = self._pods.pair(pod)
         ended = self._workers.states.is_pod_termination_requested(pod.metadata.uid) or is_terminal(pod)
         if pair.was_mirror or ended:
             self._dispatch(pod, SyncPodType.CREATE)
             return
-        active = self._parts.desired.active() if active is None else active
-        verdict = self._admitting.ask(pod, active)
+        beside = self.beside() if beside is None else beside
+        verdict = self._admitting.ask(pod, beside)
         self._follow_verdict(pod, verdict)
         if not isinstance(verdict, Rejected):
-            active.append(pod)
+            self._admitting.joins(beside, pod)
 
     def update_pod(self, pod: Pod) -> None:
         """A source has a newer version of a pod, which may be deleted."""
@@ -145,12 +149,12 @@ class SyncHandler:
 
     def admit_again(self, event: AdmittingEvent) -> None:
         """What a held pod waited for has been done."""
-        self._follow_verdict(event.held.pod, self._admitting.again(event, self._parts.desired.active()))
+        self._follow_verdict(event.held.pod, self._admitting.again(event, self.beside()))
 
     def admit_what_waited_for_runtime(self) -> None:
         """Judge held pods again that wait to know the runtime's abilities."""
         for held in self._admitting.waiting_for_runtime():
-            self._follow_verdict(held.pod, self._admitting.judge(held, self._parts.desired.active()))
+            self._follow_verdict(held.pod, self._admitting.judge(held, self.beside()))
 
     def _follow_verdict(self, pod: Pod, verdict: Verdict | None) -> None:
         """Carry out a verdict; None and those that are not final leave the pod held."""
@@ -168,18 +172,18 @@ class SyncHandler:
         An API pod stays rejected: whoever made it has made another one.
         """
         rejected = [pod for pod in self._pods.pods() if is_static_pod(pod) and self._is_rejected(pod.metadata.uid)]
-        active = self._parts.desired.active() if rejected else []
+        beside = self.beside() if rejected else Beside({}, {})
         for pod in rejected:
             if self._workers.states.phase(pod.metadata.uid) is not None:
                 continue  # what an earlier agent has left of it is being ended
-            verdict = self._admitting.ask(pod, active)
+            verdict = self._admitting.ask(pod, beside)
             if isinstance(verdict, Rejected):
                 self._parts.statuses.explain_rejection(pod.metadata.uid, verdict.reason, _told(verdict))
                 continue
             log.info("a rejected pod may run now", pod=pod.full_name)
             self._parts.statuses.readmit_pod(pod)
             self._follow_verdict(pod, verdict)
-            active.append(pod)
+            self._admitting.joins(beside, pod)
 
     def _is_rejected(self, uid: str) -> bool:
         change = self._parts.statuses.change(uid)

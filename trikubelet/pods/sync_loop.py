@@ -59,6 +59,8 @@ QUIET_HOUSEKEEPING_PERIOD: Final = 30.0
 """Seconds between rounds while nothing changes that the agent knows of: only the disk can hold a surprise."""
 HOUSEKEEPING_PAUSE_PER_POD: Final = 50e-6
 """Seconds: of a hundred pods, the end of one waits 5 ms for others."""
+FEW_ENDING_PODS: Final = 100
+"""A round of housekeeping for them costs too little to wait for the next end."""
 HOUSEKEEPING_WARNING: Final = 1.0
 
 
@@ -197,8 +199,10 @@ class SyncLoop:
         while True:
             with trio.move_on_after(HOUSEKEEPING_PERIOD):
                 await self._round_wanted.receive()
-                # A round looks at every pod. When many end one after the other, one round is for several of them.
-                await trio.sleep(len(self._pods.pods()) * HOUSEKEEPING_PAUSE_PER_POD)
+                # A round looks at every pod, also at those that are not wanted any more. When many end one after the
+                # other, one round is for several of them.
+                ending = len(self._parts.workers.states.phases()) - FEW_ENDING_PODS
+                await trio.sleep(max(len(self._pods.pods()), ending) * HOUSEKEEPING_PAUSE_PER_POD)
             self._round_wanted.drop(None)
             if self.sources_ready and not self._draining and self._may_find_something():
                 await self._round()
@@ -298,9 +302,9 @@ class SyncLoop:
             begun = self._parts.cache.has_begun(pod.metadata.uid)
             return not begun, pod.metadata.creation_timestamp or _LONG_AGO
 
-        add, active = self._handler.add_pod, self._parts.desired.active()
+        add, beside = self._handler.add_pod, self._handler.beside()
         for pod in sorted(pods, key=rank):  # one after the other: each counts those before it
-            self._take_in(pod, lambda pod: add(pod, active), _Fault(add, pod, FAULTS.first))
+            self._take_in(pod, lambda pod: add(pod, beside), _Fault(add, pod, FAULTS.first))
 
     # --- All other events --------------------------------------------------------------------------------------------
 
