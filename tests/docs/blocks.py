@@ -56,6 +56,8 @@ def commands() -> list[Found]:
         if block.page in GENERATED:
             continue
         lines = _HEREDOC.sub("", block.text).replace("\\\n", " ").splitlines()
+        if any(line.startswith("$ ") for line in lines):  # the others are what it prints
+            lines = [line for line in lines if line.startswith("$ ")]
         found += [Found(block.page, call[1]) for line in lines if (call := _CALL.match(line))]
     for page in PAGES:
         text = _FENCE.sub("\n", page.read_text(encoding="utf-8"))

@@ -49,7 +49,7 @@ def test_the_command_is_one_that_the_program_takes(
         parse(words)
 
 
-@pytest.mark.parametrize("wrong", ["pods --colour", "nodes", "images burn x", "logs a b"])
+@pytest.mark.parametrize("wrong", ["pods --colour", "nodes", "images burn x", "logs a b c"])
 def test_what_the_program_does_not_take_is_noticed(wrong: str) -> None:
     with pytest.raises(click.ClickException):
         parse(arguments(f"trikubelet {wrong}"))

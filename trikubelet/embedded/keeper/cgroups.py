@@ -62,11 +62,17 @@ class ContainerCgroup:
 
     __slots__ = ("controllers", "shared", "unified", "views")
 
-    def __init__(self, unified: str | None, controllers: dict[str, str], shared: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        unified: str | None,
+        controllers: dict[str, str],
+        shared: tuple[str, ...] = (),
+        views: dict[str, str] | None = None,
+    ) -> None:
         self.unified = unified
         self.controllers = controllers
         self.shared = shared
-        self.views: dict[str, str] = {}
+        self.views: dict[str, str] = views or {}
         """What a new container may see of them, by name below its /sys/fs/cgroup; "" is v2, as a whole."""
 
     def to_json(self) -> dict[str, Any]:

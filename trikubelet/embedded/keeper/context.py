@@ -148,7 +148,7 @@ def send(channel: socket.socket, spec: dict[str, Any], context: ChildContext) ->
         "spec": spec,
         "streams": [place(descriptor) for descriptor in context.streams],
         "namespaces": [(place(descriptor), flag) for descriptor, flag in context.namespaces],
-        "cgroup": None if group is None else (group.unified, group.controllers, group.shared),
+        "cgroup": None if group is None else (group.unified, group.controllers, group.shared, group.views),
     }
     for name in _DESCRIPTORS:
         descriptor = getattr(context, name)
@@ -179,7 +179,7 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any], ChildContext] | Non
     group = message["cgroup"]
     context = ChildContext(
         (stdin, stdout, stderr),
-        cgroup=None if group is None else ContainerCgroup(group[0], group[1], tuple(group[2])),
+        cgroup=None if group is None else ContainerCgroup(*group),
         reaper_keeps_orphans=message["reaper_keeps_orphans"],
         namespaces=[(received[place], flag) for place, flag in message["namespaces"]],
     )
