@@ -80,6 +80,8 @@ class Campaign:
         self._made = 0
 
     def fight(self) -> None:
+        self._come()  # so that there is something to lose, however few rounds there are
+        self._look()
         for number in range(ROUNDS):
             for _ in range(self._rng.randrange(1, 4)):
                 self._rng.choice((self._come, self._go))()

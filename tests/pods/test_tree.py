@@ -114,6 +114,7 @@ ELSEWHERE: Final = tuple(f"trikubelet.{part}" for part in ("api.", "rpc.", "sim.
 """Modules of what is not about pods: clients, events, what counts by labels."""
 BOUNDED: Final = {
     "_asker",
+    "_counted",
     "_demands",
     "_ended",
     "_reported",

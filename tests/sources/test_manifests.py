@@ -35,7 +35,7 @@ def test_one_pod_is_read_with_its_defaults() -> None:
     pod = manifest.pods[0].pod
     assert pod.full_name == "web-node_default"
     assert pod.spec.restart_policy == "Always"
-    assert pod.spec.containers[0].image_pull_policy == "Always", "no tag means latest"
+    assert pod.spec.containers[0].image_pull_policy == "IfNotPresent", "no registry has it"
 
 
 def test_several_documents_and_a_pod_list_are_read_in_order() -> None:

@@ -315,6 +315,8 @@ class Cgroups:
         own = _own_groups()
         for kind, mountpoint, root, options in _cgroup_mounts():
             if kind == "cgroup2":
+                if self._unified_mount is not None and not mountpoint.startswith("/sys/fs/cgroup"):
+                    continue  # somebody's own, which may go at any time
                 self._unified_mount = mountpoint
                 candidates = [mountpoint, mountpoint + _relative(own.get("", "/"), root)]
                 self.unified = self._usable(candidates, "v2")
