@@ -429,6 +429,7 @@ async def test_a_new_agent_knows_who_has_what(tmp_path: Path, autojump_clock: Mo
         await trio.sleep(STOP_GRACE + 1)
         assert stage.manager.resources() == DeviceResources({R2: 2}, {R2: 2}, frozenset([R1]))
         assert one.listeners == 0
+        await stage.written()
     async with device_stage(tmp_path) as stage:
         assert stage.manager.resources().capacity == {R2: 0}
 
