@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen

@@ -30,7 +30,7 @@ from trikubelet.allocation.topology.admit import POD_SCOPE, NothingToGive
 from trikubelet.allocation.topology.hints import AllocationError, Hints, TopologyHint
 from trikubelet.allocation.topology.policy import SINGLE_NUMA_NODE
 from trikubelet.formats.cpu_list import set_of
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from trikubelet.api import Pod, is_sidecar
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 FAILED_CHECK: Final = "FailedNodeDeclaredFeaturesCheck"
 """The reason of the event for an update that needs what this node has not."""

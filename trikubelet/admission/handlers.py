@@ -15,7 +15,7 @@ from trikubelet.api import POD_PENDING, QOS_BEST_EFFORT, QOS_GUARANTEED, qos_cla
 from trikubelet.api.pod_kinds import is_critical_pod
 from trikubelet.api.qos import has_pod_level_resources
 from trikubelet.api.security_context import APPARMOR_ANNOTATION, apparmor_profile
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -26,7 +26,7 @@ from trikubelet.admission.resources import (
 from trikubelet.api import Taint
 from trikubelet.api.name_formats import label_value, qualified_name
 from trikubelet.api.pod_kinds import is_static_pod
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

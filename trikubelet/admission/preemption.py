@@ -15,7 +15,7 @@ import attrs
 from trikubelet.admission.resources import Demand
 from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED, Pod, qos_class
 from trikubelet.api.pod_kinds import is_critical_pod
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.admission.resources import Insufficient

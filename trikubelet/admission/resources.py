@@ -16,7 +16,7 @@ import attrs
 
 from trikubelet.api import Container, Pod, is_huge_page_resource, is_sidecar, pod_requests
 from trikubelet.api.validate_resources import is_extended_resource, is_native_resource
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Quantity

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from trikubelet.api import Pod
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

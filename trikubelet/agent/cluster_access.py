@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from trikubelet.agent.options import IN_CLUSTER
+from trikubelet.formats.values import frozen
 from trikubelet.supervision import supervise
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

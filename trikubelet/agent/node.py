@@ -16,6 +16,7 @@ import trio
 
 from trikubelet.api import Taint
 from trikubelet.container.errors import SandboxConfigError
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.node_view import LocalNodeView
 from trikubelet.linux.machine import Machine, processors_in
 from trikubelet.linux.machine_topology import MachineTopology
@@ -32,7 +33,6 @@ from trikubelet.runtime.sandboxes.name_resolution import cluster_servers, limits
 from trikubelet.runtime.sandboxes.user_namespaces import UserNamespaceError, UserNamespaces
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions

@@ -13,6 +13,7 @@ import attrs
 from trikubelet.api import Quantity, Taint
 from trikubelet.config.kubelet_configuration import MEMORY_QOS, KubeletConfiguration
 from trikubelet.embedded.network.choice import NetworkOptions
+from trikubelet.formats.values import frozen
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.node.facts import DEFAULT_KUBERNETES_VERSION
 from trikubelet.pleg.sources import EnabledSources
@@ -22,7 +23,6 @@ from trikubelet.runtime.images.gc_choice import ImageGCPolicy
 from trikubelet.runtime.logs.rotation_choice import LogRotationPolicy
 from trikubelet.runtime.options import IDRange, RuntimeOptions
 from trikubelet.runtime.sandboxes.name_resolution import cluster_servers
-from trikubelet.values import frozen
 
 EMBEDDED: Final = "embedded"
 IN_CLUSTER: Final = Path("in-cluster")

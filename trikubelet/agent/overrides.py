@@ -13,6 +13,7 @@ from trikubelet.admission.types import Admission
 from trikubelet.agent.node import MachineView
 from trikubelet.allocation.store import AllocationStore
 from trikubelet.cgroups.interface import PodCgroups
+from trikubelet.formats.values import frozen
 from trikubelet.node.eviction.model import UsageSource
 from trikubelet.node.shutdown.interface import Logind
 from trikubelet.pleg.exits import ExitTracker
@@ -23,7 +24,6 @@ from trikubelet.rpc.cri.client import RuntimeClient
 from trikubelet.rpc.grpc import Channel
 from trikubelet.runtime.pod_files import PodFiles
 from trikubelet.sources.mux import PodSource
-from trikubelet.values import frozen
 from trikubelet.volumes.interface import PodVolumes
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trikubelet.formats.values import frozen
 from trikubelet.runtime.images.credentials.docker_config import DockerConfigFiles
 from trikubelet.runtime.images.credentials.lookup import Credentials
 from trikubelet.runtime.images.pull_records.model import VerificationPolicy
 from trikubelet.runtime.images.pull_records.records import PullRecords
 from trikubelet.runtime.images.pull_records.store import RecordStore
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.agent.options import AgentOptions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.grpc import Channel
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.embedded.runtime import EmbeddedRuntime  # noqa: TC004 - only agents that use it import it

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.api import CONDITION_TRUE, POD_FAILED, POD_READY, POD_SUCCEEDED
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.config.tracing_endpoint import DEFAULT_ENDPOINT, parse_endpoint
+from trikubelet.formats.values import frozen
 from trikubelet.pods import phases
 from trikubelet.supervision import contain
 from trikubelet.tracing.calls import TracedChannel
@@ -22,7 +23,6 @@ from trikubelet.tracing.context import pod_context
 from trikubelet.tracing.exporter import Exporter, open_channel
 from trikubelet.tracing.requests import traced
 from trikubelet.tracing.spans import CURRENT, Tracer
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

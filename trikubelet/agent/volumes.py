@@ -17,12 +17,12 @@ import trio
 from trikubelet.api import Quantity
 from trikubelet.clock import WallClock
 from trikubelet.config.feature_gates import gate_enabled
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.volume_objects import PodCredentials, StorageObjects, WatchedObjects
 from trikubelet.linux.mounter import Mounter
 from trikubelet.linux.selinux import ContainerLabels
 from trikubelet.supervision import follow, supervise
 from trikubelet.telemetry.events import EventRecorder
-from trikubelet.values import frozen
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.flex.discovery import FlexDrivers

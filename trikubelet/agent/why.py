@@ -15,6 +15,7 @@ import trio
 
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.api.timestamps import format_micro_time
+from trikubelet.formats.values import frozen
 from trikubelet.pods.context import INSPECTION
 from trikubelet.pods.journal import Kind, wall_time
 from trikubelet.pods.phases import (
@@ -29,7 +30,6 @@ from trikubelet.pods.phases import (
 from trikubelet.pods.syncer import RELEASE, VOLUMES
 from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.telemetry.steps import TURN
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import CONDITION_TRUE, POD_RESIZE_IN_PROGRESS, POD_RESIZE_PENDING, PodCondition
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from trikubelet.allocation.conditions import ResizeConditions
 from trikubelet.api import QOS_GUARANTEED, Pod, Quantity, pod_requests, qos_class
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

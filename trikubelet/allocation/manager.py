@@ -52,12 +52,12 @@ from trikubelet.api import Node, Pod
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.supervision import contain, follow, supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, bounded
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection

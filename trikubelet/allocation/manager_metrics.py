@@ -26,8 +26,8 @@ from trikubelet.allocation.memory.static_policy import MEMORY
 from trikubelet.allocation.topology.admit import CONTAINER_SCOPE, POD_SCOPE, TOPOLOGY_AFFINITY
 from trikubelet.allocation.topology.hints import AllocationError
 from trikubelet.allocation.topology.policy import NONE
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.metrics import Counts, Histogram, exponential_bounds
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

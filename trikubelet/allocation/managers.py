@@ -35,11 +35,11 @@ from trikubelet.allocation.topology.admit import CONTAINER_SCOPE, admit
 from trikubelet.allocation.topology.policy import NONE, TopologyPolicy
 from trikubelet.broadcast import Broadcast
 from trikubelet.formats.go_checkpoint import GoCheckpointError
+from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import finish_write
 from trikubelet.linux.state_file import StateFile
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

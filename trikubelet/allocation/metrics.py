@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.api import Quantity
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.metrics import Counts, Labels
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from trikubelet.api import Container, Pod, ResourceRequirements, from_dict, is_sidecar, to_dict
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 _CONTAINERS: Final = "ContainerResources"
 _POD: Final = "PodLevelResources"

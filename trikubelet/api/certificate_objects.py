@@ -9,7 +9,7 @@ from attrs import field
 
 from trikubelet.api.meta import Condition, KubernetesObject, ObjectMeta
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 POD_CERTIFICATE_ISSUED: Final = "Issued"
 POD_CERTIFICATE_DENIED: Final = "Denied"

@@ -12,7 +12,7 @@ from attrs import field
 
 from trikubelet.api.meta import KubernetesObject, ListMeta, ObjectMeta
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

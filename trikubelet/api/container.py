@@ -9,7 +9,7 @@ from trikubelet.api.probes import Lifecycle, Probe
 from trikubelet.api.resources import ContainerResizePolicy, ResourceRequirements
 from trikubelet.api.schema import REQUIRED, APIObject, Int32, wire
 from trikubelet.api.security import SecurityContext
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

@@ -9,7 +9,7 @@ from attrs import field
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.resources import ResourceRequirements
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

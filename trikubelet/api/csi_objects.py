@@ -10,7 +10,7 @@ from attrs import field
 from trikubelet.api.meta import KubernetesObject, ObjectMeta
 from trikubelet.api.persistent_volumes import PersistentVolumeSpec
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 FS_GROUP_READ_WRITE_ONCE_WITH_FS_TYPE: Final = "ReadWriteOnceWithFSType"
 FS_GROUP_FILE: Final = "File"

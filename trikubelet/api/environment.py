@@ -8,7 +8,7 @@ from attrs import field
 
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.schema import REQUIRED, APIObject
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api.container import Container, EphemeralContainer

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from trikubelet.api.problems import Problem
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

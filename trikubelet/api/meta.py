@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field
 
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

@@ -10,7 +10,7 @@ from trikubelet.api.meta import KubernetesObject, ListMeta, ObjectMeta
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.scheduling import Taint
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

@@ -11,7 +11,7 @@ from trikubelet.api.pod_spec import PodSpec
 from trikubelet.api.pod_status import PodStatus
 from trikubelet.api.references import ObjectReference
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, MicroTime
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

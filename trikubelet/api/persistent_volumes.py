@@ -30,7 +30,7 @@ from trikubelet.api.storage_volumes import (
     VsphereVirtualDiskVolumeSource,
 )
 from trikubelet.api.volumes import HostPathVolumeSource, PersistentVolumeClaimSpec
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 READ_WRITE_ONCE: Final = "ReadWriteOnce"
 READ_ONLY_MANY: Final = "ReadOnlyMany"

@@ -18,7 +18,7 @@ from trikubelet.api.scheduling import (
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
 from trikubelet.api.security import PodSecurityContext
 from trikubelet.api.volumes import Volume
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

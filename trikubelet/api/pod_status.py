@@ -10,7 +10,7 @@ from trikubelet.api.container_status import ContainerStatus
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.resources import ResourceRequirements
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, wire
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import field
 
 from trikubelet.api.schema import REQUIRED, APIObject
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

@@ -9,7 +9,7 @@ from attrs import field
 
 from trikubelet.api.meta import KubernetesObject, ObjectMeta
 from trikubelet.api.schema import REQUIRED, APIObject
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

@@ -6,7 +6,7 @@ from attrs import field
 
 from trikubelet.api.quantity import Quantity
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

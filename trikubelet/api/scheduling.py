@@ -8,7 +8,7 @@ from attrs import field
 
 from trikubelet.api.meta import LabelSelector
 from trikubelet.api.schema import REQUIRED, APIObject, Int32
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

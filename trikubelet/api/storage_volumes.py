@@ -6,7 +6,7 @@ from attrs import field
 
 from trikubelet.api.references import LocalObjectReference
 from trikubelet.api.schema import EMPTY, REQUIRED, APIObject, Int32, wire
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

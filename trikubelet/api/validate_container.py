@@ -13,7 +13,7 @@ from trikubelet.api.validate_resources import validate_container_resources, vali
 from trikubelet.api.validate_security import validate_container_security
 from trikubelet.api.validate_volumes import validate_field_ref, validate_key_selector, validate_resource_field_ref
 from trikubelet.api.volumes import Volume
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api.container import Container, ContainerPort, VolumeMount

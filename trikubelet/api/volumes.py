@@ -31,7 +31,7 @@ from trikubelet.api.storage_volumes import (
     StorageOSVolumeSource,
     VsphereVirtualDiskVolumeSource,
 )
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(repr=False)

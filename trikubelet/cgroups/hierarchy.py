@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 MOUNT_POINT: Final = "/sys/fs/cgroup"
 """What is here says which version the machine uses."""

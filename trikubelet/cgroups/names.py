@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from trikubelet.api import QOS_BEST_EFFORT, QOS_BURSTABLE, QOS_GUARANTEED, qos_class
 from trikubelet.cgroups.errors import CgroupNameError
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod

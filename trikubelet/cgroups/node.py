@@ -19,9 +19,9 @@ from trikubelet.cgroups.errors import CgroupError, CgroupNotAllowedError
 from trikubelet.cgroups.names import NODE_ALLOCATABLE, CgroupName, cgroup_name
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.cgroups.settings import CgroupSettings, node_settings
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.cgroups.interface import CgroupDriver, PodCgroups

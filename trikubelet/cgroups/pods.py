@@ -32,9 +32,9 @@ from trikubelet.cgroups.settings import (
     shares_of_weight,
     tier_settings,
 )
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histograms
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

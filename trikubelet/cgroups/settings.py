@@ -26,8 +26,8 @@ from trikubelet.api import (
     pod_requests,
     qos_class,
 )
+from trikubelet.formats.values import frozen
 from trikubelet.linux.huge_pages import page_size_name
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

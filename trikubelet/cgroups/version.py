@@ -13,8 +13,8 @@ from typing import Final
 import attrs
 
 from trikubelet.cgroups.hierarchy import MOUNT_POINT, Hierarchies, parse_hierarchies
+from trikubelet.formats.values import frozen
 from trikubelet.linux.huge_pages import page_sizes
-from trikubelet.values import frozen
 
 CGROUP_V1_EVENT: Final = "CgroupV1"
 """Reason of the node's warning."""

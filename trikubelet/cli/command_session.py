@@ -24,9 +24,9 @@ import trio
 from trikubelet.cli.agent_stream import connect, stream_errors
 from trikubelet.cli.file_streams import ReadableFile, WritableFile
 from trikubelet.cli.terminal import DetachKeys, RawTerminal, raw_terminal
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.client import open_command
 from trikubelet.http.streaming.command import CommandResult, CommandStreams, TerminalSize
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

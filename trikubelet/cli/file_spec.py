@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from trikubelet.cli.failures import CommandError
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 _REMOTE: Final = re.compile(
     r"(?:(?P<namespace>[a-z0-9][-a-z0-9]*)/)?(?P<pod>[a-z0-9][-.a-z0-9]*):(?P<path>.*)", re.DOTALL

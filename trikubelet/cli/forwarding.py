@@ -17,8 +17,8 @@ import trio
 
 from trikubelet.cli.agent_stream import connect, first_of, stream_errors
 from trikubelet.cli.failures import CommandError
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.client import open_port_forward
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence

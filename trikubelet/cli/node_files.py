@@ -10,7 +10,7 @@ import click
 
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.root_dir import ENVIRONMENT, KUBELET_ROOT
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.cli.machine_checks import ok, warn
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

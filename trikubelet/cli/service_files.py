@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 NAME: Final = "trikubelet"
 UNIT: Final = f"{NAME}.service"

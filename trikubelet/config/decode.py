@@ -14,7 +14,7 @@ import attrs
 
 from trikubelet.config.kubelet_configuration import KubeletConfiguration, wire_name
 from trikubelet.formats.durations import parse_duration
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 TYPE_META: Final = frozenset({"apiVersion", "kind"})
 

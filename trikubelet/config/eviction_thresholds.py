@@ -17,7 +17,7 @@ import attrs
 from trikubelet.api import Quantity
 from trikubelet.config.eviction_values import CONTAINER_FS_SIGNALS, Amount, EvictionConfig, Layout, Signal, Threshold
 from trikubelet.formats.durations import parse_duration
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

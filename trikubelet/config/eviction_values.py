@@ -9,7 +9,7 @@ import enum
 from typing import Final
 
 from trikubelet.api import Quantity
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 MEMORY: Final = "memory"
 STORAGE: Final = "ephemeral-storage"

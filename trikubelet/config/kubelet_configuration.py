@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from trikubelet.config.feature_gates import gate_enabled
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,8 +27,8 @@ from trikubelet.config.kubelet_configuration import (
     KubeletConfiguration,
 )
 from trikubelet.config.rules import check_configuration
+from trikubelet.formats.values import frozen
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
-from trikubelet.values import frozen
 
 DROP_IN_SUFFIX: Final = ".conf"
 MAX_FILE_SIZE: Final = 10 * 2**20

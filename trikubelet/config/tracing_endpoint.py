@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 DEFAULT_ENDPOINT: Final = "localhost:4317"
 _PORT: Final = 443

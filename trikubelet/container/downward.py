@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from trikubelet.api import Quantity
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.formats.go_quote import go_quote
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod, ResourceFieldSelector

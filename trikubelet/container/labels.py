@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trikubelet.api import APIObject, ContainerPort, DecodeError, LifecycleHandler, from_dict, to_dict
 from trikubelet.container.hashing import hash_container
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

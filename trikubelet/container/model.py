@@ -16,7 +16,7 @@ from datetime import datetime
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 class ContainerState(enum.Enum):

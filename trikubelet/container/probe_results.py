@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import attrs
 
 from trikubelet.container.model import ContainerID
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 class ProbeResult(enum.Enum):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.container.model import ContainerState
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

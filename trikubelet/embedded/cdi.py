@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.embedded.container_spec import SpecError
+from trikubelet.formats.values import frozen
 from trikubelet.formats.yaml_documents import YamlError, read_documents
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -33,9 +33,9 @@ from trikubelet.embedded.host_devices import all_host_devices, host_device
 from trikubelet.embedded.images.lower import LowerLayers
 from trikubelet.embedded.keeper import capabilities
 from trikubelet.embedded.keeper_client import KeeperAbilities
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.embedded.keeper_client import KeeperLostError
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.command import CommandStreams
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

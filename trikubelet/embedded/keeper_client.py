@@ -25,9 +25,9 @@ import trio
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
 from trikubelet.embedded.keeper import protocol
+from trikubelet.formats.values import frozen
 from trikubelet.linux.socket_address import socket_address
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ import trio
 
 from trikubelet.embedded.keeper_client import KeeperClient, KeeperError, KeeperLostError
 from trikubelet.embedded.network.model import NetworkError
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -24,11 +24,11 @@ import attrs
 import trio
 
 from trikubelet.embedded.network.model import Attachment, PodNetworkSpec, PortMapping
+from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import naming
 from trikubelet.linux.trees import remove_tree
 from trikubelet.rpc.cri import v1
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trikubelet.embedded.records import ContainerRecord, SandboxRecord
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.command import CommandStreams
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 class JSONPathError(ValueError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     import trio

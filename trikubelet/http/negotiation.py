@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 TEXT_FORM: Final = "text/plain"
 FORMS: Final = ("application/json", "application/yaml", TEXT_FORM)

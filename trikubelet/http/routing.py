@@ -19,8 +19,8 @@ from urllib.parse import unquote
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.messages import AnyResponse, Handler, HTTPError, Request
-from trikubelet.values import frozen
 
 ANY_METHOD: Final = "*"
 OTHER_BUCKET: Final = "other"

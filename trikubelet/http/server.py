@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.connection import HttpConnection
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import NOBODY, Handler, HTTPError, Peer
@@ -27,7 +28,6 @@ from trikubelet.http.places import NoPlaceError, Place, Places
 from trikubelet.rpc.grpc.unix import listen_unix
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.decoding import Known
 from trikubelet.kube_client.errors import (
     ApiAnswerError,
@@ -33,7 +34,6 @@ from trikubelet.kube_client.retries import retry_delay
 from trikubelet.kube_client.transport import ClusterTransport
 from trikubelet.kube_client.types import Urgency
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from trikubelet.formats.values import frozen
 from trikubelet.formats.yaml_documents import YamlError, read_documents
 from trikubelet.kube_client.kubeconfig import ClusterAccess, KubeconfigError, parse_kubeconfig
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,13 +18,13 @@ import trio
 
 from trikubelet import __version__
 from trikubelet.clock import SystemClock
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.credentials import Credentials
 from trikubelet.kube_client.errors import ApiUnreachable
 from trikubelet.kube_client.kubeconfig import ClusterAccess, read_kubeconfig
 from trikubelet.kube_client.kubeconfig_schema import split_server
 from trikubelet.kube_client.proxy import Proxy, ProxyError, ask_proxy, choose_proxy
 from trikubelet.kube_client.tls import handshake_problem
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping

@@ -26,7 +26,7 @@ import attrs
 
 from trikubelet.api import Event, EventSource, ObjectMeta, ObjectReference, to_dict
 from trikubelet.api.name_formats import dns_subdomain
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     import random

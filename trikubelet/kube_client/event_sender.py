@@ -23,6 +23,7 @@ import trio
 from trikubelet.api import ObjectReference
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError
 from trikubelet.kube_client.event_correlation import REMEMBERED, CorrelatedEvent, EventCorrelator, Memory, Sighting
 from trikubelet.kube_client.recovery import until_recovery
@@ -30,7 +31,6 @@ from trikubelet.kube_client.types import EVENTS, PatchType
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import ObjectEvent, PodEvent
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -20,11 +20,11 @@ import trio
 
 from trikubelet.api import DecodeError, from_dict
 from trikubelet.api.schema import APIObject
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.kubeconfig_schema import ALWAYS, EXEC_VERSIONS
 from trikubelet.kube_client.tls import KeyPair
 from trikubelet.linux.programs import Finished, TooMuchOutputError, run_program
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

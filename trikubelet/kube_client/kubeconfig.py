@@ -19,10 +19,10 @@ from typing import Any, Final
 import attrs
 
 from trikubelet.api import DecodeError, Problem, from_dict
+from trikubelet.formats.values import frozen
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
 from trikubelet.kube_client.kubeconfig_schema import IF_AVAILABLE, Chosen, Kubeconfig, choose, split_server
 from trikubelet.linux.durable_files import write_atomically
-from trikubelet.values import frozen
 
 MAX_SIZE: Final = 10 * 2**20
 EXEC_CONFIG_EXTENSION: Final = "client.authentication.k8s.io/exec"

@@ -15,7 +15,7 @@ from attrs import field
 from trikubelet.api import Problem
 from trikubelet.api.name_formats import dns_label
 from trikubelet.api.schema import APIObject, wire
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from trikubelet.api import Node
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 RSA_BITS: Final = {"RSA3072": 3072, "RSA4096": 4096}
 CURVES: Final[dict[str, tuple[ec.EllipticCurve, SHA256 | SHA384 | SHA512]]] = {

@@ -24,7 +24,7 @@ import attrs
 from trikubelet.api import POD_CERTIFICATE_DENIED, POD_CERTIFICATE_FAILED, POD_CERTIFICATE_ISSUED
 from trikubelet.formats.go_quote import go_quote
 from trikubelet.formats.pem import pem_blocks
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import PodCertificateRequest

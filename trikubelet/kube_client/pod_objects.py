@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_cache import CachedObjects, FetchedObjects
 from trikubelet.kube_client.object_watches import ObjectWatches
 from trikubelet.kube_client.pod_references import references
 from trikubelet.kube_client.types import CONFIG_MAPS, SECRETS
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random

@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 import attrs
 import h11
 
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.kubeconfig_schema import proxy_problem, without_password
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

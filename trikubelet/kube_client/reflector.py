@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError, ApiUnreachable, CredentialsError
 from trikubelet.kube_client.recovery import until_recovery
 from trikubelet.kube_client.reflector_state import (
@@ -31,7 +32,6 @@ from trikubelet.kube_client.reflector_state import (
 )
 from trikubelet.kube_client.types import T, Undecodable
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random

@@ -21,8 +21,8 @@ from typing import Final
 import attrs
 
 from trikubelet.backoff import Backoff
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
-from trikubelet.values import frozen
 
 SHORT_WATCH: Final = 1.0
 """Seconds. A watch that ends earlier, without an event, did not work."""

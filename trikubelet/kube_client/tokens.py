@@ -13,10 +13,10 @@ import attrs
 import trio
 
 from trikubelet.api import BoundObjectReference, ObjectMeta, TokenRequest, TokenRequestSpec
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError
 from trikubelet.kube_client.types import SERVICE_ACCOUNTS, Urgency
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random

@@ -18,12 +18,12 @@ import attrs
 import trio
 from grpclib import GRPCError
 
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiUnreachable, CredentialsError
 from trikubelet.kube_client.exchange import NotSentError
 from trikubelet.kube_client.http2 import ApiConnection, RefusedError, send_request
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.kube_client.access import Access

@@ -38,7 +38,7 @@ from trikubelet.api import (
     ServiceAccount,
     VolumeAttachment,
 )
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -23,8 +23,8 @@ from jeepney.bus_messages import message_bus
 from jeepney.fds import FileDescriptor
 from jeepney.io.trio import DBusConnection
 
+from trikubelet.formats.values import frozen
 from trikubelet.scopes import body_errors
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

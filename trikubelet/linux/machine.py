@@ -16,8 +16,8 @@ from typing import Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.huge_pages import huge_pages_folder, page_sizes
-from trikubelet.values import frozen
 
 _PRETTY_NAME: Final = re.compile(r"""^PRETTY_NAME=["']?(.*?)["']?\s*$""", re.MULTILINE)
 _PROCESSORS: Final = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)

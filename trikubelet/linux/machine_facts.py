@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.huge_pages import page_size_name, page_sizes
-from trikubelet.values import frozen
 
 
 @frozen

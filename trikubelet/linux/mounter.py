@@ -14,9 +14,9 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux import mount_calls as calls
 from trikubelet.linux.mount_table import MountTable
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

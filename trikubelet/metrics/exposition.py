@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.content_coding import SMALL, gzipped, header_entries, takes_gzip, weight
 from trikubelet.telemetry.families import base_name, counter
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.text_format import TextFormat, write_text
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

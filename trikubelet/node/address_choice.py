@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.api import NodeAddress
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -14,8 +14,8 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.address_choice import HostAddresses, IPAddress
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import attrs
 
 from trikubelet.api import NodeCondition
 from trikubelet.formats.aggregate import aggregate
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

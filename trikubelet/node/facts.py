@@ -12,12 +12,12 @@ import attrs
 from trikubelet import __version__
 from trikubelet.api import ContainerImage, Taint
 from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.formats.values import frozen
 from trikubelet.linux.machine import Machine, go_architecture
 from trikubelet.node.address_choice import AddressSettings, HostAddresses
 from trikubelet.node.capacity import Reservations
 from trikubelet.node.conditions import Pressure
 from trikubelet.node.devices.model import DeviceResources
-from trikubelet.values import frozen
 
 DEFAULT_KUBERNETES_VERSION: Final = "v1.36.2"
 """The release whose kubelet this agent behaves like."""

@@ -18,10 +18,10 @@ from typing import Final, TypeAlias
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.programs import Finished, TooMuchOutputError, run_program
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 log = get_logger("iptables")
 

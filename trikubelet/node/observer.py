@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.node.address_choice import HostAddresses, IPAddress
 from trikubelet.node.addresses import read_host_addresses
 from trikubelet.node.conditions import Pressure
@@ -25,7 +26,6 @@ from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.rpc.cri.v1 import VersionResponse
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus

@@ -26,6 +26,7 @@ from trikubelet.api import (
     Quantity,
     to_dict,
 )
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.patches import NODE_LISTS, replacing, strategic_patch
 from trikubelet.node import labels
 from trikubelet.node.address_choice import PROVIDED_NODE_IP, NodeAddressError, node_addresses
@@ -33,7 +34,6 @@ from trikubelet.node.capacity import CPU, MEMORY, PODS, STORAGE, allocatable, ca
 from trikubelet.node.conditions import next_conditions
 from trikubelet.node.facts import runtime_version_text
 from trikubelet.telemetry.events import EventType
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

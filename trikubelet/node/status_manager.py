@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.node_view import host_ips
 from trikubelet.kube_client.recovery import GrowingPauses
@@ -34,7 +35,6 @@ from trikubelet.node.status import Accepted, has_changed, next_node, node_patch
 from trikubelet.supervision import follow, supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes.csi.node_info import DriverEntries
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ import attrs
 import trio
 
 from trikubelet.backoff import Backoff
+from trikubelet.formats.values import frozen
 from trikubelet.http.limits import Limits
 from trikubelet.http.messages import Handler, Peer
 from trikubelet.http.server import HttpServer, HttpStatistics
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.api.timestamps import parse_time
+from trikubelet.formats.values import frozen
 from trikubelet.http.messages import HTTPError
 from trikubelet.node_api.log_records import LogOptions
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime

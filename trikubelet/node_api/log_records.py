@@ -19,9 +19,9 @@ from typing import Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.node_api.log_blocks import BlockFilter
 from trikubelet.node_api.log_stamps import STAMP, fixed_width, nanoseconds, nanoseconds_of
-from trikubelet.values import frozen
 
 _PREFIX: Final = re.compile(rb"(" + STAMP + rb") (stdout|stderr) ([^ \n]*) ")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.messages import AnyResponse, Handler, Request, Response
 from trikubelet.http.routing import ANY_METHOD, Route, Router
 from trikubelet.node_api.handlers.checkpoint import CheckpointHandlers
@@ -27,7 +28,6 @@ from trikubelet.node_api.handlers.node_logs import NodeLogHandlers
 from trikubelet.node_api.handlers.pods import PodHandlers
 from trikubelet.node_api.handlers.run import RunHandlers
 from trikubelet.node_api.handlers.zpages import ZPageHandlers
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

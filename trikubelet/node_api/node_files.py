@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.node_api.log_file import read_at
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from trikubelet.api.timestamps import parse_time
+from trikubelet.formats.values import frozen
 from trikubelet.http.messages import HTTPError
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

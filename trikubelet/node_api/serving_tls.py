@@ -21,10 +21,10 @@ import trio
 from cryptography import x509
 from OpenSSL import SSL
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.messages import Peer
 from trikubelet.http.tls_stream import HandshakeError, PlainHttpError, TlsStream
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

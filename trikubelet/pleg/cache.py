@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from trikubelet.container.model import PodRuntimeStatus
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from trikubelet.container.model import ContainerState
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

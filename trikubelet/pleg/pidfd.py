@@ -25,11 +25,11 @@ import attrs
 import trio
 
 from trikubelet.backoff import Backoff
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.rpc.cri.v1 import ContainerState, PodSandboxState
 from trikubelet.supervision import follow, supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

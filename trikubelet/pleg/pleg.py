@@ -28,13 +28,13 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.model import ContainerState, contents
+from trikubelet.formats.values import frozen
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pleg.exits import poll_until
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent, compare, states_of_status
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.pleg.cri_events import CriEventSource
 from trikubelet.pleg.pidfd import PidfdWatchers
 from trikubelet.pleg.relist import Relist
 from trikubelet.supervision import supervise
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

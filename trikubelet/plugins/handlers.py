@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen

@@ -25,12 +25,12 @@ from grpclib import GRPCError, Status
 
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.plugins.handlers import Plugin, PluginRefusedError
 from trikubelet.rpc.grpc import open_unix_channel
 from trikubelet.rpc.plugin_registration.v1 import InfoRequest, RegistrationStatus, RegistrationStub
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

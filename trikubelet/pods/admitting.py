@@ -32,10 +32,10 @@ from trikubelet.allocation.topology import hints
 from trikubelet.allocation.topology.admit import ResourceManager
 from trikubelet.api import Pod
 from trikubelet.broadcast import Inbox
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

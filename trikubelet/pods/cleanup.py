@@ -18,11 +18,11 @@ import attrs
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import is_mirror_pod, is_terminal
 from trikubelet.container.model import RunningPod
+from trikubelet.formats.values import frozen
 from trikubelet.pods.manager import AllPods, is_inactive
 from trikubelet.pods.phases import DELETED, NOT_DESIRED
 from trikubelet.pods.registry import WorkerSummary
 from trikubelet.pods.types import KillPod, KillRuntimePod, SyncPodType, UpdatePod
-from trikubelet.values import frozen
 
 ORPHAN_GRACE_PERIOD: Final = 1
 """Seconds for an orphan: a running pod that is neither desired nor known to the pod workers."""

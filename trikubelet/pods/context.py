@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.pods import phases
 from trikubelet.pods.registry import PodWorkerRegistry
 from trikubelet.pods.retry import RetryPolicy
@@ -16,7 +17,6 @@ from trikubelet.pods.statistics import WorkerCounts
 from trikubelet.pods.types import DesiredPod, OpenPod, PodCache
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.steps import Steps
-from trikubelet.values import frozen
 
 KILL_TIMEOUT_FACTOR: Final = 1.5
 MINIMUM_KILL_TIMEOUT: Final = 10.0

@@ -19,6 +19,7 @@ from trikubelet.cgroups.orphans import OrphanCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.container.errors import GarbageCollectionError, KillPodError
 from trikubelet.container.model import RunningPod, nothing_runs
+from trikubelet.formats.values import frozen
 from trikubelet.pods.cleanup import (
     CleanupAction,
     CleanupFacts,
@@ -36,7 +37,6 @@ from trikubelet.runtime.gc_choice import ContainerGCPolicy
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

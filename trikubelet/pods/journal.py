@@ -25,9 +25,9 @@ import trio
 
 from trikubelet.api.timestamps import format_micro_time
 from trikubelet.container.model import ContainerState
+from trikubelet.formats.values import frozen
 from trikubelet.pods.phases import Syncing, Terminated, Terminating, TerminationRequested, WaitingToStart
 from trikubelet.telemetry.events import PodEvent
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import TERMINAL_PHASES, is_mirror_pod, is_static_pod, is_terminal
+from trikubelet.formats.values import frozen
 from trikubelet.pods.registry import WorkerLifecycle, WorkerSummary
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -31,12 +31,12 @@ from trikubelet.api.pod_kinds import (
     is_static_pod,
     shows_version,
 )
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.recovery import GrowingPauses
 from trikubelet.kube_client.types import PODS, Urgency, version_number
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,8 +19,8 @@ import attrs
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import is_terminal
 from trikubelet.container.model import RunningPod
+from trikubelet.formats.values import frozen
 from trikubelet.pods.types import Kill, KillPod, KillRuntimePod, Request, SyncPodType, UpdatePod
-from trikubelet.values import frozen
 
 MINIMUM_GRACE_PERIOD: Final = 1
 """Seconds that every pod gets at least."""

@@ -16,13 +16,13 @@ import attrs
 import trio
 
 from trikubelet.api import POD_FAILED, Pod, PodStatus
+from trikubelet.formats.values import frozen
 from trikubelet.pods.workers import KillTimeoutError
 from trikubelet.status.conditions import as_disrupted
 from trikubelet.supervision import contain
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, bounded
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from trikubelet.api.pod_kinds import is_static_pod
 from trikubelet.container.model import nothing_runs
+from trikubelet.formats.values import frozen
 from trikubelet.pods import machine
 from trikubelet.pods.machine import Event, IllegalTransitionError
 from trikubelet.pods.phases import (
@@ -35,7 +36,6 @@ from trikubelet.pods.phases import (
     asks_to_end,
 )
 from trikubelet.pods.types import KillRuntimePod, Request
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.pods.phases import Failed, Retry, RetryReason
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

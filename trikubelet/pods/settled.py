@@ -13,9 +13,9 @@ import attrs
 from trikubelet.api import Pod, PodCondition, PodStatus
 from trikubelet.api.pod_kinds import has_ended
 from trikubelet.container.model import PodRuntimeStatus
+from trikubelet.formats.values import frozen
 from trikubelet.probes.results import PodResults
 from trikubelet.status.container_statuses import ResourceHealthOf, shows_health
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import ObjectMeta

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.pods.phases import Cancelled, CleanUpPod, ConfigUpdate, Failed, SyncPod
 from trikubelet.pods.types import SyncPodType
 from trikubelet.telemetry.metrics import DEFAULT_BOUNDS, Histogram, Histograms, exponential_bounds
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,6 +19,7 @@ from trikubelet.api.pod_kinds import is_static_pod, is_terminal
 from trikubelet.broadcast import Broadcast
 from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.clock import WallClock
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.volume_objects import WatchedObjects
 from trikubelet.pleg.cache import PodStatusCache
 from trikubelet.pods.admitting import Admitting, Beside
@@ -33,7 +34,6 @@ from trikubelet.status.conditions import readiness_differs
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.admission.types import Verdict

@@ -25,6 +25,7 @@ from trikubelet.allocation.metrics import PODS_ADDED
 from trikubelet.api import Pod
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast, Subscription
+from trikubelet.formats.values import frozen
 from trikubelet.pleg.lifecycle import LifecycleEventType, PodLifecycleEvent
 from trikubelet.pods.reporting import is_past_active_deadline
 from trikubelet.pods.sync_handler import SyncHandler
@@ -33,7 +34,6 @@ from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR
 from trikubelet.sources.mux import PodOperation, PodUpdate
 from trikubelet.supervision import FAULTS, supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -27,6 +27,7 @@ from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.clock import WallClock
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.volume_objects import WatchedObjects
 from trikubelet.pleg.pleg import Pleg
 from trikubelet.pods.context import INSPECTION
@@ -44,7 +45,6 @@ from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.spans import Spans, spanned
 from trikubelet.telemetry.steps import Steps
-from trikubelet.values import frozen
 from trikubelet.volumes.errors import AttachLimitError, PodFoldersError, VolumesNotReadyError
 from trikubelet.volumes.interface import PodVolumes
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from trikubelet.api import Pod
 from trikubelet.container.model import RunningPod
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -29,10 +29,10 @@ from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Container, ContainerStatus
 from trikubelet.container.model import ContainerID, PodRuntimeStatus
 from trikubelet.container.probe_results import ProbeResult
 from trikubelet.container.restart_policy import should_restart
+from trikubelet.formats.values import frozen
 from trikubelet.probes.schedule import ROUNDING
 from trikubelet.probes.types import ProbeKey, ProbeKind
 from trikubelet.status.conditions import restarts_all
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

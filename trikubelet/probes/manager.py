@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, assert_never
 import trio
 
 from trikubelet.container.probe_results import ProbeResult
+from trikubelet.formats.values import frozen
 from trikubelet.probes.decisions import workers_of
 from trikubelet.probes.schedule import first_delay
 from trikubelet.probes.types import ProbeKind
 from trikubelet.probes.worker import ProbeContext, Worker
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.container.probe_results import ProbeResult
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.metrics import DEFAULT_BOUNDS, Histogram
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,9 +15,9 @@ import attrs
 
 from trikubelet.container.model import ContainerID
 from trikubelet.container.probe_results import ProbeResult, ProbeResults
+from trikubelet.formats.values import frozen
 from trikubelet.probes.types import ProbeKind
 from trikubelet.status.container_statuses import NO_OUTCOMES, ProbeOutcomes
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

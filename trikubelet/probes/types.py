@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from trikubelet.api import Container, Pod
 from trikubelet.container.model import ContainerID
 from trikubelet.container.probe_results import ProbeResult
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Probe

@@ -26,6 +26,7 @@ from trikubelet.api import Pod
 from trikubelet.broadcast import Inbox
 from trikubelet.clock import WallClock
 from trikubelet.container.probe_results import ProbeResult
+from trikubelet.formats.values import frozen
 from trikubelet.probes import decisions
 from trikubelet.probes.decisions import Next, WorkerSpec, WorkerState
 from trikubelet.probes.metrics import ProbeMetrics
@@ -35,7 +36,6 @@ from trikubelet.probes.schedule import next_tick, tick_from
 from trikubelet.probes.types import ProbeKind, ProbeTarget, ProbeUpdate
 from trikubelet.status.manager import StatusManager
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.container.model import ContainerID

@@ -20,9 +20,9 @@ from trikubelet.backoff import Backoff
 from trikubelet.container.messages import describe_duration, describe_pod
 from trikubelet.container.model import ContainerState
 from trikubelet.formats.hashing import fnv1a_64
+from trikubelet.formats.values import frozen
 from trikubelet.runtime.results import CRASH_LOOP_BACK_OFF, SyncAction, SyncResult
 from trikubelet.telemetry.events import EventType
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod

@@ -10,6 +10,7 @@ from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.clock import WallClock
 from trikubelet.container.abilities import RuntimeAbilities
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import NoObjects, ObjectGetter
 from trikubelet.runtime.containers.container import Extras, no_extras
 from trikubelet.runtime.containers.mounts import PodMounts
@@ -23,7 +24,6 @@ from trikubelet.runtime.sandboxes.sandbox import NoResourceClaims, ResourceClaim
 from trikubelet.telemetry.events import EventRecorder
 from trikubelet.telemetry.spans import Spans
 from trikubelet.telemetry.steps import Steps
-from trikubelet.values import frozen
 
 
 @frozen(kw_only=True)

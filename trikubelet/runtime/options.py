@@ -9,9 +9,9 @@ from typing import Final, Protocol
 import attrs
 
 from trikubelet.api import Container, Pod, Quantity
+from trikubelet.formats.values import frozen
 from trikubelet.linux.machine_facts import MachineFacts
 from trikubelet.runtime.backoff import CONTAINER_INITIAL, CONTAINER_MAXIMUM
-from trikubelet.values import frozen
 
 DEFAULT_IDS_PER_POD: Final = 65_536
 

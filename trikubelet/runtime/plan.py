@@ -31,9 +31,9 @@ from trikubelet.container.model import ContainerID, ContainerState, ContainerSta
 from trikubelet.container.probe_results import ProbeResult, ProbeResults
 from trikubelet.container.progress import any_main_container_created, any_main_container_in, pod_sandbox_changed
 from trikubelet.container.restart_policy import matching_restart_rule, restarts_on_failure, to_be_restarted
+from trikubelet.formats.values import frozen
 from trikubelet.runtime.attempt import was_only_made
 from trikubelet.runtime.resize_plan import NO_RESIZE, ActuatedPod, PodResize, ResizePlanner
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod

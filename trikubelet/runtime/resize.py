@@ -25,6 +25,7 @@ from trikubelet.cgroups.errors import CgroupError
 from trikubelet.cgroups.interface import PodCgroups
 from trikubelet.cgroups.settings import CgroupOptions, CgroupSettings, merged, pod_settings, without_overhead
 from trikubelet.container.messages import describe_pod
+from trikubelet.formats.values import frozen
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
@@ -35,7 +36,6 @@ from trikubelet.runtime.options import RuntimeOptions
 from trikubelet.runtime.resize_plan import CPU, MEMORY, ContainerToResize
 from trikubelet.runtime.results import SyncAction, SyncResult
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 POST_START_HOOK_ERROR: Final = "PostStartHookError"
 CREATE_CONTAINER_CONFIG_ERROR: Final = "CreateContainerConfigError"

@@ -17,8 +17,8 @@ import trio
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.abilities import HandlerAbilities, RuntimeAbilities
 from trikubelet.formats.aggregate import aggregate
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,6 +28,7 @@ from trikubelet.api import Secret, is_sidecar
 from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.container.messages import describe_pod
 from trikubelet.container.model import ContainerState
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectGetter
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.client import RuntimeClient
@@ -61,7 +62,6 @@ from trikubelet.runtime.results import (
 from trikubelet.runtime.sandboxes.sandbox import Sandbox, SandboxError, SandboxMaker
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

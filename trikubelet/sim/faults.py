@@ -22,7 +22,7 @@ from typing import Literal
 
 from grpclib.const import Status
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 ANY_RPC = "*"
 

@@ -7,7 +7,7 @@ from collections import deque
 
 from grpclib.const import Status
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 DEFAULT_SIZE = 10_000_000
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from trikubelet.api import Pod, pod_from_dict, set_pod_defaults
+from trikubelet.formats.values import frozen
 from trikubelet.sim.programs import Life, Program
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from random import Random

@@ -21,6 +21,7 @@ import trio
 import trio.testing
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.pods.workers import KillTimeoutError
 from trikubelet.rpc.cri import v1
 from trikubelet.sim.kinds import KINDS, VERSIONS, Kind, install, with_image, with_uid
@@ -29,7 +30,6 @@ from trikubelet.sim.node import ScriptedSource, run_deterministically, simulated
 from trikubelet.sim.runtime import SimulatedRuntime
 from trikubelet.sim.watch import Violation, Wanted, Watch
 from trikubelet.sim.weather import Weather
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

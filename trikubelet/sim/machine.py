@@ -25,10 +25,10 @@ from grpclib.exceptions import GRPCError
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.container.labels import POD_UID
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.cri import v1
 from trikubelet.sim.images import ImageShelf, SimulatedImage
 from trikubelet.sim.programs import Life, Program, ProgramBook
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

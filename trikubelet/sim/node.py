@@ -34,6 +34,7 @@ from trikubelet.agent.overrides import Overrides
 from trikubelet.broadcast import Broadcast
 from trikubelet.cgroups.pods import NoPodCgroups
 from trikubelet.config.kubelet_configuration import KubeletConfiguration
+from trikubelet.formats.values import frozen
 from trikubelet.linux.machine import Machine
 from trikubelet.node.address_choice import HostAddresses
 from trikubelet.pleg.pidfd import PidfdWatchers, ProcessEnd, WatchedProcess
@@ -43,7 +44,6 @@ from trikubelet.sim import machine as simulated
 from trikubelet.sim.memory import MemoryMounts, MemoryPodFiles, memory_allocations
 from trikubelet.sim.probing import SimulatedTargets
 from trikubelet.sim.runtime import SimulatedRuntime
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.probes.types import Asker, Outcome, ProbeAnswer, ProbeKind
 from trikubelet.sim.machine import RUNNING
 from trikubelet.sim.programs import Late
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.probes.types import ProbeTarget

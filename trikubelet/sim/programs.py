@@ -12,9 +12,9 @@ from typing import Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.probes.types import Outcome, ProbeAnswer, ProbeKind
 from trikubelet.sim.images import normalize
-from trikubelet.values import frozen
 
 
 @frozen

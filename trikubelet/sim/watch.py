@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.pods.phases import (
     ConfigUpdate,
     Finished,
@@ -32,7 +33,6 @@ from trikubelet.rpc.cri import v1
 from trikubelet.sim.crash_loops import CrashLoops
 from trikubelet.sim.holdings import Holdings
 from trikubelet.sim.machine import RUNNING, Change, Container
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -34,6 +34,7 @@ import attrs
 import trio
 
 from trikubelet.api.pod_kinds import FILE_SOURCE
+from trikubelet.formats.values import frozen
 from trikubelet.linux.inotify import ENTRIES, ITSELF, FileEvent, Inotify, Mask
 from trikubelet.sources.manifests import (
     Manifest,
@@ -46,7 +47,6 @@ from trikubelet.sources.manifests import (
     unread_manifest,
 )
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Pod

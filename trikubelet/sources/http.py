@@ -21,11 +21,11 @@ import trio
 
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import HTTP_SOURCE
+from trikubelet.formats.values import frozen
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
 from trikubelet.sources.manifests import MAX_MANIFEST_SIZE, list_fields, read_static_pod
 from trikubelet.sources.other_kinds import what_runs
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

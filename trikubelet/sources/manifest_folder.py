@@ -13,9 +13,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import sync_folder, write_atomically
 from trikubelet.sources.manifests import display_path, parse_manifest, read_manifest
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -46,9 +46,9 @@ from trikubelet.api import (
 from trikubelet.api.decode import wire_name
 from trikubelet.api.pod_kinds import CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, FILE_SOURCE, HTTP_SOURCE
 from trikubelet.api.schema import APIObject
+from trikubelet.formats.values import frozen
 from trikubelet.formats.yaml_documents import Document, YamlError, read_documents
 from trikubelet.sources.other_kinds import TEMPLATE_HINT, what_runs
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -29,10 +29,10 @@ from trikubelet.api.pod_kinds import (
     CONFIG_MIRROR_ANNOTATION,
     CONFIG_SOURCE_ANNOTATION,
 )
+from trikubelet.formats.values import frozen
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

@@ -38,8 +38,8 @@ from trikubelet.container import model
 from trikubelet.container.model import PodRuntimeStatus
 from trikubelet.container.progress import any_main_container_created
 from trikubelet.container.restart_policy import should_restart
+from trikubelet.formats.values import frozen
 from trikubelet.status.resources import ActualResources
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,6 +31,7 @@ from trikubelet.api import (
 )
 from trikubelet.api.pod_kinds import TERMINAL_PHASES, has_ended, is_static_pod
 from trikubelet.container.downward import sort_pod_ips
+from trikubelet.formats.values import frozen
 from trikubelet.status.conditions import (
     OWNED_CONDITIONS,
     SHARED_CONDITIONS,
@@ -57,7 +58,6 @@ from trikubelet.status.container_statuses import (
 )
 from trikubelet.status.phase import pod_phase
 from trikubelet.status.resources import with_pod_resources
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -20,12 +20,12 @@ import trio
 
 from trikubelet.api import POD_FAILED, POD_PENDING, POD_RUNNING, Pod, PodStatus, qos_class
 from trikubelet.api.pod_kinds import is_static_pod, shows_version
+from trikubelet.formats.values import frozen
 from trikubelet.status.conditions import containers_ready_condition, ready_condition
 from trikubelet.status.generate import terminated_status
 from trikubelet.status.merge import IllegalTransitionError, next_status, says_the_same
 from trikubelet.status.metrics import StatusMetrics
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

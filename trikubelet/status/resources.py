@@ -30,7 +30,7 @@ from trikubelet.api import (
 from trikubelet.cgroups.interface import CgroupReading
 from trikubelet.cgroups.settings import CPU, MEMORY, MIN_MILLI_CPU_LIMIT, MIN_SHARES, milli_of_quota, milli_of_shares
 from trikubelet.container.model import ContainerState, RuntimeResources
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

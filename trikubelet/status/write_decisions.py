@@ -23,13 +23,13 @@ import attrs
 from trikubelet.api import POD_READY, Pod, PodStatus, to_dict
 from trikubelet.api.pod_kinds import is_mirror_pod, is_static_pod, shows_version
 from trikubelet.backoff import Backoff
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiAnswerError, ApiError, ApiStatusError, ApiUnreachable
 from trikubelet.kube_client.patches import POD_LISTS, strategic_patch
 from trikubelet.kube_client.types import Urgency, version_number
 from trikubelet.status.conditions import find_condition
 from trikubelet.status.manager import StatusChange
 from trikubelet.status.merge import may_be_deleted, merge_for_server, normalized, says_the_same
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -21,6 +21,7 @@ import trio
 from trikubelet.api import Pod, to_dict
 from trikubelet.api.pod_kinds import is_mirror_pod
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.recovery import until_recovery
 from trikubelet.kube_client.types import PODS, PatchType, Urgency, version_number
@@ -48,7 +49,6 @@ from trikubelet.status.write_decisions import (
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

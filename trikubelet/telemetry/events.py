@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from trikubelet.api import ObjectReference
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import Final
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"

@@ -20,6 +20,7 @@ from grpclib.const import Cardinality
 
 from trikubelet.backoff import Backoff
 from trikubelet.config.tracing_endpoint import TcpEndpoint
+from trikubelet.formats.values import frozen
 from trikubelet.http.client.connect import connect_tcp, host_and_port
 from trikubelet.rpc.grpc import Channel, open_unix_channel
 from trikubelet.rpc.otlp.v1 import ExportTraceServiceResponse
@@ -27,7 +28,6 @@ from trikubelet.scopes import running
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.tracing.otlp import encode_span, resource_spans
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

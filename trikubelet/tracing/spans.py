@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import attrs
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.tracing.context import SpanContext, is_sampled
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from random import Random

@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 
 from trikubelet.api import Quantity
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 from trikubelet.volumes.model import MountedVolume, Presence, VolumeSpec
 
 

@@ -19,8 +19,8 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
-from trikubelet.values import frozen
 from trikubelet.volumes.errors import TransientVolumeError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 from trikubelet.volumes.actual import ActualVolume, PodMount
 from trikubelet.volumes.desired import Obstacle, Wanted
 from trikubelet.volumes.expansion import Expansion

@@ -17,8 +17,8 @@ import attrs
 from trikubelet.admission.predicates import matches_terms
 from trikubelet.api import Pod, Quantity
 from trikubelet.api.persistent_volumes import READ_ONLY_MANY
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
-from trikubelet.values import frozen
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.layout import folder_of_plugin
 from trikubelet.volumes.migration.translate import TranslationError, migration_of

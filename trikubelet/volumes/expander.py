@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.clock import WallClock
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.volume_objects import StorageObjects
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes import messages
 from trikubelet.volumes.errors import NotExpandedError, TransientVolumeError, UncertainVolumeError, VolumeError
 from trikubelet.volumes.expansion import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from trikubelet.api import PersistentVolumeClaim, Quantity
 from trikubelet.api.persistent_volumes import READ_WRITE_MANY
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 from trikubelet.volumes.sources import CSI, LOCAL
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from trikubelet.api import PersistentVolume, PersistentVolumeClaim, Pod, Volume
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen

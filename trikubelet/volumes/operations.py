@@ -15,10 +15,10 @@ import attrs
 import trio
 
 from trikubelet.clock import WallClock
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes import messages
 from trikubelet.volumes.attaching import Attaching
 from trikubelet.volumes.decisions import Action, Certainty, Done, Failed, Operation, Outcome

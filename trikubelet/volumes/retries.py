@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from trikubelet.backoff import Backoff
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 DELAYS: Final = Backoff(first=0.5, longest=122.0)
 

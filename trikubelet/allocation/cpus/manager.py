@@ -9,7 +9,7 @@ import attrs
 from trikubelet.allocation.cpus.state import CpuState
 from trikubelet.allocation.cpus.static_policy import StaticPolicy
 from trikubelet.allocation.topology.hints import giving
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 Containers = Mapping[str, Mapping[str, int]]
 """By the pod's UID, then by the container's name."""

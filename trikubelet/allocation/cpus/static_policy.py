@@ -27,7 +27,7 @@ from trikubelet.allocation.demands import (
 )
 from trikubelet.allocation.topology.hints import AllocationError, TopologyHint, node_sets
 from trikubelet.formats.cpu_list import format_cpu_list, set_of
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.allocation.cpus.state import CpuState

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trikubelet.formats.cpu_list import members, set_of
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

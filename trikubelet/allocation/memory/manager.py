@@ -10,7 +10,7 @@ from trikubelet.allocation.demands import ends_before_others
 from trikubelet.allocation.memory.state import MemoryState
 from trikubelet.allocation.memory.static_policy import MEMORY, StaticPolicy
 from trikubelet.allocation.topology.hints import giving
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from trikubelet.formats.cpu_list import members
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen

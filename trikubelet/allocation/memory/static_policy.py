@@ -35,7 +35,7 @@ from trikubelet.allocation.memory.state import (
 from trikubelet.allocation.topology.hints import AllocationError, TopologyHint, narrowness, node_sets
 from trikubelet.api.quantity import Quantity
 from trikubelet.formats.cpu_list import format_cpu_list, members, set_of
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

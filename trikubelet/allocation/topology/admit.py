@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from trikubelet.allocation.demands import all_containers, has_pod_level_resources
 from trikubelet.allocation.topology.hints import AllocationError
 from trikubelet.allocation.topology.policy import NONE
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,7 +18,7 @@ import attrs
 from trikubelet.allocation.topology.hints import TopologyHint
 from trikubelet.allocation.topology.options import DEFAULTS, TopologyOptions
 from trikubelet.formats.cpu_list import members, set_of
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -28,7 +28,7 @@ from trikubelet.embedded.images.tar_stream import (
     broken_input_is_an_archive_error,
     decompressed,
 )
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path

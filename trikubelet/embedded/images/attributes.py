@@ -15,7 +15,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     import tarfile

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from trikubelet.embedded.images.lower import OPAQUE_XATTR
 from trikubelet.embedded.images.model import LayerFormat
+from trikubelet.formats.values import frozen
 from trikubelet.linux.trees import remove_tree
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path

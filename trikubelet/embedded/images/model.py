@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from trikubelet.embedded.images.errors import ArchiveError
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 class LayerFormat(enum.Enum):

@@ -18,7 +18,7 @@ from trikubelet.embedded.images.archive import (
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.platform import Platform
 from trikubelet.embedded.images.reference import is_digest
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

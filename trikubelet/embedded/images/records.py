@@ -16,9 +16,9 @@ from typing import Any
 
 from trikubelet.embedded.images.errors import ArchiveError
 from trikubelet.embedded.images.model import LayerFormat, StoredImage, config_from_spec
+from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 log = get_logger("images")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from trikubelet.embedded.images.errors import InvalidReferenceError
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 DEFAULT_HOST = "docker.io"
 DEFAULT_TAG = "latest"

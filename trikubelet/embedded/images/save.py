@@ -26,7 +26,7 @@ from trikubelet.embedded.images.lower import is_opaque, is_whiteout
 from trikubelet.embedded.images.model import StoredImage
 from trikubelet.embedded.images.oci_layout import INDEX, digest_in
 from trikubelet.embedded.images.records import packed_layer, read_layer
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -28,8 +28,8 @@ from trikubelet.embedded.images.tar_stream import (
     decompressed,
 )
 from trikubelet.embedded.images.unpack import LayerUnpacker, UnpackBudget
+from trikubelet.formats.values import frozen
 from trikubelet.linux.trees import disk_usage, remove_tree
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

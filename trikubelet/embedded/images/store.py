@@ -37,10 +37,10 @@ from trikubelet.embedded.images.model import LayerFormat, StoredImage, UnpackLim
 from trikubelet.embedded.images.platform import Platform, host_platform
 from trikubelet.embedded.images.records import ImageRecords, read_layer
 from trikubelet.embedded.images.reference import Reference, id_prefix
+from trikubelet.formats.values import frozen
 from trikubelet.linux.inotify import Inotify, Mask
 from trikubelet.linux.trees import remove_tree
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime

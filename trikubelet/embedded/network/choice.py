@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from trikubelet.embedded.network.cni.folder import DEFAULT_FOLDER, DEFAULT_PLUGIN_FOLDERS, configuration_files
 from trikubelet.embedded.network.model import NetworkError
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     import socket

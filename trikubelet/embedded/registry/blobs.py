@@ -14,7 +14,7 @@ from trikubelet.embedded.images.disk_space import check_space
 from trikubelet.embedded.registry.client import RegistryClient
 from trikubelet.embedded.registry.errors import HostError, PullFailure
 from trikubelet.embedded.registry.retry import bytes_to_skip
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,9 +22,9 @@ from trikubelet.embedded.registry.challenge import Challenge, parse_challenges, 
 from trikubelet.embedded.registry.errors import HostError, PullFailure
 from trikubelet.embedded.registry.hosts import is_loopback
 from trikubelet.embedded.registry.retry import PASSING_STATUSES, Timeouts, read_retry_after, wait_before_retry, worst
+from trikubelet.formats.values import frozen
 from trikubelet.http.httpx_library import httpx
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping

@@ -23,7 +23,7 @@ from trikubelet.embedded.images.platform import Platform
 from trikubelet.embedded.images.reference import is_digest
 from trikubelet.embedded.registry.client import read_limited
 from trikubelet.embedded.registry.errors import HostError, PullFailure
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.embedded.images.reference import Reference

@@ -20,7 +20,7 @@ import attrs
 
 from trikubelet.embedded.registry.errors import HostsFileError
 from trikubelet.formats.durations import parse_duration
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

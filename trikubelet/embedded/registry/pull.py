@@ -30,8 +30,8 @@ from trikubelet.embedded.registry.errors import HostError, HostsFileError, PullE
 from trikubelet.embedded.registry.hosts import find_hosts
 from trikubelet.embedded.registry.progress import PullProgress
 from trikubelet.embedded.registry.retry import Timeouts
+from trikubelet.formats.values import frozen
 from trikubelet.scopes import leaves
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

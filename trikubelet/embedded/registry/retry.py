@@ -10,7 +10,7 @@ import attrs
 
 from trikubelet.backoff import Backoff
 from trikubelet.embedded.registry.errors import HostError, PullFailure
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 PASSING_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers that say nothing of the request, but of the moment."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 _HEAD: Final = re.compile(
     rb"HTTP/1\.[01] ([2-5][0-9]{2}) [^\0\r\n\f\v]*\r\n"

@@ -22,10 +22,10 @@ import h11
 import trio
 
 from trikubelet.formats.go_quote import go_quote_bytes
+from trikubelet.formats.values import frozen
 from trikubelet.http.client.answer import read_simple_answer
 from trikubelet.http.client.connect import close_quietly, connect_socket, dial_problem, dial_timeout, errno_text
 from trikubelet.http.client.request import HTTPRequest, HTTPRequestError, redirected
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import socket

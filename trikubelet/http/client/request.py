@@ -12,7 +12,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, HTTPGetAction

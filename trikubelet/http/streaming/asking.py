@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import h11
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.raw_stream import RawStream
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 from wsproto.frame_protocol import CloseReason
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.inbox import Inbox, Room
 from trikubelet.http.streaming.websocket import LINGER, MessagePart, WebSocket, WebSocketClosed, open_websocket
 from trikubelet.scopes import body_errors
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 CREATION_TIMEOUT: Final = 30.0
 IDLE_TIMEOUT: Final = 4 * 3600.0

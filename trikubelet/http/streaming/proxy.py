@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.messages import TEXT, HTTPError, Request, Response, Takeover
 from trikubelet.http.streaming.runtime_upgrade import (
     RefusedError,
@@ -26,7 +27,6 @@ from trikubelet.http.streaming.runtime_upgrade import (
     runtime_upgrade,
 )
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

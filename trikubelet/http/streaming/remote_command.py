@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.channels import (
     COMMAND_PROTOCOLS,
     ERROR,
@@ -49,7 +50,6 @@ from trikubelet.http.streaming.handshake import (
 )
 from trikubelet.http.streaming.spdy import SpdySession, SpdyStream, open_spdy
 from trikubelet.scopes import body_errors
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -19,8 +19,8 @@ import attrs
 import h11
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.asking import SWITCHING, Answer, ask_for_upgrade
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

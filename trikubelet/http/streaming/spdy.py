@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.activity import Activity
 from trikubelet.http.streaming.inbox import Inbox, Room
 from trikubelet.http.streaming.outbox import Outbox
@@ -46,7 +47,6 @@ from trikubelet.http.streaming.spdy_frames import (
     SynStream,
 )
 from trikubelet.scopes import body_errors
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.spdy_headers import HeaderBlockError, HeaderDecoder, HeaderEncoder, Headers
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.command import (
     IDLE_TIMEOUT,
     CommandResult,
@@ -40,7 +41,6 @@ from trikubelet.http.streaming.runtime_upgrade import (
 )
 from trikubelet.http.streaming.spdy import SpdySession, SpdyStream, open_spdy
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -19,10 +19,10 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessa
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.streaming.activity import Activity
 from trikubelet.http.streaming.outbox import Outbox
 from trikubelet.scopes import body_errors
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

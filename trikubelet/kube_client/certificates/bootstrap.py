@@ -24,6 +24,7 @@ import trio
 from cryptography import x509
 
 from trikubelet.clock import WallClock
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.certificates.requests import (
     CLIENT_AUTH,
     CLIENT_SIGNER,
@@ -51,7 +52,6 @@ from trikubelet.kube_client.kubeconfig import (
 from trikubelet.kube_client.tls import KeyPair, TlsError, client_context
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,10 +24,10 @@ from cryptography.x509.oid import NameOID
 
 from trikubelet.api import CertificateSigningRequest, CertificateSigningRequestSpec, ObjectMeta
 from trikubelet.backoff import Backoff
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError
 from trikubelet.kube_client.types import SIGNING_REQUESTS, Undecodable
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.certificates.requests import (
     SigningError,
     Wanted,
@@ -37,7 +38,6 @@ from trikubelet.kube_client.errors import ApiError
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histogram
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

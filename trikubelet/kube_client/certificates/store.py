@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from trikubelet.formats.pem import pem_blocks
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.tls import KeyPair
 from trikubelet.linux.durable_files import sync_folder, write_atomically
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from datetime import datetime

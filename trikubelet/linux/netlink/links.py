@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.netlink.messages import (
     NLM_F_CREATE,
     NLM_F_EXCL,
@@ -18,7 +19,6 @@ from trikubelet.linux.netlink.messages import (
     text,
     unpack,
 )
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 NLMSG_NOOP: Final = 1
 NLMSG_ERROR: Final = 2

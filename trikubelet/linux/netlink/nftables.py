@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.netlink.expressions import value
 from trikubelet.linux.netlink.messages import (
     NLM_F_APPEND,
@@ -26,7 +27,6 @@ from trikubelet.linux.netlink.messages import (
     text,
     unpack,
 )
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

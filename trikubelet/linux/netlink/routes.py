@@ -6,6 +6,7 @@ import ipaddress
 import struct
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.netlink.messages import (
     NLM_F_CREATE,
     NLM_F_EXCL,
@@ -16,7 +17,6 @@ from trikubelet.linux.netlink.messages import (
     native32,
     unpack,
 )
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.devices.choice import Pick, Request, Stock, containers_in_order, device_limits, open_pick, picked
 from trikubelet.node.devices.choice import reusable as reusable_by
 from trikubelet.node.devices.model import DeviceResources, Grant, Needs, PluginDevice
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.checkpoint import BrokenCheckpointError, CheckpointError, read_checkpoint, to_bytes
 from trikubelet.linux.state_file import StateFile
 from trikubelet.node.devices.model import DeviceFile, DeviceMount, Grant, Grants, Needs
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

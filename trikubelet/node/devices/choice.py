@@ -17,8 +17,8 @@ import attrs
 
 from trikubelet.admission.types import AllocationError
 from trikubelet.api import is_sidecar
+from trikubelet.formats.values import frozen
 from trikubelet.node.devices.model import PluginDevice
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

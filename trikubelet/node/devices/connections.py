@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.devices.endpoint import Endpoint, PluginError, connected
 from trikubelet.rpc.grpc import open_unix_channel
 from trikubelet.supervision import contain
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

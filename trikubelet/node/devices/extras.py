@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.cri import v1
 from trikubelet.runtime.containers.container import ContainerExtras
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

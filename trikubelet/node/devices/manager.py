@@ -25,6 +25,7 @@ import trio
 from trikubelet.admission.types import AllocationError
 from trikubelet.api import Quantity, ResourceHealth, ResourceStatus
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.node.devices.book import DeviceBook
 from trikubelet.node.devices.checkpoint import FILE, DeviceCheckpoint, Remembered
@@ -40,7 +41,6 @@ from trikubelet.node.podresources.providers import Device
 from trikubelet.rpc.grpc import open_unix_channel
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.metrics import Counts, Histograms
-from trikubelet.values import frozen
 
 
 @frozen

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 HEALTHY: Final = "Healthy"
 """Of a device. Plugins may say anything else of one that is not."""

@@ -18,8 +18,8 @@ from trikubelet.admission.types import AllocationError as DeviceError
 from trikubelet.allocation.demands import all_containers, at_once
 from trikubelet.allocation.topology.hints import AllocationError, TopologyHint, node_sets
 from trikubelet.formats.cpu_list import set_of
+from trikubelet.formats.values import frozen
 from trikubelet.node.devices.book import DeviceBook
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Set

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.api.validate_resources import is_extended_resource
+from trikubelet.formats.values import frozen
 from trikubelet.node.dra.model import ClaimState
 from trikubelet.runtime.sandboxes.sandbox import ResourceClaimError
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import Container, Pod, PodResourceClaim, ResourceClaimObject

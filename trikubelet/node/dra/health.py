@@ -19,8 +19,8 @@ import attrs
 
 from trikubelet.api.timestamps import format_micro_time, parse_time
 from trikubelet.formats.go_checkpoint import GoCheckpointError, by_lower_name, go_json, mapping_of, text_of
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.dra_health.v1alpha1 import HealthStatus
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

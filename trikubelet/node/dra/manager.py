@@ -21,6 +21,7 @@ import trio
 
 from trikubelet.api import ResourceHealth, ResourceStatus
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.node.dra.book import ClaimBook
 from trikubelet.node.dra.checkpoint import FILE, ClaimCheckpoint, read_claims, replace_file
 from trikubelet.node.dra.claims import ClaimGates, base_request, claim_name, claims_shown, container_requests
@@ -35,7 +36,6 @@ from trikubelet.runtime.sandboxes.sandbox import ResourceClaimError
 from trikubelet.status.container_statuses import no_resource_health
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -6,8 +6,8 @@ from typing import Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.metrics import Histograms, exponential_bounds
-from trikubelet.values import frozen
 
 DURATION_BOUNDS: Final = exponential_bounds(0.1, (40 / 0.1) ** (1 / 14), 15)
 """Seconds, up to a little less than a plugin is given."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 ClaimKey: TypeAlias = tuple[str, str]
 """Namespace and name."""

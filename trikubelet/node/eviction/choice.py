@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from trikubelet.api import Pod
 from trikubelet.api.pod_kinds import is_critical_pod
+from trikubelet.formats.values import frozen
 from trikubelet.node.eviction.messages import eviction_message
 from trikubelet.node.eviction.ranking import rank
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

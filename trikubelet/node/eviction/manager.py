@@ -22,6 +22,7 @@ from trikubelet.api import Pod
 from trikubelet.broadcast import Broadcast
 from trikubelet.config.eviction_thresholds import unused
 from trikubelet.config.eviction_values import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, EvictionConfig, Layout
+from trikubelet.formats.values import frozen
 from trikubelet.node.conditions import Pressure
 from trikubelet.node.eviction.choice import HARD_GRACE, choose
 from trikubelet.node.eviction.local_limits import is_limited
@@ -34,7 +35,6 @@ from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, Histograms
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,7 +12,7 @@ import attrs
 
 from trikubelet.api import Pod
 from trikubelet.config.eviction_values import Layout, Signal
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

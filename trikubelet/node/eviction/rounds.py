@@ -26,9 +26,9 @@ from trikubelet.config.eviction_values import (
     Signal,
     Threshold,
 )
+from trikubelet.formats.values import frozen
 from trikubelet.node.eviction.local_limits import over_their_limits
 from trikubelet.node.eviction.model import LocalEviction, Measurement, Observation
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -30,9 +30,9 @@ import trio
 
 from trikubelet.broadcast import Broadcast
 from trikubelet.config.eviction_values import MEMORY_SIGNALS, Signal, Threshold
+from trikubelet.formats.values import frozen
 from trikubelet.supervision import supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

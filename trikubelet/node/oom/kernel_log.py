@@ -18,7 +18,7 @@ from typing import Final
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 ROOT: Final = "/"
 """The cgroup that is short of memory when the whole machine is."""

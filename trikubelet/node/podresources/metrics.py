@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.metrics import Counts
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

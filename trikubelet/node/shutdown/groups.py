@@ -16,8 +16,8 @@ import attrs
 from trikubelet.api import POD_FAILED, POD_SUCCEEDED, Pod, PodStatus
 from trikubelet.api.pod_kinds import SYSTEM_CRITICAL_PRIORITY
 from trikubelet.config.kubelet_configuration import SHUTDOWN_GATES, ShutdownGracePeriod
+from trikubelet.formats.values import frozen
 from trikubelet.status.conditions import as_disrupted
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux import sd_notify
 from trikubelet.linux.dbus import SYSTEM_BUS, Bus, BusError, Interface, open_bus
 from trikubelet.node.shutdown.interface import LogindError
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from trikubelet.backoff import Backoff
+from trikubelet.formats.values import frozen
 from trikubelet.node.shutdown.groups import (
     grace_period,
     group_by_priority,
@@ -35,7 +36,6 @@ from trikubelet.pods.workers import KillTimeoutError
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.events import EventRecorder, EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

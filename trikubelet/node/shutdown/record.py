@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trikubelet.api.timestamps import format_micro_time, parse_time
+from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path

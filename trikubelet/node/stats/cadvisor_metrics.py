@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats import block_io
 from trikubelet.node.stats.block_io import READ, TOTAL, WRITE
 from trikubelet.node.stats.cadvisor_catalogue import FAMILIES
 from trikubelet.node.stats.cgroup_places import pod_group
 from trikubelet.telemetry.families import Family, Sample
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

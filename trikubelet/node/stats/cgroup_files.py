@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats.block_io import DeviceIo, read_devices
 from trikubelet.node.stats.cgroup_places import processes_of
 from trikubelet.node.stats.kernel_files import read_limit, read_number, read_pressure, read_table, read_text
 from trikubelet.node.stats.model import PsiStats
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.node.stats.cgroup_places import CgroupPlace

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats.kernel_files import read_text
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -11,8 +11,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from trikubelet.container.labels import CONTAINER_NAME
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.cri import v1
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats.cgroup_places import pod_group
 from trikubelet.node.stats.choice import MeasuredPod
 from trikubelet.node.stats.measure import KUBELET, PODS
@@ -31,7 +32,6 @@ from trikubelet.node.stats.model import (
 )
 from trikubelet.node.stats.runtime_replies import ReportedContainer, ReportedSandbox
 from trikubelet.node.stats.storage import PodVolumeStats, added, ephemeral_storage
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats.kernel_files import read_text
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from trikubelet.cgroups.names import paths_of_all_pods, paths_of_tiers
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats.block_io import DiskStats, read_disk
 from trikubelet.node.stats.cgroup_files import CgroupReading, read_cgroup
 from trikubelet.node.stats.cgroup_places import CgroupPlace, CgroupPlaces, pod_group
@@ -38,7 +39,6 @@ from trikubelet.node.stats.proc_files import (
     read_network,
     read_rlimit,
 )
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

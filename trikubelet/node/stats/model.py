@@ -5,7 +5,7 @@ Times are nanoseconds since 1970, sizes bytes. `wire.py` derives the names on th
 
 from __future__ import annotations
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(kw_only=True)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats.cgroup_files import CgroupReading, CpuReading, MemoryReading, read_cgroup
 from trikubelet.node.stats.kernel_files import read_number, read_pressure, read_table, read_text
 from trikubelet.node.stats.model import InterfaceStats, NetworkStats, RlimitStats
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from trikubelet.api import Pod
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats.cadvisor_metrics import cadvisor_families
 from trikubelet.node.stats.choice import MeasuredPod, measured_pods
 from trikubelet.node.stats.compose import Facts, ImageFileSystem
@@ -39,7 +40,6 @@ from trikubelet.node.stats.storage import pod_volume_stats
 from trikubelet.node.stats.wire import summary_json
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes.model import VolumeUsage
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats.model import (
     CpuStats,
     FsStats,
@@ -25,7 +26,6 @@ from trikubelet.node.stats.model import (
 )
 from trikubelet.rpc.cri.list_cache import split_entries
 from trikubelet.rpc.cri.wire import FIXED64, LENGTH_DELIMITED, REPEATED, SINGLE, VARINT, Reader, read_fields
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.node.stats.model import ContainerStats, FsStats, PvcRef, VolumeStats
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from trikubelet.api import to_dict
+from trikubelet.formats.values import frozen
 from trikubelet.node_api.auth.attributes import API_VERSION, RESOURCE, Attributes
 from trikubelet.node_api.auth.expiring import ExpiringCache
 from trikubelet.node_api.auth.reviews import (
@@ -28,7 +29,6 @@ from trikubelet.node_api.auth.reviews import (
     SubjectAccessReviewStatus,
 )
 from trikubelet.node_api.auth.sharing import SharedLookups
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.http.messages import User

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.rate_limit import configured_limit
 from trikubelet.node_api.auth.authorization import AlwaysAllow, Authorizer, ReviewedAccess
 from trikubelet.node_api.auth.certificates import ClientCertificates
@@ -17,7 +18,6 @@ from trikubelet.node_api.auth.reviews import Reviewer
 from trikubelet.node_api.auth.tokens import BearerTokens, ProtocolTokens, ReviewedTokens
 from trikubelet.node_api.auth.union import Authenticator, Union
 from trikubelet.supervision import supervise
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     import random

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.messages import Request, User
 from trikubelet.node_api.auth.expiring import ExpiringCache
 from trikubelet.node_api.auth.union import AuthenticationError
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

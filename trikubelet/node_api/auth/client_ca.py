@@ -15,9 +15,9 @@ import attrs
 import trio
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.linux.inotify import ENTRIES, Inotify, Mask
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from cryptography import x509  # noqa: TC004 - attrs evaluates no annotation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 V = TypeVar("V")
 

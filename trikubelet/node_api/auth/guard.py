@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.messages import AnyResponse, Handler, Request, Response, User
 from trikubelet.node_api.auth.attributes import RESOURCE, Attributes, request_attributes
 from trikubelet.node_api.auth.authorization import AuthorizationError
 from trikubelet.node_api.auth.tokens import without_credentials
 from trikubelet.node_api.auth.union import AuthenticationError
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.node_api.auth.authorization import Authorizer

@@ -19,9 +19,9 @@ import trio
 
 from trikubelet.api import KubernetesObject, ObjectMeta
 from trikubelet.api.schema import REQUIRED, APIObject
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError, ApiStatusError, ApiUnreachable
 from trikubelet.kube_client.types import Resource
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections import Counter

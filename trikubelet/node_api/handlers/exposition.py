@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.http.content_coding import gzipped, takes_gzip
 from trikubelet.http.messages import JSON, Handler, Request, Response
 from trikubelet.node_api.handlers.health import Observe
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.cri.wire import FIXED32, FIXED64, LENGTH_DELIMITED, VARINT, read_varint
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -12,8 +12,8 @@ from grpclib import Status
 from grpclib.const import Handler
 from grpclib.metadata import decode_timeout
 
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.grpc.status import Failure, trailers_of
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,6 +20,7 @@ from grpclib import GRPCError, Status
 
 from trikubelet.backoff import Backoff
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.grpc.call import ClientStream
 from trikubelet.rpc.grpc.connection import Connection
 from trikubelet.rpc.grpc.deadline import earliest
@@ -33,7 +34,6 @@ from trikubelet.rpc.status_text import connection_error, system_text
 from trikubelet.scopes import running
 from trikubelet.supervision import contain, supervise
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from grpclib import GRPCError, Status
 from grpclib.metadata import decode_bin_value, decode_grpc_message, encode_bin_value, encode_grpc_message
 
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.grpc.http2 import ErrorCodes
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.socket_address import socket_address
-from trikubelet.values import frozen
 
 _BACKLOG = 128
 _BUSY_RETRY = 0.01

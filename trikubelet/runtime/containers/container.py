@@ -24,6 +24,7 @@ from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
 from trikubelet.container.expansion import MOST_OF_ALL, MOST_OF_ONE, ExpansionError, expand_words
 from trikubelet.container.labels import CONTAINER_NAME, container_annotations, container_labels, read_identity
 from trikubelet.container.model import ContainerStatus, PodRuntimeStatus
+from trikubelet.formats.values import frozen
 from trikubelet.linux.checkpoint import CheckpointError
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
@@ -48,7 +49,6 @@ from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.steps import TURN
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.rpc.cri.client import RuntimeClient

@@ -22,9 +22,9 @@ from trikubelet.api.environment import config_map_names, secret_names
 from trikubelet.container.downward import Addresses, field_value, resource_value
 from trikubelet.container.errors import ContainerConfigError
 from trikubelet.container.expansion import MOST_OF_ALL, ExpansionError, expand_known
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator

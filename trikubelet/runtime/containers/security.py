@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from trikubelet.api.security_context import apparmor_profile, effective_security_context
 from trikubelet.container.errors import ContainerConfigError, SandboxConfigError
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.hidden_paths import MASKED_PATHS, READONLY_PATHS
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,6 +26,7 @@ from trikubelet.broadcast import Broadcast
 from trikubelet.container.abilities import is_older
 from trikubelet.container.messages import describe_duration
 from trikubelet.formats.image_names import InvalidImageNameError, parse_image_name, with_default_tag
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
 from trikubelet.runtime.backoff import KeyedBackoff
@@ -44,7 +45,6 @@ from trikubelet.runtime.results import CREATE_CONTAINER_CONFIG_ERROR, IMAGE_PULL
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.steps import Steps
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ import attrs
 from trikubelet.api.name_formats import dns_label, dns_subdomain
 from trikubelet.container.errors import SandboxConfigError
 from trikubelet.container.messages import describe_pod
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

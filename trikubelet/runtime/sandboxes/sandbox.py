@@ -17,6 +17,7 @@ from trikubelet.container.errors import SandboxConfigError
 from trikubelet.container.host_ports import explain, unmapped_ports
 from trikubelet.container.labels import sandbox_annotations, sandbox_labels
 from trikubelet.container.messages import describe_pod
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.rpc.cri import v1
 from trikubelet.rpc.cri.errors import CRIError
@@ -29,7 +30,6 @@ from trikubelet.runtime.turns import CallKind, Turns
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.steps import TURN
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,11 +20,11 @@ import trio
 
 from trikubelet.container.abilities import RuntimeAbilities
 from trikubelet.container.errors import SandboxConfigError
+from trikubelet.formats.values import frozen
 from trikubelet.linux.programs import TooMuchOutputError, run_program
 from trikubelet.rpc.cri import v1
 from trikubelet.runtime.options import IDRange
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Container as Holder

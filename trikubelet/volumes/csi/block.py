@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 from trikubelet.volumes.csi import rules, vol_data
 from trikubelet.volumes.csi.client import CSIError
 from trikubelet.volumes.csi.context import CallContext

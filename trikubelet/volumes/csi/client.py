@@ -14,10 +14,10 @@ import trio
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.csi import v1
 from trikubelet.rpc.status_text import code_name, status_text
 from trikubelet.telemetry.metrics import Histograms
-from trikubelet.values import frozen
 from trikubelet.volumes.csi.rules import TOKENS_KEY
 from trikubelet.volumes.errors import NotExpandedError, UncertainVolumeError, VolumeError
 from trikubelet.volumes.expansion import Refusal

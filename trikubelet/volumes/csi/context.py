@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.volume_objects import PodCredentials, StorageObjects
-from trikubelet.values import frozen
 from trikubelet.volumes.csi import rules
 from trikubelet.volumes.csi.client import Capabilities, CSIError, NodeClient
 from trikubelet.volumes.csi.drivers import Drivers

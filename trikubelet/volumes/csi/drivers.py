@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.grpc import Channel, open_unix_channel
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Histograms
-from trikubelet.values import frozen
 from trikubelet.volumes.csi.client import CALL_TIMEOUT, NodeClient
 from trikubelet.volumes.errors import TransientVolumeError
 from trikubelet.volumes.metrics import STORAGE_BOUNDS

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.mounter import Mounter
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes.csi import rules, vol_data
 from trikubelet.volumes.csi.vol_data import VolumeData, VolumeDataError
 from trikubelet.volumes.disk import Disk

@@ -20,10 +20,10 @@ import trio
 
 from trikubelet.api import CSINode, CSINodeDriver, ObjectMeta, VolumeNodeResources
 from trikubelet.broadcast import Broadcast
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.errors import ApiError, ApiUnreachable, CredentialsError
 from trikubelet.kube_client.recovery import GrowingPauses
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -21,7 +21,7 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 from trikubelet.volumes.layout import device_link, plugins_directory, pods_directory, volume_directory
 
 PLUGIN: Final = "kubernetes.io/csi"

@@ -27,8 +27,8 @@ from trikubelet.api.persistent_volumes import (
     READ_WRITE_ONCE_POD,
 )
 from trikubelet.api.timestamps import format_time
+from trikubelet.formats.values import frozen
 from trikubelet.rpc.csi import v1
-from trikubelet.values import frozen
 from trikubelet.volumes.csi.paths import PLUGIN
 from trikubelet.volumes.errors import TransientVolumeError, VolumeError
 from trikubelet.volumes.model import VolumeUsage

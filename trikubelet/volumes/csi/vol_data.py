@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 from trikubelet.volumes.csi.paths import VOL_DATA
 from trikubelet.volumes.layout import DIRECTORY_MODE
 

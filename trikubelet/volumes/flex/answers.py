@@ -6,7 +6,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

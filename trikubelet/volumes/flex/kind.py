@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from trikubelet.api import FlexPersistentVolumeSource, FlexVolumeSource, Volume
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.errors import TransientVolumeError, UncertainVolumeError, VolumeError
 from trikubelet.volumes.flex.answers import NotSupportedError, options, pod_options

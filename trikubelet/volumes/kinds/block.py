@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.mounter import Mounter
-from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError

@@ -21,11 +21,11 @@ import trio
 
 from trikubelet.api import Quantity
 from trikubelet.clock import WallClock
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.kube_client.volume_objects import PodCredentials, WatchedObjects
 from trikubelet.linux.mounter import Mounter
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.disk import Disk
 from trikubelet.volumes.errors import VolumeError

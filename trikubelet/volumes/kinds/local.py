@@ -17,9 +17,9 @@ import attrs
 import trio
 
 from trikubelet.api import LocalVolumeSource, ObjectMeta, PersistentVolume, PersistentVolumeSpec
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.events import EventType
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.desired import mount_options
 from trikubelet.volumes.disk import FOREIGN_DEADLINE

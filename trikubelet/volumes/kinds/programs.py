@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux import programs
-from trikubelet.values import frozen
 from trikubelet.volumes.errors import UncertainVolumeError, VolumeError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 from trikubelet.volumes.errors import TransientVolumeError, VolumeError
 
 if TYPE_CHECKING:

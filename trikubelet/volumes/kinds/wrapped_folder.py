@@ -12,10 +12,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.mounter import Mounter
 from trikubelet.linux.trees import StillMountedError
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.removal import remove_folder
 from trikubelet.volumes.sources import EMPTY_DIR

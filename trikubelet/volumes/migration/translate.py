@@ -26,7 +26,7 @@ from trikubelet.api.persistent_volumes import (
     READ_WRITE_ONCE,
     VOLUME_MODE_FILESYSTEM,
 )
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 from trikubelet.volumes.migration import topology
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 from trikubelet.volumes.folders import names_in
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes.errors import VolumeError
 from trikubelet.volumes.kinds.programs import run_program
 

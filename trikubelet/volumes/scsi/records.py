@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import write_atomically
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 from trikubelet.volumes import layout
 from trikubelet.volumes.folders import names_in
 

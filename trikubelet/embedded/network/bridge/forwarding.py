@@ -16,10 +16,10 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.netlink import expressions as x
 from trikubelet.linux.netlink.links import LONGEST_ALIAS
 from trikubelet.linux.netlink.nftables import HOOK_FORWARD, INET, insert_rule
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

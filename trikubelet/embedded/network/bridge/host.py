@@ -13,12 +13,12 @@ from trikubelet.embedded.network.bridge import forwarding
 from trikubelet.embedded.network.bridge.addresses import choose_ipv4, gateway, is_gateway, overlapping, private_ipv6
 from trikubelet.embedded.network.bridge.names import BRIDGES
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.formats.values import frozen
 from trikubelet.linux.iptables_legacy import forward_policy_drops
 from trikubelet.linux.netlink import links, nftables, routes
 from trikubelet.linux.netlink.links import Link
 from trikubelet.linux.netlink.nftables import NFNL_SUBSYS_NFTABLES
 from trikubelet.linux.netlink.routes import AssignedAddress, Network, Route
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -7,9 +7,9 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.formats.values import frozen
 from trikubelet.linux.netlink.nftables import Element, joined
 from trikubelet.linux.netlink.routes import Address
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

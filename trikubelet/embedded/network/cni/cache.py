@@ -27,8 +27,8 @@ from trikubelet.embedded.network.cni.documents import (
     text_in,
 )
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.formats.values import frozen
 from trikubelet.linux.durable_files import sync_folder, write_atomically
-from trikubelet.values import frozen
 
 DEFAULT_CACHE: Final = Path("/var/lib/cni")
 _KIND: Final = "cniCacheV1"

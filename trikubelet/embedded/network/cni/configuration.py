@@ -21,7 +21,7 @@ from trikubelet.embedded.network.cni.documents import (
     text_in,
 )
 from trikubelet.embedded.network.cni.versions import configured_versions
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

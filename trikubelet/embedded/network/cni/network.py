@@ -31,8 +31,8 @@ from trikubelet.embedded.network.cni.namespaces import DEFAULT_NAMESPACES, Names
 from trikubelet.embedded.network.cni.plugin import end_left_plugins
 from trikubelet.embedded.network.cni.results import pod_addresses, result_to_json
 from trikubelet.embedded.network.model import Attachment, NetworkError
+from trikubelet.formats.values import frozen
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

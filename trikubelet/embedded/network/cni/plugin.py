@@ -20,9 +20,9 @@ import trio
 from trikubelet.embedded.network.cni.documents import MOST_BYTES, CniDataError, printable
 from trikubelet.embedded.network.cni.results import PluginProblem, parse_problem
 from trikubelet.embedded.network.model import NetworkError
+from trikubelet.formats.values import frozen
 from trikubelet.linux.programs import Finished, TooMuchOutputError, run_program
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -26,7 +26,7 @@ from trikubelet.embedded.network.cni.documents import (
     texts_in,
 )
 from trikubelet.embedded.network.cni.versions import KNOWN, at_least
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 
 @frozen(kw_only=True)

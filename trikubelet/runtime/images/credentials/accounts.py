@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from trikubelet.formats.values import frozen
 from trikubelet.kube_client.object_getter import ObjectError
 from trikubelet.runtime.images.credentials.keyring import Source
 from trikubelet.runtime.images.credentials.plugin_config import CACHE_BY_TOKEN
 from trikubelet.runtime.images.credentials.plugin_protocol import PluginError
 from trikubelet.telemetry.logs import get_logger
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from trikubelet.api import ObjectMeta, Pod

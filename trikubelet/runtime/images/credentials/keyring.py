@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import attrs
 
 from trikubelet.formats.hashing import go_json_string
+from trikubelet.formats.values import frozen
 from trikubelet.runtime.images.credentials.locations import Location, LocationError, covers, parse_location
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

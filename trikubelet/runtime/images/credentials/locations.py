@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 _BAD_ESCAPE: Final = re.compile("%(?![0-9a-fA-F]{2})")
 _BAD_HOST_ESCAPE: Final = re.compile("%(?!25|[89a-fA-F][0-9a-fA-F])")

@@ -19,8 +19,8 @@ from trikubelet.api.field_errors import Place
 from trikubelet.api.name_formats import qualified_name
 from trikubelet.api.problems import Problem
 from trikubelet.api.schema import APIObject
+from trikubelet.formats.values import frozen
 from trikubelet.runtime.images.credentials.locations import LocationError, parse_location
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.linux.programs import TooMuchOutputError, run_program
 from trikubelet.runtime.images.credentials.keyring import Auth
 from trikubelet.runtime.images.credentials.secret_json import (
@@ -19,7 +20,6 @@ from trikubelet.runtime.images.credentials.secret_json import (
     clean,
     parse_secret_json,
 )
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from trikubelet.formats.values import frozen
 from trikubelet.runtime.images.credentials.accounts import NODE, account_access
 from trikubelet.runtime.images.credentials.keyring import Auth, Keyring
 from trikubelet.runtime.images.credentials.locations import location_matches
@@ -28,7 +29,6 @@ from trikubelet.runtime.images.credentials.plugin_protocol import (
 )
 from trikubelet.telemetry.logs import get_logger
 from trikubelet.telemetry.metrics import Counts, Histograms
-from trikubelet.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping

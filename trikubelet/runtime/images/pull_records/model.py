@@ -15,7 +15,7 @@ from trikubelet.api import APIObject
 from trikubelet.api.schema import REQUIRED
 from trikubelet.config.image_rules import ANYTHING_BELOW
 from trikubelet.formats.image_names import InvalidImageNameError, without_tag_and_digest
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 READ_VERSIONS: Final = frozenset({API_VERSION, "kubelet.config.k8s.io/v1alpha1"})

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import attrs
 import pytest
 
-from trikubelet.values import frozen
+from trikubelet.formats.values import frozen
 
 T = TypeVar("T")
 
