@@ -189,9 +189,10 @@ async def test_an_agent_whose_runtime_is_away_is_alive_and_says_what_it_knows(tm
         assert "node_cpu_usage_seconds_total" in (await agent.ask("port", "/metrics/resource")).text
         unknown = await agent.ask("port", "/runningpods/")
         assert unknown.status == 500
-        assert unknown.text == (
+        # When it is tried again may follow.
+        assert unknown.text.startswith(
             'rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: '
-            'dial unix /none: connect: no such file or directory"\n'
+            'dial unix /none: connect: no such file or directory"'
         )
         assert (await agent.ask("healthzPort", "/healthz")).text == "ok"
         assert await agent.end() == 0
