@@ -74,7 +74,10 @@ def causes(agent: Agent, uid: str) -> list[Cause]:
 
 def first_cause(agent: Agent, uid: str) -> str:
     """The true cause in a line, with how long it has lasted and who asked for the end of a pod that ends."""
-    known = causes(agent, uid)
+    return _first_line(agent, uid, causes(agent, uid))
+
+
+def _first_line(agent: Agent, uid: str, known: list[Cause]) -> str:
     text = known[0].text if known else f"nothing: the pod is {_state(agent, uid)}"
     asked = asked_by(agent.workers.states.phase(uid))
     return f"{text}; asked by: {', then '.join(asked)}" if asked else text
@@ -106,12 +109,13 @@ def explain(agent: Agent, namespace: str, name: str, pod: Pod | None) -> dict[st
         return None
     phase = agent.workers.states.phase(uid)
     entries = agent.journal.entries(uid)
+    waits = causes(agent, uid)
     return {
         "uid": uid,
         "pod": f"{namespace}/{name}",
         "phase": None if phase is None else type(phase).__name__,
-        "cause": first_cause(agent, uid),
-        "waits": [_as_json(agent, cause) for cause in causes(agent, uid)],
+        "cause": _first_line(agent, uid, waits),
+        "waits": [_as_json(agent, cause) for cause in waits],
         "askedBy": list(asked_by(phase)),
         "phases": _phases(agent, [entry.as_json() for entry in entries if entry.kind is Kind.PHASE]),
         "runs": [entry.as_json() for entry in entries if entry.kind is Kind.CONTAINER],

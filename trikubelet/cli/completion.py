@@ -22,13 +22,13 @@ VARIABLE: Final = "_TRIKUBELET_COMPLETE"
 
 def complete_pods(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of pods, without the ending that is the node\'s name."""
-    return _items({_short_name(pod) for pod in _pods(ctx)}, incomplete)
+    return _items({short_name(pod) for pod in _pods(ctx)}, incomplete)
 
 
 def complete_containers(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the containers of the pod that was named, else of all."""
     named = ctx.params.get("pod")
-    pods = [pod for pod in _pods(ctx) if named in (None, _short_name(pod), pod["metadata"]["name"])]
+    pods = [pod for pod in _pods(ctx) if named in (None, short_name(pod), pod["metadata"]["name"])]
     kinds = ("containers", "initContainers", "ephemeralContainers")
     return _items({one["name"] for pod in pods for kind in kinds for one in pod["spec"].get(kind, ())}, incomplete)
 
@@ -64,7 +64,8 @@ def _client(ctx: click.Context) -> AgentClient:
     return AgentClient(Path(given) if given else running_agent_root_dir(default_root_dir()))
 
 
-def _short_name(pod: Mapping[str, Any]) -> str:
+def short_name(pod: Mapping[str, Any]) -> str:
+    """The name of a pod as JSON, without the ending that is the node's name."""
     name: str = pod["metadata"]["name"]
     return name.removesuffix(f"-{pod['spec'].get('nodeName', '').lower()}")
 

@@ -10,7 +10,7 @@ import attrs
 import click
 
 from trikubelet.cli.client import AgentClient, agent_gone
-from trikubelet.cli.completion import complete_pods
+from trikubelet.cli.completion import complete_pods, short_name
 from trikubelet.cli.failures import CommandError
 from trikubelet.cli.output import column_widths, format_row, print_json, print_table, print_yaml
 from trikubelet.cli.root_dir import agent_root_dir_option
@@ -188,14 +188,9 @@ def _filter(namespace: str | None, labels: str, fields: str) -> Callable[[Mappin
 
 def _is_called(item: Mapping[str, Any], names: Iterable[str]) -> bool:
     """With or without the ending that is the node's name, and with or without the namespace."""
-    every = {item["metadata"]["name"], _short_name(item)}
+    every = {item["metadata"]["name"], short_name(item)}
     every |= {f"{item['metadata'].get('namespace', '')}/{each}" for each in every}
     return not every.isdisjoint(each.removeprefix("pod/") for each in names)
-
-
-def _short_name(item: Mapping[str, Any]) -> str:
-    name: str = item["metadata"]["name"]
-    return name.removesuffix(f"-{item['spec'].get('nodeName', '').lower()}")
 
 
 def _named(items: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -204,7 +199,7 @@ def _named(items: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[str
 
     for name in names:
         if not any(_is_called(item, (name,)) for item in items):
-            known = {_short_name(item): item["metadata"]["name"] for item in items}
+            known = {short_name(item): item["metadata"]["name"] for item in items}
             raise CommandError(f"the agent has no pod {name}" + did_you_mean(name, known))
     return [item for item in items if _is_called(item, names)]
 
