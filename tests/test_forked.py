@@ -19,6 +19,7 @@ WORDS = ("run", "--folder=/a b/c", "ü")
 def main() -> None:
     """What is forked here: it tells what it was given, and ends as its first argument says."""
     if sys.argv[1] == "wait":
+        print("waiting", flush=True)
         signal.pause()
     told = {"words": sys.argv[1:], "environment": dict(os.environ), "folder": str(Path.cwd())}
     print(json.dumps({**told, "input": sys.stdin.read(), "pid": os.getpid()}), flush=True)
@@ -52,9 +53,10 @@ def test_a_process_shows_its_own_command_line_and_no_descriptors_but_its_streams
     try:
         code = f"from {__name__} import main; main()"
         shown = b"\0".join(word.encode() for word in (sys.executable, "-c", code, "wait", *WORDS)) + b"\0"
-        cmdline = Path(f"/proc/{process.pid}/cmdline")
-        while not (found := cmdline.read_bytes()).startswith(shown):
+        while not (tmp_path / "out").read_text():
             assert process.poll() is None
+        found = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert found.startswith(shown)
         assert set(found.removeprefix(shown)) <= {0}
         assert {path.name for path in Path(f"/proc/{process.pid}/fd").iterdir()} == {"0", "1", "2"}
     finally:
