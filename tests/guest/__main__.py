@@ -105,8 +105,8 @@ def build(folder: Path, disk: Path) -> None:
     run("chroot", str(root), "systemctl", "-q", "disable", *UNUSED_SERVICES)
     run("chroot", str(root), "python3", "-m", "venv", VENV)
     (root / TREE[1:] / "trikubelet").mkdir(parents=True)
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(PROJECT / name, root / TREE[1:])
+    for name in ("pyproject.toml", "README.md", "trikubelet/__init__.py"):  # all that an editable install reads
+        shutil.copy(PROJECT / name, root / TREE[1:] / name)
     run("chroot", str(root), f"{VENV}/bin/pip", "install", "--quiet", "--editable", f"{TREE}[dev]")
     for name in ("vmlinuz", "initrd.img"):
         shutil.copy(next((root / "boot").glob(f"{name}-*")), folder / name)
